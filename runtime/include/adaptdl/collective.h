@@ -1,0 +1,124 @@
+// Collective calls between the replicas of a job on small values: flags, counters, JSON.
+//
+// Rank 0 gathers each value over TCP, reduces them in the order of ranks, and sends everyone the result. That makes any
+// reduction possible and the result the same on all replicas, bit for bit. It is not meant for tensors: those go through
+// LibTorch's process groups.
+//
+// Calls are matched by their order: every replica makes the same calls in the same order. A call of another kind in the same
+// place (an allreduce against a broadcast) is an error on all replicas.
+//
+// Failures: a peer that dies, leaves early or breaks the protocol makes every pending and later call on every other
+// replica throw CollectiveError, which names that peer's rank, within a second; no call hangs. After an error the
+// communicator is of no more use: replicas exit, and the job restarts from its checkpoint.
+//
+// Threading: one communicator is used by one thread at a time; a Future may be waited for in another thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::collective {
+
+class CollectiveError : public Error {
+  using Error::Error;
+};
+
+using Bytes = std::string;
+
+// Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on a thread
+// of the communicator. What it throws is thrown by the call on every replica.
+using Reduce = std::function<Bytes(Bytes accumulated, const Bytes& next)>;
+using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, const nlohmann::json& next)>;
+
+// Adds numbers, joins arrays and strings, and adds objects key by key. Throws CollectiveError on values that do not match.
+nlohmann::json sum(nlohmann::json a, const nlohmann::json& b);
+
+struct Options {
+  std::string master_addr = "127.0.0.1";  // where rank 0 can be reached; rank 0 itself listens on all interfaces unless it is a loopback address
+  std::uint16_t master_port = 0;          // 0: rank 0 takes a free one (see Communicator::port)
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for all peers to come up; retried until then
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);         // of one call; longer than the slowest step of a peer
+  std::size_t max_message = std::size_t{64} << 20;                      // bytes of one value; a larger one is an error, not an allocation
+};
+
+// The options that the environment gives (see env.h).
+Options options_from_env();
+
+// The result of an asynchronous call.
+class Future {
+ public:
+  Future() = default;
+  bool valid() const noexcept { return static_cast<bool>(state_); }
+  bool ready() const;
+  // Waits for the result and gives it. REQUIRES valid(). Throws CollectiveError when the call failed or timed out.
+  // May be called once; the future is invalid afterwards.
+  Bytes get();
+
+  struct State;
+
+ private:
+  friend class Communicator;
+  explicit Future(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+};
+
+// The connections of one replica to the others. A process normally has one (see `initialize`); tests run several as threads.
+class Communicator {
+ public:
+  // Connects to rank 0, or as rank 0 accepts all others, and returns once all `size` replicas are connected. Throws
+  // UsageError on options that make no sense and CollectiveError when peers do not come in time or two claim one rank.
+  // `on_listening`, if given, is called on rank 0 with the port it listens on, before it waits for its peers.
+  explicit Communicator(Options options, const std::function<void(std::uint16_t port)>& on_listening = {});
+  // Closes the connections at once: peers that still wait for this replica get a CollectiveError.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  std::uint16_t port() const noexcept;  // of rank 0
+
+  // Reduces `value` over all replicas; everyone gets the result. Blocks until all have called.
+  Bytes allreduce(Bytes value, const Reduce& reduce);
+  // The same without blocking: sends the value and returns at once.
+  Future allreduce_async(Bytes value, Reduce reduce);
+  // Everyone gets the value of rank 0; `value` is ignored on the others.
+  Bytes broadcast(Bytes value);
+  // Everyone gets the values of all replicas, by rank. The sum of their sizes is bounded by max_message.
+  std::vector<Bytes> allgather(Bytes value);
+  // Blocks until all replicas have called it, then closes the connections on all of them without an error anywhere.
+  void teardown();
+
+  // The same on JSON values.
+  nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum);
+  nlohmann::json broadcast(const nlohmann::json& value);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The communicator of this process.
+// Throws Error if it is initialized already.
+void initialize(Options options = options_from_env());
+bool initialized() noexcept;
+// Throws Error, which says to call init_process_group, if it is not initialized.
+Communicator& world();
+// Communicator::teardown, after which the process may initialize again. Throws Error if it is not initialized.
+void teardown();
+
+// Shorthands for world().
+inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum) { return world().allreduce(value, reduce); }
+inline nlohmann::json broadcast(const nlohmann::json& value) { return world().broadcast(value); }
+
+}  // namespace adaptdl::collective

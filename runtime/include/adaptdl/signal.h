@@ -1,0 +1,21 @@
+// Graceful stop of a replica.
+//
+// The first SIGINT or SIGTERM only sets a flag; training goes on to the next step boundary, where all replicas agree to
+// checkpoint and exit. A second SIGINT ends the process at once, as if it had no handler. More SIGTERMs change nothing:
+// a launcher that means it sends SIGKILL.
+//
+// Threading: every function may be called from any thread; request_stop and stop_signal from a signal handler too.
+#pragma once
+
+namespace adaptdl::signal {
+
+// Installs the handlers of SIGINT and SIGTERM. Idempotent. Called by init_process_group and by the first data loader.
+void install();
+
+// The signal that asked for a stop (SIGINT or SIGTERM), or 0 if none did.
+int stop_signal() noexcept;
+
+// Asks for a graceful stop as if `signal_number` had come.
+void request_stop(int signal_number) noexcept;
+
+}  // namespace adaptdl::signal
