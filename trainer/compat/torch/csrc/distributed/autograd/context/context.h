@@ -1,0 +1,19 @@
+// Stand-in for a header that Debian's libtorch-dev leaves out although c10d/reducer.hpp includes it. Reducer's declaration
+// needs these two names only, with the ABI of the original: a shared_ptr to an incomplete class and a std::function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <unordered_set>
+
+namespace torch::distributed::autograd {
+
+class DistAutogradContext {
+ public:
+  using GradCallback = std::function<bool(at::Tensor&)>;
+};
+using ContextPtr = std::shared_ptr<DistAutogradContext>;
+
+}  // namespace torch::distributed::autograd
