@@ -1,0 +1,106 @@
+#include "adaptdl/env.h"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::env {
+namespace {
+
+std::optional<std::string> text(const char* name) {
+  const char* value = std::getenv(name);
+  if (!value || !*value) return std::nullopt;
+  return value;
+}
+
+// A whole number from `low` to `high`; `note` says where the bounds come from, if that is not plain.
+std::optional<int> number(const char* name, int low, int high, std::string_view note = "") {
+  const auto value = text(name);
+  if (!value) return std::nullopt;
+  int result = 0;
+  const char* end = value->data() + value->size();
+  const auto [rest, error] = std::from_chars(value->data(), end, result);
+  if (error != std::errc{} || rest != end || result < low || result > high) {
+    const std::string range = high == std::numeric_limits<int>::max() ? fmt::format("of at least {}", low)
+                                                                      : fmt::format("from {} to {}", low, high);
+    throw UsageError(fmt::format("{}=\"{}\": takes a whole number {}{}", name, *value, range, note));
+  }
+  return result;
+}
+
+constexpr int kNoLimit = std::numeric_limits<int>::max();
+
+}  // namespace
+
+std::optional<std::string> checkpoint_path() { return text("ADAPTDL_CHECKPOINT_PATH"); }
+std::optional<std::string> share_path() { return text("ADAPTDL_SHARE_PATH"); }
+std::optional<std::string> job_id() { return text("ADAPTDL_JOB_ID"); }
+std::string master_addr() { return text("ADAPTDL_MASTER_ADDR").value_or("0.0.0.0"); }
+int master_port() { return number("ADAPTDL_MASTER_PORT", 0, 65535).value_or(0); }
+
+int replica_rank() {
+  return number("ADAPTDL_REPLICA_RANK", 0, num_replicas() - 1, ", less than ADAPTDL_NUM_REPLICAS").value_or(0);
+}
+
+int num_nodes() {
+  const int replicas = num_replicas();
+  return number("ADAPTDL_NUM_NODES", 1, replicas, ", at most ADAPTDL_NUM_REPLICAS").value_or(replicas);
+}
+
+int num_replicas() { return number("ADAPTDL_NUM_REPLICAS", 1, kNoLimit).value_or(1); }
+int num_restarts() { return number("ADAPTDL_NUM_RESTARTS", 0, kNoLimit).value_or(0); }
+std::optional<std::string> supervisor_url() { return text("ADAPTDL_SUPERVISOR_URL"); }
+std::optional<std::string> supervisor_token() { return text("ADAPTDL_SUPERVISOR_TOKEN"); }
+std::optional<std::string> sched_version() { return text("ADAPTDL_SCHED_VERSION"); }
+std::optional<std::string> tensorboard_logdir() { return text("ADAPTDL_TENSORBOARD_LOGDIR"); }
+std::optional<std::string> replica_id() { return text("ADAPTDL_REPLICA_ID"); }
+int generation() { return number("ADAPTDL_GENERATION", 0, kNoLimit).value_or(0); }
+
+std::chrono::milliseconds checkpoint_every() {
+  const auto value = text("ADAPTDL_CHECKPOINT_EVERY");
+  return value ? parse_duration(*value, "ADAPTDL_CHECKPOINT_EVERY") : std::chrono::minutes(5);
+}
+
+int checkpoint_keep() { return number("ADAPTDL_CHECKPOINT_KEEP", 1, kNoLimit).value_or(2); }
+std::optional<int> status_fd() { return number("ADAPTDL_STATUS_FD", 0, kNoLimit); }
+
+std::chrono::milliseconds collective_timeout() {
+  const auto value = text("ADAPTDL_COLLECTIVE_TIMEOUT");
+  if (!value) return std::chrono::minutes(30);
+  const auto timeout = parse_duration(*value, "ADAPTDL_COLLECTIVE_TIMEOUT");
+  if (timeout == timeout.zero())
+    throw UsageError(fmt::format("ADAPTDL_COLLECTIVE_TIMEOUT=\"{}\": takes a duration above 0", *value));
+  return timeout;
+}
+
+std::chrono::milliseconds parse_duration(const std::string& text, const std::string& what) {
+  const auto refuse = [&](std::string_view why) { throw UsageError(fmt::format("{}=\"{}\": {}", what, text, why)); };
+  double count = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, count, std::chars_format::fixed);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const double milliseconds_a_unit = unit == "ms"                  ? 1
+                                     : unit.empty() || unit == "s" ? 1e3
+                                     : unit == "m"                 ? 60e3
+                                     : unit == "h"                 ? 3600e3
+                                     : unit == "d"                 ? 86400e3
+                                                                   : 0;
+  // from_chars takes "inf" and "nan" as well; a duration begins with a digit or a point.
+  const bool begins_well = !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text[0] == '.');
+  if (error == std::errc::result_out_of_range) refuse("is too long, 100 years at most");
+  if (error != std::errc{} || !begins_well || milliseconds_a_unit == 0)
+    refuse("takes a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
+  const double milliseconds = count * milliseconds_a_unit;
+  // A century can still be added to any clock's now without overflow.
+  if (milliseconds > 100 * 365 * 86400e3) refuse("is too long, 100 years at most");
+  // Rounded up: a tiny duration must not become 0, which has a meaning of its own.
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(milliseconds)));
+}
+
+}  // namespace adaptdl::env

@@ -1,11 +1,11 @@
 // Collective calls between the replicas of a job on small values: flags, counters, JSON.
 //
 // Rank 0 gathers each value over TCP, reduces them in the order of ranks, and sends everyone the result. That makes any
-// reduction possible and the result the same on all replicas, bit for bit. It is not meant for tensors: those go through
-// LibTorch's process groups.
+// reduction possible and the result the same on all replicas, bit for bit. It is not meant for tensors: those go
+// through LibTorch's process groups.
 //
-// Calls are matched by their order: every replica makes the same calls in the same order. A call of another kind in the same
-// place (an allreduce against a broadcast) is an error on all replicas.
+// Calls are matched by their order: every replica makes the same calls in the same order. A call of another kind in the
+// same place (an allreduce against a broadcast) is an error on all replicas.
 //
 // Failures: a peer that dies, leaves early or breaks the protocol makes every pending and later call on every other
 // replica throw CollectiveError, which names that peer's rank, within a second; no call hangs. After an error the
@@ -33,22 +33,24 @@ class CollectiveError : public Error {
 
 using Bytes = std::string;
 
-// Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on a thread
-// of the communicator. What it throws is thrown by the call on every replica.
+// Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on a
+// thread of the communicator. What it throws is thrown by the call on every replica.
 using Reduce = std::function<Bytes(Bytes accumulated, const Bytes& next)>;
 using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, const nlohmann::json& next)>;
 
-// Adds numbers, joins arrays and strings, and adds objects key by key. Throws CollectiveError on values that do not match.
+// Adds numbers, joins arrays and strings, and adds objects key by key. Throws CollectiveError on values that do not
+// match.
 nlohmann::json sum(nlohmann::json a, const nlohmann::json& b);
 
 struct Options {
-  std::string master_addr = "127.0.0.1";  // where rank 0 can be reached; rank 0 itself listens on all interfaces unless it is a loopback address
+  std::string master_addr = "127.0.0.1";  // where rank 0 can be reached; rank 0 itself listens on all interfaces unless
+                                          // it is a loopback address
   std::uint16_t master_port = 0;          // 0: rank 0 takes a free one (see Communicator::port)
   int rank = 0;
   int size = 1;
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for all peers to come up; retried until then
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);         // of one call; longer than the slowest step of a peer
-  std::size_t max_message = std::size_t{64} << 20;                      // bytes of one value; a larger one is an error, not an allocation
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of one call; longer than the slowest step of a peer
+  std::size_t max_message = std::size_t{64} << 20;  // bytes of one value; a larger one is an error, not an allocation
 };
 
 // The options that the environment gives (see env.h).
@@ -72,7 +74,8 @@ class Future {
   std::shared_ptr<State> state_;
 };
 
-// The connections of one replica to the others. A process normally has one (see `initialize`); tests run several as threads.
+// The connections of one replica to the others. A process normally has one (see `initialize`); tests run several as
+// threads.
 class Communicator {
  public:
   // Connects to rank 0, or as rank 0 accepts all others, and returns once all `size` replicas are connected. Throws
@@ -118,7 +121,9 @@ Communicator& world();
 void teardown();
 
 // Shorthands for world().
-inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum) { return world().allreduce(value, reduce); }
+inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum) {
+  return world().allreduce(value, reduce);
+}
 inline nlohmann::json broadcast(const nlohmann::json& value) { return world().broadcast(value); }
 
 }  // namespace adaptdl::collective

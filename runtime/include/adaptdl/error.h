@@ -1,8 +1,8 @@
 // The errors of adaptdl.
 //
-// Every error that a user can act on is an `Error`, whose message is one line that names the thing and the way out. It is
-// thrown where it is found and caught once, in `main`, which prints it after "error: " and exits with 1; a `UsageError`
-// (a wrong option, a malformed variable) exits with 2.
+// Every error that a user can act on is an `Error`, whose message is one line that names the thing and the way out. It
+// is thrown where it is found and caught once, in `main`, which prints it after "error: " and exits with 1; a
+// `UsageError` (a wrong option, a malformed variable) exits with 2.
 #pragma once
 
 #include <stdexcept>

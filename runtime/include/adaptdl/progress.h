@@ -1,7 +1,8 @@
 // Progress of a replica, told to whoever launched it.
 //
-// When ADAPTDL_STATUS_FD is set, each report is one JSON object on one line written to that descriptor. `adaptdl run` shows
-// it in its status line. A report never blocks and never fails: when the pipe is full or gone, the line is dropped.
+// When ADAPTDL_STATUS_FD is set, each report is one JSON object on one line written to that descriptor. `adaptdl run`
+// shows it in its status line. A report never blocks and never fails: when the pipe is full or gone, the line is
+// dropped.
 //
 // Threading: callable from any thread.
 #pragma once
@@ -12,14 +13,15 @@
 namespace adaptdl::progress {
 
 // Remembers `value` under `key` for the following reports. Cheap enough for every step; writes nothing.
-// Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss", "samples_per_s",
-// "batch_size" (total over replicas), "replicas".
+// Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
+// "samples_per_s", "batch_size" (total over replicas), "replicas".
 void set(std::string_view key, double value);
 
 // Writes what `set` remembered, at most ten times a second: calls in between return at once.
 void report();
 
-// Writes {"event": name, ...fields} at once. Events in use: "checkpoint" {path}: a checkpoint is committed and agreed on.
+// Writes {"event": name, ...fields} at once. Events in use: "checkpoint" {path}: a checkpoint is committed and agreed
+// on.
 void event(std::string_view name, const nlohmann::json& fields);
 
 }  // namespace adaptdl::progress

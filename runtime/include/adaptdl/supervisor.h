@@ -1,4 +1,5 @@
-// Client of the supervisor, the HTTP service that tells the replicas of a job about each other (protocol: docs/formats.md).
+// Client of the supervisor, the HTTP service that tells the replicas of a job about each other (protocol:
+// docs/formats.md).
 //
 // Threading: the functions keep no state and may be called from any thread.
 #pragma once
@@ -9,10 +10,10 @@
 
 namespace adaptdl::supervisor {
 
-// Asks `url`/discover/`job_id`/`group` for the addresses of all replicas by rank, as often as it answers 408 (not all are up
-// yet), until `timeout` has passed. A bearer token is sent if env::supervisor_token() is set.
-// Returns bare addresses, one a rank. Throws Error, naming the URL and the answer, on any other status, on a malformed
-// body, on a connection that fails for longer than 30 s on end, and at the timeout.
+// Asks `url`/discover/`job_id`/`group` for the addresses of all replicas by rank, as often as it answers 408 (not all
+// are up yet), until `timeout` has passed. A bearer token is sent if env::supervisor_token() is set. Returns bare
+// addresses, one a rank. Throws Error, naming the URL and the answer, on any other status, on a malformed body, on a
+// connection that fails for longer than 30 s on end, and at the timeout.
 std::vector<std::string> discover(const std::string& url, const std::string& job_id, int group,
                                   std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
