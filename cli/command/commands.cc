@@ -1,0 +1,21 @@
+#include "command/command.h"
+
+#include <algorithm>
+
+namespace adaptdl::cli {
+namespace {
+
+constexpr Command kCommands[] = {
+    {"help", "show what adaptdl can do, or how one command is used", Needs::kNothing, add_help},
+};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+
+const Command* find_command(std::string_view name) {
+  const auto found = std::ranges::find(kCommands, name, &Command::name);
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+}  // namespace adaptdl::cli

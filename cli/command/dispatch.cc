@@ -1,0 +1,112 @@
+#include "command/dispatch.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "command/describe.h"
+#include "command/suggest.h"
+
+namespace adaptdl::cli {
+namespace {
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto match = closest(word, candidates);
+  return match ? fmt::format("; did you mean '{}'?", *match) : "";
+}
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  return names;
+}
+
+// The option names of `app` as they are typed.
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// CLI11 keeps words that it does not know and complains about all of them at once; the first is the one to fix.
+void refuse_unknown_words(const CLI::App& app, const std::string& path) {
+  const std::vector<std::string> rest = app.remaining();
+  if (rest.empty()) return;
+  const std::string& word = rest.front();
+  if (word.size() > 1 && word.front() == '-' && word != "--") {
+    const std::string name = word.substr(0, word.find('='));
+    throw UsageError(fmt::format("{}: unknown option '{}'{} (see `adaptdl help {}`)", path, name,
+                                 did_you_mean(name, option_names(app)), path));
+  }
+  if (app.get_prefix_command()) return;
+  throw UsageError(fmt::format("{}: unexpected argument '{}' (see `adaptdl help {}`)", path,
+                               word == "--" && rest.size() > 1 ? rest[1] : word, path));
+}
+
+// "--name=" reads as a value that is missing, not as one that is empty: CLI11 would take the next word for it.
+void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    if (word.starts_with("--") && word.ends_with('=') && app.get_option_no_throw(word.substr(0, word.size() - 1))) {
+      throw UsageError(
+          fmt::format("{}: {} needs a value (see `adaptdl help {}`)", path, word.substr(0, word.size() - 1), path));
+    }
+    if (app.get_prefix_command() && !word.starts_with('-')) return;
+  }
+}
+
+void parse(CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
+  refuse_empty_values(app, words, path);
+  // Words that CLI11 does not know are looked at here, before the command acts.
+  app.allow_extras();
+  app.parse_complete_callback([&app, &path] { refuse_unknown_words(app, path); });
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", help_text(app, path));
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    if (!message.empty())
+      message.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(message.front())));
+    throw UsageError(fmt::format("{}: {} (see `adaptdl help {}`)", path, message, path));
+  }
+}
+
+}  // namespace
+
+int dispatch(const std::vector<std::string>& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    fmt::print("{}", overview());
+    return 0;
+  }
+  if (words[0] == "--version" || words[0] == "-V") {
+    fmt::print("adaptdl {}\n", ADAPTDL_VERSION);
+    return 0;
+  }
+  if (words[0].starts_with('-')) {
+    throw UsageError(fmt::format("unknown option '{}'{} (see `adaptdl help`)", words[0],
+                                 did_you_mean(words[0], {"--version", "--help"})));
+  }
+  const Command* command = find_command(words[0]);
+  if (command == nullptr) {
+    throw UsageError(
+        fmt::format("no such command: '{}'{} (see `adaptdl help`)", words[0], did_you_mean(words[0], command_names())));
+  }
+  int exit_code = 0;
+  const auto root = make_app(*command, exit_code);
+  std::vector<std::string> rest(words.begin() + 1, words.end());
+  std::string path(command->name);
+  CLI::App& app = descend(*root, rest, path);
+  if (rest.empty() && !app.get_subcommands({}).empty()) {
+    throw UsageError(fmt::format("{}: which verb? (see `adaptdl help {}`)", path, path));
+  }
+  parse(app, rest, path);
+  return exit_code;
+}
+
+}  // namespace adaptdl::cli

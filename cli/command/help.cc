@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "command/describe.h"
+#include "command/suggest.h"
+
+namespace adaptdl::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> command;
+  bool json = false;
+};
+
+std::string help_on(std::vector<std::string> words) {
+  const Command* command = find_command(words[0]);
+  if (command == nullptr) {
+    std::vector<std::string> names;
+    for (const Command& other : commands()) names.emplace_back(other.name);
+    const auto match = closest(words[0], names);
+    throw UsageError(fmt::format("help: no such command: '{}'{}", words[0],
+                                 match ? fmt::format("; did you mean '{}'?", *match) : ""));
+  }
+  int unused = 0;
+  const auto root = make_app(*command, unused);
+  std::string path(command->name);
+  words.erase(words.begin());
+  const CLI::App& app = descend(*root, words, path);
+  if (!words.empty()) throw UsageError(fmt::format("help: {} has no verb '{}'", path, words[0]));
+  return help_text(app, path);
+}
+
+void run(const Options& options) {
+  if (options.json) {
+    fmt::print("{}\n", describe_all().dump(2));
+  } else if (options.command.empty()) {
+    fmt::print("{}", overview());
+  } else {
+    fmt::print("{}", help_on(options.command));
+  }
+}
+
+}  // namespace
+
+void add_help(CLI::App& app, int&) {
+  auto options = std::make_shared<Options>();
+  app.add_option("command", options->command, "a command, and a verb of it");
+  // For man pages and tests: everything that help knows, in one piece.
+  app.add_flag("--dump-json", options->json)->group("");
+  app.callback([options] { run(*options); });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,39 @@
+// The `adaptdl` command. What goes wrong anywhere ends here: one line on standard error and an exit code.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "adaptdl/error.h"
+#include "command/dispatch.h"
+
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+int complain(const char* what, int exit_code) {
+  fmt::print(stderr, "adaptdl: error: {}\n", what);
+  return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
+    // Output that went nowhere (a full disk) is a failure, which only the flush can tell.
+    if (std::fflush(stdout) != 0)
+      return complain(fmt::format("cannot write to standard output: {}", std::strerror(errno)).c_str(), kFailed);
+    return exit_code;
+  } catch (const adaptdl::UsageError& error) {
+    return complain(error.what(), kUsage);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory", kFailed);
+  } catch (const std::exception& error) {
+    return complain(error.what(), kFailed);
+  }
+}
