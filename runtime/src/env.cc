@@ -68,6 +68,14 @@ std::chrono::milliseconds checkpoint_every() {
 }
 
 int checkpoint_keep() { return number("ADAPTDL_CHECKPOINT_KEEP", 1, kNoLimit).value_or(2); }
+
+std::optional<std::string> backend() {
+  const auto value = text("ADAPTDL_BACKEND");
+  if (value && *value != "gloo" && *value != "nccl")
+    throw UsageError(fmt::format("ADAPTDL_BACKEND=\"{}\": takes gloo or nccl", *value));
+  return value;
+}
+
 std::optional<int> status_fd() { return number("ADAPTDL_STATUS_FD", 0, kNoLimit); }
 
 std::chrono::milliseconds collective_timeout() {
