@@ -1,0 +1,210 @@
+#include "optimizer_state.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "adaptdl/torch/adadelta.h"
+#include "tensor_io.h"
+#include "torch_compat.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+using checkpoint::CheckpointError;
+using nlohmann::json;
+namespace optim = ::torch::optim;
+
+constexpr const char* kSection = "optimizer";
+
+// The fields of each type, named as in Python's state_dict. `visit` is called with a name and a reference to the field.
+template <class Visit>
+void fields(optim::SGDOptions& o, Visit visit) {
+  visit("lr", o.lr()), visit("momentum", o.momentum()), visit("dampening", o.dampening());
+  visit("weight_decay", o.weight_decay()), visit("nesterov", o.nesterov());
+}
+template <class Visit>
+void fields(optim::SGDParamState& s, Visit visit) {
+  visit("momentum_buffer", s.momentum_buffer());
+}
+template <class Options, class Visit>
+void adam_options(Options& o, Visit visit) {
+  visit("lr", o.lr()), visit("beta1", std::get<0>(o.betas())), visit("beta2", std::get<1>(o.betas()));
+  visit("eps", o.eps()), visit("weight_decay", o.weight_decay()), visit("amsgrad", o.amsgrad());
+}
+template <class State, class Visit>
+void adam_state(State& s, Visit visit) {
+  visit("step", s.step()), visit("exp_avg", s.exp_avg());
+  visit("exp_avg_sq", s.exp_avg_sq()), visit("max_exp_avg_sq", s.max_exp_avg_sq());
+}
+template <class Visit>
+void fields(optim::AdamOptions& o, Visit visit) {
+  adam_options(o, visit);
+}
+template <class Visit>
+void fields(optim::AdamWOptions& o, Visit visit) {
+  adam_options(o, visit);
+}
+template <class Visit>
+void fields(optim::AdamParamState& s, Visit visit) {
+  adam_state(s, visit);
+}
+template <class Visit>
+void fields(optim::AdamWParamState& s, Visit visit) {
+  adam_state(s, visit);
+}
+template <class Visit>
+void fields(optim::RMSpropOptions& o, Visit visit) {
+  visit("lr", o.lr()), visit("alpha", o.alpha()), visit("eps", o.eps()), visit("weight_decay", o.weight_decay());
+  visit("momentum", o.momentum()), visit("centered", o.centered());
+}
+template <class Visit>
+void fields(optim::RMSpropParamState& s, Visit visit) {
+  visit("step", s.step()), visit("square_avg", s.square_avg());
+  visit("momentum_buffer", s.momentum_buffer()), visit("grad_avg", s.grad_avg());
+}
+template <class Visit>
+void fields(optim::AdagradOptions& o, Visit visit) {
+  visit("lr", o.lr()), visit("lr_decay", o.lr_decay()), visit("weight_decay", o.weight_decay());
+  visit("initial_accumulator_value", o.initial_accumulator_value()), visit("eps", o.eps());
+}
+template <class Visit>
+void fields(optim::AdagradParamState& s, Visit visit) {
+  visit("step", s.step()), visit("sum", s.sum());
+}
+template <class Visit>
+void fields(AdadeltaOptions& o, Visit visit) {
+  visit("lr", o.lr()), visit("rho", o.rho()), visit("eps", o.eps()), visit("weight_decay", o.weight_decay());
+}
+template <class Visit>
+void fields(AdadeltaParamState& s, Visit visit) {
+  visit("step", s.step()), visit("square_avg", s.square_avg()), visit("acc_delta", s.acc_delta());
+}
+
+// Calls `use.operator()<Options, ParamState>(name)` for the type of `optimizer`; returns false if it is not supported.
+template <class Use>
+bool with_type(const optim::Optimizer& optimizer, Use use) {
+  const auto is = [&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; };
+  if (is.template operator()<optim::SGD>()) return use.template operator()<optim::SGDOptions, optim::SGDParamState>("SGD"), true;
+  if (is.template operator()<optim::AdamW>()) return use.template operator()<optim::AdamWOptions, optim::AdamWParamState>("AdamW"), true;
+  if (is.template operator()<optim::Adam>()) return use.template operator()<optim::AdamOptions, optim::AdamParamState>("Adam"), true;
+  if (is.template operator()<optim::RMSprop>()) return use.template operator()<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"), true;
+  if (is.template operator()<optim::Adagrad>()) return use.template operator()<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"), true;
+  if (is.template operator()<Adadelta>()) return use.template operator()<AdadeltaOptions, AdadeltaParamState>("Adadelta"), true;
+  return false;
+}
+
+std::string tensor_name(std::size_t param, const char* field) { return fmt::format("optimizer/{}/{}", param, field); }
+
+// Writes one parameter's memory: numbers to `numbers`, tensors to `writer`.
+struct SaveField {
+  checkpoint::Writer& writer;
+  json& numbers;
+  std::size_t param;
+  void operator()(const char* name, at::Tensor& tensor) {
+    if (tensor.defined()) save_tensor(writer, tensor_name(param, name), tensor);
+  }
+  void operator()(const char* name, std::int64_t& number) { numbers[name] = number; }
+};
+
+// Reads one parameter's memory.
+struct LoadField {
+  const checkpoint::Reader& reader;
+  const json& numbers;
+  std::size_t index;
+  const at::Tensor& param;
+  void operator()(const char* name, at::Tensor& tensor) {
+    const auto full = tensor_name(index, name);
+    tensor = reader.find(full) != nullptr ? load_new_tensor(reader, full, param) : at::Tensor();
+  }
+  void operator()(const char* name, std::int64_t& number) { number = numbers.at(name).get<std::int64_t>(); }
+};
+
+}  // namespace
+
+void check_supported(const optim::Optimizer& optimizer) {
+  if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
+  const bool lbfgs = dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr;
+  throw UsageError(fmt::format("AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::torch::Adadelta",
+                               lbfgs ? "LBFGS: it evaluates the loss several times a step, on one batch of one replica" : "this type of optimizer"));
+}
+
+void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
+  with_type(optimizer, [&]<class Options, class State>(const char* type) {
+    json groups = json::array();
+    json memory = json::object();
+    std::size_t index = 0;
+    for (auto& group : optimizer.param_groups()) {
+      json options = json::object();
+      fields(static_cast<Options&>(group.options()), [&](const char* name, auto& value) { options[name] = value; });
+      groups.push_back({{"options", options}, {"params", group.params().size()}});
+      for (auto& param : group.params()) {
+        if (auto* state = compat::find_state(optimizer, param)) {
+          json numbers = json::object();
+          fields(static_cast<State&>(*state), SaveField{writer, numbers, index});
+          memory[std::to_string(index)] = numbers;
+        }
+        ++index;
+      }
+    }
+    writer.json(kSection, {{"type", type}, {"groups", groups}, {"memory", memory}});
+  });
+}
+
+void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
+  const json saved = reader.json(kSection);
+  with_type(optimizer, [&]<class Options, class State>(const char* type) {
+    const auto refuse = [&](const std::string& there, const std::string& here) {
+      throw CheckpointError(fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with another checkpoint directory",
+                                        reader.describe(), there, here));
+    };
+    if (saved.at("type") != type) refuse(saved.at("type").get<std::string>(), type);
+    const auto& groups = saved.at("groups");
+    const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
+    if (groups.size() != optimizer.param_groups().size()) refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
+    std::size_t index = 0;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const auto& params = optimizer.param_groups()[g].params();
+      if (groups[g].at("params") != params.size()) {
+        refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g), fmt::format("of {}", params.size()));
+      }
+      for (const auto& param : params) {
+        State fresh;
+        fields(fresh, [&](const char* name, auto& field) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(field)>, at::Tensor>) {
+            const auto full = tensor_name(index, name);
+            if (reader.find(full) != nullptr) check_tensor(reader, full, param);
+          }
+        });
+        ++index;
+      }
+    }
+  });
+}
+
+void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
+  const json saved = reader.json(kSection);
+  with_type(optimizer, [&]<class Options, class State>(const char*) {
+    std::size_t index = 0;
+    for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      auto& group = optimizer.param_groups()[g];
+      const auto& options = saved.at("groups").at(g).at("options");
+      fields(static_cast<Options&>(group.options()), [&](const char* name, auto& value) { options.at(name).get_to(value); });
+      for (auto& param : group.params()) {
+        if (const auto numbers = saved.at("memory").find(std::to_string(index)); numbers != saved.at("memory").end()) {
+          auto state = std::make_unique<State>();
+          fields(*state, LoadField{reader, *numbers, index, param});
+          compat::set_state(optimizer, param, std::move(state));
+        }
+        ++index;
+      }
+    }
+  });
+}
+
+}  // namespace adaptdl::torch

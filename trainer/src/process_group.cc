@@ -1,0 +1,198 @@
+#include "process_group.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/cuda.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
+#include "adaptdl/signal.h"
+#include "adaptdl/supervisor.h"
+#include "adaptdl/torch/process_group.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+compat::ProcessGroupPtr& group_slot() {
+  // Never destroyed: exits from a step boundary must not wait for connections that other replicas have closed.
+  static auto* group = new compat::ProcessGroupPtr;
+  return *group;
+}
+
+struct Address {
+  std::string host;
+  std::uint16_t port;
+};
+
+Address parse_init_method(const std::string& url) {
+  const std::string scheme = "tcp://";
+  const auto colon = url.rfind(':');
+  unsigned port = 0;
+  if (url.starts_with(scheme) && colon != std::string::npos && colon > scheme.size()) {
+    const auto* end = url.data() + url.size();
+    const auto [rest, error] = std::from_chars(url.data() + colon + 1, end, port);
+    if (error == std::errc() && rest == end && port <= 65535) {
+      return {url.substr(scheme.size(), colon - scheme.size()), static_cast<std::uint16_t>(port)};
+    }
+  }
+  throw UsageError(fmt::format("init_method '{}' is not of the form tcp://HOST:PORT", url));
+}
+
+// A scheduler of another major version may speak another protocol.
+void check_scheduler_version() {
+  const auto scheduler = env::sched_version();
+  if (!scheduler || *scheduler == "0.0.0") return;
+  const std::string ours = ADAPTDL_VERSION;
+  if (scheduler->substr(0, scheduler->find('.')) != ours.substr(0, ours.find('.'))) {
+    throw Error(fmt::format("adaptdl {} is incompatible with the scheduler's version {} (ADAPTDL_SCHED_VERSION): use releases of one major version", ours, *scheduler));
+  }
+}
+
+Address master_address(const std::optional<std::string>& init_method) {
+  if (init_method) return parse_init_method(*init_method);
+  const auto port = static_cast<std::uint16_t>(env::master_port());
+  if (const auto url = env::supervisor_url()) {
+    const auto job = env::job_id();
+    if (!job) throw UsageError("ADAPTDL_SUPERVISOR_URL is set but ADAPTDL_JOB_ID (NAMESPACE/NAME) is not");
+    check_scheduler_version();
+    return {supervisor::discover(*url, *job, env::num_restarts()).at(0), port};
+  }
+  return {env::master_addr(), port};
+}
+
+// The address of this host on the way to `host`; empty if that cannot be told.
+std::string local_address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> guard(found, freeaddrinfo);
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return {};
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  char text[NI_MAXHOST] = "";
+  // Connecting a datagram socket sends nothing: it only chooses the route.
+  const bool known = connect(fd, found->ai_addr, found->ai_addrlen) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+                     getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
+  close(fd);
+  return known ? text : "";
+}
+
+// The first address of an interface that is up and not the loopback; empty if there is none.
+std::string outside_address() {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> guard(list, freeifaddrs);
+  for (const auto* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    char text[NI_MAXHOST] = "";
+    if (getnameinfo(each->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) return text;
+  }
+  return {};
+}
+
+// Where Gloo's peers reach this replica. A host name that /etc/hosts maps to the loopback would do for one host only.
+std::string gloo_address(const std::string& master, bool one_host) {
+  const auto address = local_address_towards(master);
+  const bool loopback = address.empty() || address.starts_with("127.") || address == "::1";
+  if (!loopback) return address;
+  const auto outside = one_host ? std::string() : outside_address();
+  return outside.empty() ? "127.0.0.1" : outside;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, int size, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.isServer = rank == 0;
+  options.waitWorkers = false;
+  options.numWorkers = static_cast<std::size_t>(size);
+  options.timeout = timeout;
+  options.port = 0;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  if (rank == 0) store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  const auto port = collective::broadcast(rank == 0 ? store->getPort() : 0);
+  if (rank != 0) {
+    options.port = port.get<std::uint16_t>();
+    store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  }
+  return store;
+}
+
+std::string choose_backend(const std::string& asked) {
+  if (!asked.empty()) return asked;
+  if (const auto set = env::backend()) return *set;
+  return compat::has_nccl() && ::torch::cuda::is_available() ? "nccl" : "gloo";
+}
+
+void check_backend(const std::string& backend) {
+  if (backend != "gloo" && backend != "nccl") throw UsageError(fmt::format("backend '{}' is unknown: use 'gloo' or 'nccl'", backend));
+  if (backend != "nccl") return;
+  if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
+  if (!::torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
+}
+
+}  // namespace
+
+namespace internal {
+
+const compat::ProcessGroupPtr& process_group_ptr() {
+  if (!group_slot()) throw Error("there is no process group: call adaptdl::torch::init_process_group() first");
+  return group_slot();
+}
+
+}  // namespace internal
+
+void init_process_group(const std::string& backend_name, const std::optional<std::string>& init_method, std::optional<int> world_size,
+                        std::optional<int> rank) {
+  if (group_slot()) throw Error("init_process_group was called before: there is one process group a process");
+  const auto backend = choose_backend(backend_name);
+  check_backend(backend);
+  if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
+  if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
+  signal::install();
+
+  auto options = collective::options_from_env();
+  const auto master = master_address(init_method);
+  options.master_addr = master.host;
+  options.master_port = master.port;
+  collective::initialize(options);
+
+  const auto host = master.host == "0.0.0.0" ? "127.0.0.1" : master.host;
+  const auto timeout = env::collective_timeout();
+  const auto store = make_store(host, options.rank, options.size, timeout);
+  group_slot() = compat::make_process_group(backend, store, options.rank, options.size, timeout, gloo_address(host, is_loopback(host)));
+  checkpoint::agree();
+}
+
+void destroy_process_group() {
+  if (!group_slot()) return;
+  collective::teardown();
+  group_slot().reset();
+}
+
+c10d::ProcessGroup& process_group() { return *internal::process_group_ptr(); }
+
+c10::Device replica_device() {
+  if (!::torch::cuda::is_available()) return {c10::kCPU};
+  const auto count = static_cast<int>(::torch::cuda::device_count());
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(env::replica_rank() % count)};
+}
+
+}  // namespace adaptdl::torch

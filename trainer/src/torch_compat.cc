@@ -1,0 +1,123 @@
+#include "torch_compat.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#ifdef USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+
+#include <algorithm>
+#include <type_traits>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::torch::compat {
+
+namespace {
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                     std::chrono::milliseconds timeout, const std::string& address) {
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+}
+
+#ifdef USE_C10D_NCCL
+c10::intrusive_ptr<c10d::ProcessGroupNCCL> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                                     std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
+}
+#endif
+
+// Reducer's constructor has lost its third argument (limits that serve statistics only) and gained trailing ones in the course
+// of 2.x: takes the form that this LibTorch has.
+template <class Reducer, class... Rest>
+std::unique_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const Rest&... rest) {
+  using Limits = std::vector<std::size_t>;
+  using Caps = std::vector<std::int64_t>;
+  using Params = std::vector<at::Tensor>;
+  if constexpr (std::is_constructible_v<Reducer, Params, Buckets, Limits, Rest...>) {
+    return std::make_unique<Reducer>(params, buckets, Limits(buckets.size(), 0), rest...);
+  } else if constexpr (std::is_constructible_v<Reducer, Params, Buckets, Limits, Rest..., bool, bool>) {
+    return std::make_unique<Reducer>(params, buckets, Limits(buckets.size(), 0), rest..., false, false);
+  } else {
+    return std::make_unique<Reducer>(params, buckets, rest..., /*skip_all_reduce_unused_params=*/false,
+                                     /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/Caps{});
+  }
+}
+
+#if TORCH_VERSION_MAJOR >= 2
+void* state_key(const at::Tensor& param) { return param.unsafeGetTensorImpl(); }
+#else
+std::string state_key(const at::Tensor& param) { return c10::guts::to_string(param.unsafeGetTensorImpl()); }
+#endif
+
+}  // namespace
+
+bool has_nccl() {
+#ifdef USE_C10D_NCCL
+  return true;
+#else
+  return false;
+#endif
+}
+
+ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                   std::chrono::milliseconds timeout, const std::string& gloo_address) {
+#if TORCH_VERSION_MAJOR >= 2
+  // Since 2.0 a ProcessGroup holds a backend for each type of device.
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
+  if (backend == "gloo") {
+    const auto gloo = make_gloo(store, rank, size, timeout, gloo_address);
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+    group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
+    return group;
+  }
+#ifdef USE_C10D_NCCL
+  if (backend == "nccl") {
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+    group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, make_nccl(store, rank, size, timeout));
+    return group;
+  }
+#endif
+#else
+  if (backend == "gloo") return make_gloo(store, rank, size, timeout, gloo_address);
+#ifdef USE_C10D_NCCL
+  if (backend == "nccl") return make_nccl(store, rank, size, timeout);
+#endif
+#endif
+  if (backend == "nccl") throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
+  throw UsageError("backend '" + backend + "' is unknown: use 'gloo' or 'nccl'");
+}
+
+Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
+  const std::vector<bool> sparse(params.size(), false);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(params, {options.first_bucket_bytes, options.bucket_bytes}, sparse);
+  std::reverse(buckets.begin(), buckets.end());
+  return buckets;
+}
+
+std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
+                                            const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names) {
+  return construct_reducer<c10d::Reducer>(params, buckets, group, std::vector<bool>(params.size(), false),
+                                          static_cast<std::int64_t>(options.bucket_bytes), options.find_unused_parameters,
+                                          options.gradient_as_bucket_view, names, static_cast<std::int64_t>(options.first_bucket_bytes));
+}
+
+void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params) {
+  c10d::verify_params_across_processes(group, params, c10::nullopt);
+}
+
+::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param) {
+  const auto found = optimizer.state().find(state_key(param));
+  return found == optimizer.state().end() ? nullptr : found->second.get();
+}
+
+void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param, std::unique_ptr<::torch::optim::OptimizerParamState> state) {
+  optimizer.state()[state_key(param)] = std::move(state);
+}
+
+}  // namespace adaptdl::torch::compat

@@ -1,0 +1,136 @@
+// Data-parallel training of a model over all replicas of a job, checkpointed and restored as a whole.
+//
+//   Net net;
+//   auto optimizer = ::torch::optim::SGD(net->parameters(), 0.1);
+//   adaptdl::torch::init_process_group();
+//   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+//   ...
+//   auto loss = loss_of(model(batch.data), batch.target);
+//   optimizer.zero_grad(); loss.backward(); optimizer.step();
+//
+// Each replica computes gradients on its part of the batch; c10d::Reducer averages them over the replicas in buckets, while
+// the backward pass still runs. Every replica then takes the same step, so their parameters stay equal, bit for bit.
+//
+// Elasticity: model, optimizer (with its learning rates) and LR scheduler are one checkpoint::State. It is loaded when the
+// object is made, if the job has a checkpoint. The order of the gradient buckets is part of it, so that a run which is
+// interrupted and resumed on as many replicas sums its gradients in the same order as one that is not.
+//
+// Lifetime: the model is shared; optimizer and scheduler must outlive the object. Threading: used by the training thread.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace adaptdl::torch {
+
+struct DataParallelOptions {
+  // Name of the checkpoint state: unique among the instances of a program, and the same from run to run.
+  std::string name = "adaptdl-dataparallel";
+  // Whether some parameters may get no gradient in a step (control flow in forward). The graph is then searched at each step,
+  // and buckets keep their first order, which costs some overlap.
+  bool find_unused_parameters = false;
+  // Whether buffers, such as the running statistics of BatchNorm, are made equal to those of rank 0 before each training step.
+  bool broadcast_buffers = true;
+  // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
+  // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
+  bool gradient_as_bucket_view = false;
+  // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less each.
+  std::size_t bucket_cap_mb = 25;
+};
+
+// What AdaptiveDataParallel does, whatever the type of its model.
+class DataParallel {
+ public:
+  // A collective call: all replicas make their instances in the same order. `scheduler` may be null.
+  // Throws UsageError if the optimizer is not supported (see docs/elasticity.md) or the name is taken, Error if there is no process
+  // group or the replicas' models differ, checkpoint::CheckpointError if the checkpoint does not fit the model.
+  DataParallel(std::shared_ptr<::torch::nn::Module> model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler,
+               DataParallelOptions options);
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // To be called around each forward pass of the model; `outputs` are the tensors that the loss is computed from.
+  void before_forward();
+  void after_forward(const std::vector<at::Tensor>& outputs);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace internal {
+
+// Appends the tensors in a forward pass's result to `out`: a tensor, or a vector, pair, tuple or array of such.
+inline void collect(const at::Tensor& tensor, std::vector<at::Tensor>& out) { out.push_back(tensor); }
+template <class T>
+  requires requires(const T& t) { t.begin(), t.end(); }
+void collect(const T& results, std::vector<at::Tensor>& out) {
+  for (const auto& result : results) collect(result, out);
+}
+template <class... T>
+void collect(const std::tuple<T...>& results, std::vector<at::Tensor>& out) {
+  std::apply([&](const auto&... result) { (collect(result, out), ...); }, results);
+}
+template <class A, class B>
+void collect(const std::pair<A, B>& results, std::vector<at::Tensor>& out) {
+  collect(results.first, out), collect(results.second, out);
+}
+
+}  // namespace internal
+
+// A data-parallel model: called like the model it wraps. `Model` is a module holder (TORCH_MODULE) or a shared_ptr to a module.
+template <class Model>
+class AdaptiveDataParallel {
+ public:
+  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, DataParallelOptions options = {})
+      : AdaptiveDataParallel(std::move(model), optimizer, nullptr, std::move(options)) {}
+  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler& scheduler,
+                       DataParallelOptions options = {})
+      : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
+
+  // Runs the model's forward pass. With gradients enabled it must be followed by one backward pass.
+  template <class... Args>
+  auto forward(Args&&... args) {
+    parallel_.before_forward();
+    auto result = model_->forward(std::forward<Args>(args)...);
+    std::vector<at::Tensor> outputs;
+    internal::collect(result, outputs);
+    parallel_.after_forward(outputs);
+    return result;
+  }
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  // The wrapped model: `model->train()`, `model->eval()`.
+  auto* operator->() { return &*model_; }
+  Model& module() { return model_; }
+
+ private:
+  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler, DataParallelOptions options)
+      : model_(std::move(model)), parallel_(shared(model_), optimizer, scheduler, std::move(options)) {}
+
+  static std::shared_ptr<::torch::nn::Module> shared(const Model& model) {
+    if constexpr (requires { model.ptr(); }) {
+      return model.ptr();
+    } else {
+      return model;
+    }
+  }
+
+  Model model_;
+  DataParallel parallel_;
+};
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,27 @@
+// Tensors to and from checkpoints, whatever their device and layout.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+#include "adaptdl/checkpoint.h"
+
+namespace adaptdl::torch {
+
+// The safetensors name of a tensor's element type. Throws checkpoint::CheckpointError if it has none.
+std::string dtype_name(const at::Tensor& tensor);
+
+// Streams the tensor to `writer`. A tensor on a GPU, or one that is not laid out in row-major order, is copied one at a time.
+void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::Tensor& tensor);
+
+// Throws checkpoint::CheckpointError unless the checkpoint has `name` with the type and shape of `tensor`.
+void check_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& tensor);
+
+// Reads `name` into the existing `tensor`. REQUIRES check_tensor.
+void load_tensor(const checkpoint::Reader& reader, const std::string& name, at::Tensor tensor);
+
+// Reads `name` as a new tensor on the device of `like`.
+at::Tensor load_new_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& like);
+
+}  // namespace adaptdl::torch
