@@ -7,10 +7,13 @@
 //
 // Loading is from one checkpoint for the whole process: the newest that is whole. It is chosen, and every byte of it checked
 // against its checksums, when the first state is loaded; a damaged one is passed over in favour of the next older one with a
-// warning that says why. If checkpoints are there and none is whole, that is an error, never a silent new start.
+// warning that says why. If checkpoints are there and none is whole, that is an error, never a silent new start. So is one
+// that cannot be read for another reason than damage (no permission, a newer format): an older one would hide it.
 //
 // Replicas: rank 0 writes. save_all_states is a collective call that ends alike on every replica. Every rank loads from the
 // directory itself, so it must be visible to all; agree() checks that all of them chose the same checkpoint.
+//
+// Memory: what a state writes as JSON, and its parts, are held until they are written; tensors are streamed, a few MiB at a time.
 //
 // Threading: not thread-safe: states are made, saved and loaded by the training thread.
 #pragma once
@@ -51,15 +54,19 @@ using ReadAt = std::function<void(std::size_t offset, std::span<std::byte> out)>
 class Writer {
  public:
   virtual ~Writer() = default;
-  // A JSON value under a name, unique among the JSON values of the state.
+  // A JSON value under a name, unique among the JSON values of the state. Numbers come back bit for bit, NaN and infinities too.
+  // All of these throw CheckpointError on a second value of one name, an empty one, text that is not UTF-8, or values that
+  // would not come back as they are (binary, nested deeper than 200 levels, an object key "$float").
   virtual void json(std::string_view name, nlohmann::json value) = 0;
   // A tensor under a name, unique among the tensors of the state. The data is not copied: `read` is called in order, in
   // chunks, until the call that saves (save_all_states, save_state) returns, and must give the same bytes until then.
   virtual void tensor(TensorInfo info, ReadAt read) = 0;
-  // The same for data that lies in memory.
-  void tensor(TensorInfo info, std::span<const std::byte> data);
+  // The same for data that lies in memory, which is written from where it lies: it stays valid and unchanged as long.
+  virtual void tensor(TensorInfo info, std::span<const std::byte> data);
   // Raw bytes: a tensor of dtype U8. `data` stays valid until the call that saves returns.
   void bytes(std::string_view name, std::span<const std::byte> data);
+  // The same for bytes that were made for saving: the writer keeps them.
+  void bytes(std::string_view name, std::vector<std::byte>&& data);
 };
 
 // Where a state loads itself from. What it gives has been checked against the checksums.
@@ -87,7 +94,7 @@ class Reader {
 // A piece of a job's progress. Derive from it, and override what it needs.
 class State {
  public:
-  // Registers the state. `name` is any non-empty text up to 100 bytes, unique in the process: a second state of the same
+  // Registers the state. `name` is any non-empty UTF-8 text up to 100 bytes, unique in the process: a second state of the same
   // name throws UsageError.
   explicit State(std::string name);
   virtual ~State();
@@ -107,6 +114,7 @@ class State {
   // A state may also have a part of each rank's own, such as a random generator. save_part is called on every replica and
   // must save little: parts travel through the collective. load_part gets the part that this rank saved, if there is one.
   virtual bool has_parts() const { return false; }
+  // On more replicas than saved, those of higher rank have none.
   virtual void save_part(Writer&) const {}
   virtual void load_part(const Reader&) {}
 
@@ -133,11 +141,13 @@ void agree();
 // Syncs all states over the replicas and commits them as the next checkpoint below env::checkpoint_path(); then deletes all but
 // the newest env::checkpoint_keep() whole ones. A collective call if the collective is initialized. Returns the path of the
 // new checkpoint, or nullopt if no path is set. On failure (disk full, read-only or vanished directory, a state that
-// throws) it throws CheckpointError on every replica, and what was there before is untouched.
+// throws) it throws CheckpointError on every replica, which names the rank that failed, and what was there before is untouched.
+// A replica that dies meanwhile is a CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective
+// is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
 // Saves one state by itself as files in `directory`, without a manifest and without committing anything; with `sync`, syncs it first.
-// Returns the paths of the files.
+// Rank 0 writes the state, and every rank its own part. Returns the paths of the files that this rank wrote.
 std::vector<std::filesystem::path> save_state(State& state, const std::filesystem::path& directory, bool sync = true);
 
 // Forgets which checkpoint was chosen, so that the next load_state looks again.
@@ -161,6 +171,7 @@ struct Manifest {
   std::uint64_t number = 0;
   std::string created;  // RFC 3339, UTC
   std::string version;  // of adaptdl
+  std::string job;      // env::job_id() of the job; empty: it had none
   int replicas = 0;
   nlohmann::json progress = nlohmann::json::object();
   std::vector<StateInfo> states;
@@ -173,21 +184,25 @@ struct Entry {
   std::string problem;               // why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong
 };
 
-// The checkpoints in `directory`, newest first. Throws CheckpointError if the directory cannot be read.
+// The checkpoints in `directory`, newest first. Reads manifests and looks at sizes, no more. Throws CheckpointError if the directory cannot be read.
 std::vector<Entry> list(const std::filesystem::path& directory);
 
-// Reads every byte of one checkpoint. Returns what is wrong with it, one line each; empty if it is whole.
+// Reads every byte of one checkpoint. Returns what is wrong with it, one line each; empty if it is whole. Throws
+// CheckpointError if there is no such directory, or its files may not be read.
 std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 
-// The newest checkpoint in `directory` that is whole, every byte of it checked; none if there is none.
+// The newest checkpoint in `directory` that is whole, every byte of it checked; none if there is none. Throws CheckpointError
+// if the directory cannot be read, or holds a newer one that this version cannot judge.
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
 // Writes the tensors of a checkpoint (all, or of one state) to one safetensors file; names are "STATE/TENSOR", or the bare
-// tensor names for one state. Streams; commits the file by a rename. Throws CheckpointError.
+// tensor names for one state. The parts of ranks are left out. The state's files are checked first. Streams; commits the file by
+// a rename, in place of one that was there. Throws CheckpointError.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file, const std::optional<std::string>& state = {});
 
-// Deletes all but the newest `keep` whole checkpoints, and what an interrupted save left. Never deletes the last whole one.
-// Returns what was deleted.
-std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep);
+// Deletes all but the newest `keep` (>= 1) whole checkpoints, and what an interrupted save left. Reads every byte of those it
+// keeps; if none is whole, it deletes no checkpoint. Those of a newer format stay. With `dry_run` it deletes nothing. Returns what
+// was, or would be, deleted. Throws UsageError on a smaller `keep`, CheckpointError if something cannot be read or deleted.
+std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep, bool dry_run = false);
 
 }  // namespace adaptdl::checkpoint

@@ -1,0 +1,33 @@
+// The checksum of checkpoints: XXH3-128, in hexadecimal as `xxhsum -H2` prints it.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::checkpoint {
+
+class Checksum {
+ public:
+  Checksum();
+  void update(std::span<const std::byte> data);
+  // Of everything so far: 32 lower-case digits.
+  std::string hex() const;
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+std::string checksum_of(std::string_view text);
+
+// Whether `text` is a checksum as hex() gives it.
+bool is_checksum(std::string_view text);
+
+}  // namespace adaptdl::checkpoint

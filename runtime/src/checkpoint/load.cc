@@ -1,0 +1,193 @@
+#include "checkpoint/load.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <system_error>
+
+#include "adaptdl/env.h"
+#include "adaptdl/log.h"
+#include "checkpoint/group.h"
+#include "checkpoint/registry.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/store.h"
+
+namespace adaptdl::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Choice {
+  fs::path directory;
+  std::optional<Snapshot> snapshot;      // none: there is no checkpoint
+  std::vector<std::string> passed_over;  // why newer ones are not used
+  std::set<std::string> loaded;          // names of states
+  bool warned = false;
+};
+
+std::optional<Choice>& choice() {
+  static std::optional<Choice> value;
+  return value;
+}
+
+std::string no_whole_text(const fs::path& directory, const std::vector<std::string>& reasons) {
+  return fmt::format(
+      "no checkpoint in {} is whole: {}. Restore one from a copy, or, to start anew, move the checkpoint-* "
+      "directories away or choose another directory",
+      directory.string(), fmt::join(reasons, "; "));
+}
+
+// Tries the checkpoints, newest first. Returns false if one of them vanished meanwhile, so that another look is due.
+bool try_candidates(const Scan& found, int rank, Choice& result) {
+  result.passed_over.clear();
+  for (const Found& candidate : found.checkpoints) {
+    try {
+      Snapshot snapshot(candidate.path, rank);
+      snapshot.check_sizes();
+      snapshot.check_contents();
+      result.snapshot = std::move(snapshot);
+      return true;
+    } catch (const Damage& damage) {
+      std::error_code error;
+      if (!fs::exists(fs::symlink_status(candidate.path, error))) return false;
+      result.passed_over.emplace_back(damage.what());
+    }
+  }
+  return true;
+}
+
+Choice choose(const fs::path& directory, int rank) {
+  Choice result;
+  result.directory = directory;
+  // A job that saves to the directory at the same time deletes old checkpoints as it adds new ones.
+  constexpr int kMaxLooks = 10;
+  Scan found;
+  for (int look = 0;; ++look) {
+    found = scan(directory, true);
+    if (try_candidates(found, rank, result)) break;
+    if (look == kMaxLooks)
+      throw CheckpointError(fmt::format("checkpoints in {} are deleted while they are read", directory.string()));
+  }
+  if (rank == 0) {
+    for (const std::string& name : found.ignored)
+      log::warn(fmt::format("{} is ignored: what follows checkpoint- is not a number", (directory / name).string()));
+  }
+  if (!result.snapshot && !found.checkpoints.empty())
+    throw CheckpointError(no_whole_text(directory, result.passed_over));
+  if (rank != 0) return result;
+  if (!result.snapshot) {
+    log::info(fmt::format("no checkpoint in {}: starting anew", directory.string()));
+    return result;
+  }
+  for (const std::string& reason : result.passed_over)
+    log::warn(fmt::format("{}: using {} instead", reason, result.snapshot->path().string()));
+  log::info(fmt::format("going on from {}, saved by {} replica{} on {}", result.snapshot->path().string(),
+                        result.snapshot->manifest().replicas, result.snapshot->manifest().replicas == 1 ? "" : "s",
+                        result.snapshot->manifest().created));
+  return result;
+}
+
+// The choice of this process; null if no path is set.
+Choice* chosen() {
+  if (!choice()) {
+    const auto directory = env::checkpoint_path();
+    if (!directory) return nullptr;
+    choice() = choose(*directory, Group::for_loading().rank);
+  }
+  return &*choice();
+}
+
+void load_from(State& state, Snapshot& snapshot) {
+  std::unique_ptr<Reader> reader = snapshot.reader(state.name());
+  std::unique_ptr<Reader> part = state.has_parts() ? snapshot.reader(state.name(), Group::for_loading().rank) : nullptr;
+  try {
+    state.load(*reader);
+    if (part) state.load_part(*part);
+  } catch (const CheckpointError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CheckpointError(fmt::format("{} cannot be loaded: {}", reader->describe(), one_line(error)));
+  }
+}
+
+// What a replica tells the others about its choice.
+std::string choice_text() {
+  const Choice* own = chosen();
+  if (own == nullptr) return "no checkpoint: ADAPTDL_CHECKPOINT_PATH is not set";
+  if (!own->snapshot) return fmt::format("no checkpoint");
+  return fmt::format("{} {}", checkpoint_name(own->snapshot->manifest().number), own->snapshot->checksum());
+}
+
+}  // namespace
+
+bool load_state(State& state, bool required) {
+  Choice* own = chosen();
+  if (own == nullptr || !own->snapshot) return false;
+  Snapshot& snapshot = *own->snapshot;
+  if (snapshot.find(state.name()) == nullptr) {
+    if (!required) return false;
+    std::vector<std::string> names;
+    for (const StateInfo& info : snapshot.manifest().states) names.push_back(fmt::format("'{}'", info.name));
+    throw CheckpointError(fmt::format("{} has no state '{}': it has {}", snapshot.path().string(), state.name(),
+                                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  }
+  load_from(state, snapshot);
+  own->loaded.insert(state.name());
+  return true;
+}
+
+std::optional<std::uint64_t> loaded_number() {
+  const Choice* own = chosen();
+  if (own == nullptr || !own->snapshot) return {};
+  return own->snapshot->manifest().number;
+}
+
+void agree() {
+  const Group group = Group::for_loading();
+  if (group.size == 1) return;
+  std::string mine;
+  group.agree_on_success("cannot load a checkpoint", error_of("cannot choose one", [&] { mine = choice_text(); }));
+  // With the reasons, so that whoever reads the error need not look for them in the logs of all replicas.
+  std::string reasons;
+  if (choice()) reasons = fmt::format("{}", fmt::join(choice()->passed_over, "; "));
+  const auto all = group.allgather(mine + "\n" + reasons);
+  bool same = true;
+  std::vector<std::string> texts;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const std::string name = all[rank].substr(0, all[rank].find('\n'));
+    const std::string why = all[rank].substr(name.size() + 1);
+    same = same && name == all[0].substr(0, all[0].find('\n'));
+    texts.push_back(fmt::format("rank {} has {}{}", rank, name, why.empty() ? "" : fmt::format(" ({})", why)));
+  }
+  if (same) return;
+  throw CheckpointError(
+      fmt::format("the replicas would not load the same checkpoint: {}. ADAPTDL_CHECKPOINT_PATH must be one "
+                  "directory that all of them see",
+                  fmt::join(texts, ", ")));
+}
+
+void reset() { choice().reset(); }
+
+void note_saved() {
+  if (!choice() || !choice()->snapshot) return;
+  Choice& own = *choice();
+  for (const StateInfo& state : own.snapshot->manifest().states) {
+    if (own.loaded.contains(state.name)) {
+      own.snapshot->close(state.name);
+    } else if (!own.warned && Group::for_loading().rank == 0) {
+      log::warn(fmt::format(
+          "state '{}' of {} was not loaded by this program and {}", state.name,
+          checkpoint_name(own.snapshot->manifest().number),
+          states().contains(state.name) ? "starts anew in the new checkpoint" : "is not in the new checkpoint"));
+    }
+  }
+  own.warned = true;
+}
+
+bool loaded_from(const fs::path& directory) {
+  return choice() && choice()->snapshot && choice()->directory == directory;
+}
+
+}  // namespace adaptdl::checkpoint

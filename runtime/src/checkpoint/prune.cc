@@ -1,0 +1,74 @@
+#include "checkpoint/prune.h"
+
+#include <fmt/core.h>
+
+#include "adaptdl/log.h"
+#include "checkpoint/snapshot.h"
+
+namespace adaptdl::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+enum class Fate { kWhole, kDamaged, kNewerFormat };
+
+Fate look_at(const fs::path& path, bool contents) {
+  try {
+    Snapshot snapshot(path);
+    snapshot.check_sizes();
+    if (contents) snapshot.check_contents();
+    return Fate::kWhole;
+  } catch (const Damage&) {
+    return Fate::kDamaged;
+  } catch (const NewerFormat&) {
+    return Fate::kNewerFormat;
+  }
+}
+
+}  // namespace
+
+void prune_after_save(const fs::path& directory, const Found& committed, int keep) {
+  try {
+    int kept = 1;
+    for (const Found& found : scan(directory).checkpoints) {
+      if (found.number >= committed.number) continue;
+      try {
+        const Fate fate = look_at(found.path, false);
+        if (fate == Fate::kNewerFormat) continue;
+        if (fate == Fate::kWhole && kept < keep)
+          ++kept;
+        else
+          delete_checkpoint(found);
+      } catch (const CheckpointError& error) {
+        log::warn(fmt::format("{} is left there: {}", found.path.string(), error.what()));
+      }
+    }
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("old checkpoints are left there: {}", error.what()));
+  }
+}
+
+std::vector<fs::path> prune(const fs::path& directory, int keep, bool dry_run) {
+  if (keep < 1) throw UsageError(fmt::format("cannot keep {} checkpoints: the least is 1", keep));
+  const Scan present = scan(directory);
+  std::vector<fs::path> deleted = delete_leftovers(directory, present, dry_run);
+  std::vector<Found> doomed;
+  int kept = 0;
+  for (const Found& found : present.checkpoints) {
+    const Fate fate = look_at(found.path, kept < keep);
+    if (fate == Fate::kNewerFormat) continue;
+    if (fate == Fate::kWhole && kept < keep)
+      ++kept;
+    else
+      doomed.push_back(found);
+  }
+  if (kept == 0) return deleted;
+  for (const Found& found : doomed) {
+    if (!dry_run) delete_checkpoint(found);
+    deleted.push_back(found.path);
+  }
+  return deleted;
+}
+
+}  // namespace adaptdl::checkpoint

@@ -1,0 +1,29 @@
+#include "checkpoint/registry.h"
+
+#include <fmt/core.h>
+
+#include "checkpoint/manifest.h"
+
+namespace adaptdl::checkpoint {
+
+namespace {
+
+// Never destroyed: a state may be a global that outlives this one.
+std::map<std::string, State*>& registry() {
+  static auto* map = new std::map<std::string, State*>();
+  return *map;
+}
+
+}  // namespace
+
+const std::map<std::string, State*>& states() { return registry(); }
+
+State::State(std::string name) : name_(std::move(name)) {
+  check_state_name<UsageError>(name_, "cannot register a state");
+  if (!registry().emplace(name_, this).second)
+    throw UsageError(fmt::format("there is a state named '{}' already: give each its own name", name_));
+}
+
+State::~State() { registry().erase(name_); }
+
+}  // namespace adaptdl::checkpoint

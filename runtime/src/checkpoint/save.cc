@@ -1,0 +1,231 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <system_error>
+
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
+#include "adaptdl/log.h"
+#include "adaptdl/progress.h"
+#include "checkpoint/group.h"
+#include "checkpoint/load.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/prune.h"
+#include "checkpoint/registry.h"
+#include "checkpoint/state_writer.h"
+#include "checkpoint/store.h"
+
+namespace adaptdl::checkpoint {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kAction = "no checkpoint was saved";
+
+// What this process has saved so far.
+struct Saved {
+  fs::path directory;
+  std::uint64_t number = 0;
+};
+std::optional<Saved>& saved() {
+  static std::optional<Saved> value;
+  return value;
+}
+
+class StringSink : public Sink {
+ public:
+  void write(std::span<const std::byte> data) override {
+    text.append(reinterpret_cast<const char*>(data.data()), data.size());
+  }
+  std::string text;
+};
+
+std::string named(const std::string& state) { return fmt::format("state '{}'", state); }
+
+// The files that a writer's content makes. The drafts refer to `writer`.
+std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& state, std::optional<int> rank = {}) {
+  std::vector<FileDraft> files;
+  if (writer.has_json()) {
+    const auto text = std::make_shared<const std::string>(writer.json_text());
+    files.push_back({file_name(state, {false, rank}), text->size(), [text](Sink& sink) { sink.write(*text); }});
+  }
+  if (writer.has_tensors())
+    files.push_back({file_name(state, {true, rank}), writer.tensors_size(),
+                     [&writer](Sink& sink) { writer.stream_tensors(sink); }});
+  return files;
+}
+
+// The files of the part that `rank` has of a state, in memory.
+json part_files(const State& state, int rank) {
+  StateWriter writer(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
+  state.save_part(writer);
+  json files = json::object();
+  for (const FileDraft& file : drafts_of(writer, state.name(), rank)) {
+    StringSink sink;
+    file.write(sink);
+    files[file.name] = json::binary(std::vector<std::uint8_t>(sink.text.begin(), sink.text.end()));
+  }
+  return files;
+}
+
+// All replicas must go through the same states in the same order, or their collective calls would not match.
+void check_same_states(const Group& group, bool have_path) {
+  json own = json::array();
+  for (const auto& [name, state] : states()) own.push_back(name);
+  const auto all = group.allgather(json{{"path", have_path}, {"states", own}}.dump());
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const json first = json::parse(all[0]), other = json::parse(all[rank]);
+    if (first["path"] != other["path"])
+      throw CheckpointError(
+          fmt::format("{}: ADAPTDL_CHECKPOINT_PATH is set on some of rank 0 and rank {} only", kAction, rank));
+    throw CheckpointError(fmt::format("{}: rank 0 has the states {}, and rank {} has {}", kAction,
+                                      first["states"].dump(), rank, other["states"].dump()));
+  }
+}
+
+void sync_all(const Group& group) {
+  for (const auto& [name, state] : states()) {
+    // After each: a replica that failed must not go on to calls that its peers would match with those of another state.
+    group.agree_on_success(kAction, error_of(named(name), [&, s = state] { s->sync(); }));
+  }
+}
+
+// The parts of all ranks, by rank: each {state: {file: content}}.
+std::vector<json> gather_parts(const Group& group) {
+  json own = json::object();
+  std::optional<std::string> error;
+  for (const auto& [name, state] : states()) {
+    if (!state->has_parts()) continue;
+    const auto failed = error_of(named(name), [&, s = state, &n = name] { own[n] = part_files(*s, group.rank); });
+    if (failed && !error) error = failed;
+  }
+  group.agree_on_success(kAction, error);
+  std::string content;
+  json::to_cbor(own, content);
+  std::vector<json> parts;
+  for (const std::string& part : group.allgather(std::move(content))) parts.push_back(json::from_cbor(part));
+  return parts;
+}
+
+std::vector<FileDraft> part_drafts(const std::vector<json>& parts, const std::string& state) {
+  std::vector<FileDraft> files;
+  for (const json& part : parts) {
+    if (!part.contains(state)) continue;
+    for (const auto& [name, data] : part[state].items()) {
+      const auto& bytes = data.get_binary();
+      const auto text = std::make_shared<const std::string>(bytes.begin(), bytes.end());
+      files.push_back({name, text->size(), [text](Sink& sink) { sink.write(*text); }});
+    }
+  }
+  return files;
+}
+
+void prepare_directory(const fs::path& directory) {
+  std::error_code error;
+  if (fs::is_directory(directory, error)) return;
+  if (fs::exists(directory, error)) throw CheckpointError(fmt::format("{} is not a directory", directory.string()));
+  const bool seen = (saved() && saved()->directory == directory) || loaded_from(directory);
+  if (seen) {
+    if (!fs::is_directory(fs::absolute(directory).parent_path(), error))
+      throw CheckpointError(
+          fmt::format("{} vanished, and the directory above it too: is its volume still there?", directory.string()));
+    log::warn(fmt::format("{} vanished, with the checkpoints in it: it is made anew", directory.string()));
+  }
+  make_directories(directory);
+}
+
+// Two jobs in one directory take each other's checkpoints for their own.
+void warn_of_others(const fs::path& directory) {
+  if (!saved() || saved()->directory != directory) return;
+  const Scan present = scan(directory);
+  if (!present.checkpoints.empty() && present.checkpoints.front().number > saved()->number)
+    log::warn(fmt::format("{} was not written by this job: another one saves to the same directory",
+                          present.checkpoints.front().path.string()));
+}
+
+Draft make_draft(const Group& group, const std::vector<json>& parts,
+                 std::vector<std::unique_ptr<StateWriter>>& writers) {
+  Draft draft;
+  draft.manifest.replicas = group.size;
+  draft.manifest.job = env::job_id().value_or("");
+  for (const auto& [name, state] : states()) {
+    StateDraft files{name, {}};
+    const auto step = [&, s = state, &n = name] {
+      writers.push_back(std::make_unique<StateWriter>(named(n)));
+      s->save(*writers.back());
+      files.files = drafts_of(*writers.back(), n);
+      const json progress = s->progress();
+      if (!progress.is_object()) throw CheckpointError(fmt::format("{}: its progress is no JSON object", named(n)));
+      draft.manifest.progress.update(progress);
+    };
+    if (const auto error = error_of(named(name), step)) throw CheckpointError(*error);
+    for (FileDraft& file : part_drafts(parts, name)) files.files.push_back(std::move(file));
+    draft.states.push_back(std::move(files));
+  }
+  return draft;
+}
+
+// On rank 0.
+fs::path write_all(const fs::path& directory, const Group& group, const std::vector<json>& parts) {
+  const int keep = env::checkpoint_keep();
+  std::vector<std::unique_ptr<StateWriter>> writers;
+  const Draft draft = make_draft(group, parts, writers);
+  prepare_directory(directory);
+  warn_of_others(directory);
+  const Found committed = write_checkpoint(directory, draft);
+  saved() = Saved{directory, committed.number};
+  prune_after_save(directory, committed, keep);
+  return committed.path;
+}
+
+}  // namespace
+
+std::optional<fs::path> save_all_states() {
+  const Group group = Group::for_saving();
+  const auto directory = env::checkpoint_path();
+  check_same_states(group, directory.has_value());
+  if (!directory) return {};
+  sync_all(group);
+  const auto parts = gather_parts(group);
+  json outcome;
+  if (group.rank == 0) {
+    const auto error = error_of("writing it", [&] { outcome["path"] = write_all(*directory, group, parts).string(); });
+    if (error) outcome = {{"error", fmt::format("{}: {}{}", kAction, group.prefix(0), *error)}};
+  }
+  outcome = json::parse(group.broadcast(outcome.dump(-1, ' ', false, json::error_handler_t::replace)));
+  if (outcome.contains("error")) throw CheckpointError(outcome["error"].get<std::string>());
+  note_saved();
+  if (group.rank == 0) progress::event("checkpoint", outcome);
+  return fs::path(outcome["path"].get<std::string>());
+}
+
+std::vector<fs::path> save_state(State& state, const fs::path& directory, bool sync) {
+  const int rank = Group::for_loading().rank;
+  if (sync) state.sync();
+  StateWriter own(named(state.name()));
+  StateWriter part(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
+  std::vector<FileDraft> files;
+  if (rank == 0) {
+    state.save(own);
+    files = drafts_of(own, state.name());
+  }
+  if (state.has_parts()) {
+    state.save_part(part);
+    for (FileDraft& file : drafts_of(part, state.name(), rank)) files.push_back(std::move(file));
+  }
+  make_directories(directory);
+  std::vector<fs::path> paths;
+  for (const FileDraft& file : files) {
+    OutputFile output(directory / file.name, OutputFile::Existing::kReplace);
+    file.write(output);
+    output.finish();
+    paths.push_back(directory / file.name);
+  }
+  return paths;
+}
+
+}  // namespace adaptdl::checkpoint

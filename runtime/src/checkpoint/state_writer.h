@@ -1,0 +1,47 @@
+// The writer that a state saves itself to. It only collects: JSON values, and how to read each tensor. What it
+// collected is then streamed to a file each, or to memory to be sent to rank 0.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "adaptdl/checkpoint.h"
+#include "checkpoint/files.h"
+
+namespace adaptdl::checkpoint {
+
+class StateWriter : public Writer {
+ public:
+  // `what` begins the text of errors: "state 'NAME'".
+  explicit StateWriter(std::string what) : what_(std::move(what)) {}
+
+  void json(std::string_view name, nlohmann::json value) override;
+  void tensor(TensorInfo info, ReadAt read) override;
+  void tensor(TensorInfo info, std::span<const std::byte> data) override;
+
+  bool has_json() const noexcept { return !json_.empty(); }
+  bool has_tensors() const noexcept { return !tensors_.empty(); }
+  std::string json_text() const;
+  // The size of what stream_tensors writes.
+  std::uint64_t tensors_size() const;
+  // Writes all tensors in the safetensors format. Calls each tensor's ReadAt; needs memory for one chunk.
+  void stream_tensors(Sink& sink) const;
+
+ private:
+  using Source = std::variant<ReadAt, std::span<const std::byte>>;
+  void add(TensorInfo info, Source source);
+  std::vector<TensorInfo> in_layout_order() const;
+
+  std::string what_;
+  nlohmann::json json_ = nlohmann::json::object();
+  std::vector<TensorInfo> tensors_;
+  std::vector<Source> sources_;  // one a tensor
+  std::set<std::string> names_;  // of the tensors
+};
+
+}  // namespace adaptdl::checkpoint

@@ -1,0 +1,178 @@
+#include "checkpoint/store.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/core.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <ctime>
+#include <system_error>
+
+#include "checkpoint/manifest.h"
+
+namespace adaptdl::checkpoint {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kSaving = ".saving-";
+constexpr std::string_view kDeleting = ".deleting-";
+// Where locks do not work, a saver that has not made a file for so long is taken for dead.
+constexpr std::chrono::hours kDeadAfter{24};
+
+std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
+
+std::string readable_size(std::uint64_t bytes) {
+  if (bytes < 1024 * 1024) return fmt::format("{} KiB", (bytes + 1023) / 1024);
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+// The directory that a checkpoint is written to before it gets its name. Locked as long as its saver lives, so that
+// others can tell it from one that was left. Deleted if it is not committed.
+class SavingDirectory {
+ public:
+  SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
+    // Someone who cleans up may take it for left in the moment before it is locked; then the next try makes another.
+    for (int attempt = 0; attempt < 10 && !lock_; ++attempt) {
+      path_ = parent / fmt::format("{}{}-{}-{}", kSaving, number, ::getpid(), random_suffix());
+      if (::mkdir(path_.c_str(), 0777) != 0) throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
+      Fd fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      struct stat info {};
+      if (!fd || (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) continue;
+      if (::fstat(fd.get(), &info) == 0 && info.st_nlink > 0) lock_ = std::move(fd);
+    }
+    if (!lock_) throw CheckpointError(fmt::format("{} is deleted by someone else all the time", path_.string()));
+  }
+
+  ~SavingDirectory() {
+    std::error_code ignored;
+    if (!committed_) fs::remove_all(path_, ignored);
+  }
+  SavingDirectory(const SavingDirectory&) = delete;
+  SavingDirectory& operator=(const SavingDirectory&) = delete;
+
+  const fs::path& path() const noexcept { return path_; }
+
+  void commit(const fs::path& target) {
+    sync_directory(path_);
+    if (!rename_new(path_, target))
+      throw CheckpointError(
+          fmt::format("{} was written by someone else meanwhile: two jobs save to one directory", target.string()));
+    committed_ = true;
+    sync_directory(parent_);
+  }
+
+ private:
+  fs::path parent_;
+  fs::path path_;
+  Fd lock_;
+  bool committed_ = false;
+};
+
+bool saver_is_dead(const fs::path& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return false;
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno == EWOULDBLOCK) return false;
+  std::error_code error;
+  const auto changed = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - changed > kDeadAfter;
+}
+
+// Says so early and clearly; the space may still run out while writing.
+void check_space(const fs::path& directory, const Draft& draft) {
+  constexpr std::uint64_t kBlock = 4096;
+  std::uint64_t needed = 2 * kBlock;
+  for (const StateDraft& state : draft.states)
+    for (const FileDraft& file : state.files) needed += (file.size + kBlock - 1) / kBlock * kBlock;
+  struct statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0 || space.f_blocks == 0) return;
+  const std::uint64_t available = (::geteuid() == 0 ? space.f_bfree : space.f_bavail) * std::uint64_t{space.f_frsize};
+  if (needed > available)
+    throw CheckpointError(fmt::format("{}: {} ({} needed, {} free)", directory.string(),
+                                      std::generic_category().message(ENOSPC), readable_size(needed),
+                                      readable_size(available)));
+}
+
+}  // namespace
+
+Scan scan(const fs::path& directory, bool missing_is_empty) {
+  Scan result;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (const auto number = checkpoint_number(name))
+      result.checkpoints.push_back({*number, it->path()});
+    else if (name.starts_with(kPrefix))
+      result.ignored.push_back(name);
+    else if (name.starts_with(kSaving) || name.starts_with(kDeleting))
+      result.leftovers.push_back(name);
+  }
+  if (error && !(missing_is_empty && error == std::errc::no_such_file_or_directory))
+    throw CheckpointError(errno_text(fmt::format("cannot read {}", directory.string()), error.value()));
+  std::sort(result.checkpoints.begin(), result.checkpoints.end(),
+            [](const Found& a, const Found& b) { return a.number > b.number; });
+  std::sort(result.ignored.begin(), result.ignored.end());
+  std::sort(result.leftovers.begin(), result.leftovers.end());
+  return result;
+}
+
+Found write_checkpoint(const fs::path& directory, const Draft& draft) {
+  const Scan present = scan(directory);
+  delete_leftovers(directory, present);
+  check_space(directory, draft);
+
+  Manifest manifest = draft.manifest;
+  manifest.number = present.checkpoints.empty() ? 0 : present.checkpoints.front().number + 1;
+  const fs::path target = directory / checkpoint_name(manifest.number);
+  SavingDirectory saving(directory, manifest.number);
+  for (const StateDraft& state : draft.states) {
+    StateInfo info{state.name, {}};
+    for (const FileDraft& file : state.files) {
+      OutputFile output(saving.path() / file.name);
+      file.write(output);
+      info.files.push_back(output.finish());
+    }
+    manifest.states.push_back(std::move(info));
+  }
+  manifest.created = now_utc();
+  manifest.version = ADAPTDL_VERSION;
+  OutputFile output(saving.path() / kManifestName);
+  output.write(manifest_text(manifest));
+  output.finish();
+  saving.commit(target);
+  return {manifest.number, target};
+}
+
+void delete_checkpoint(const Found& checkpoint) {
+  const fs::path doomed =
+      checkpoint.path.parent_path() / fmt::format("{}{}-{}", kDeleting, checkpoint.number, random_suffix());
+  std::error_code error;
+  fs::rename(checkpoint.path, doomed, error);
+  if (error == std::errc::no_such_file_or_directory) return;  // someone else was faster
+  if (!error) fs::remove_all(doomed, error);
+  if (error)
+    throw CheckpointError(errno_text(fmt::format("cannot delete {}", checkpoint.path.string()), error.value()));
+}
+
+std::vector<fs::path> delete_leftovers(const fs::path& directory, const Scan& found, bool dry_run) {
+  std::vector<fs::path> deleted;
+  for (const std::string& name : found.leftovers) {
+    const fs::path path = directory / name;
+    if (name.starts_with(kSaving) && !saver_is_dead(path)) continue;
+    std::error_code error;
+    if (!dry_run) fs::remove_all(path, error);
+    if (!error) deleted.push_back(path);
+  }
+  return deleted;
+}
+
+}  // namespace adaptdl::checkpoint
