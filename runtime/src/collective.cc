@@ -1,0 +1,241 @@
+#include "adaptdl/collective.h"
+
+#include <fmt/core.h>
+
+#include <limits>
+#include <utility>
+
+#include "adaptdl/env.h"
+#include "collective_engine.h"
+
+namespace adaptdl::collective {
+
+using nlohmann::json;
+using wire::Kind;
+
+namespace {
+
+// Longer waits than this are as good as none, and can still be added to now.
+constexpr std::chrono::hours kForever{24 * 365 * 100};
+
+// A single replica: every call completes with its own value.
+class Solo final : public Engine {
+ public:
+  explicit Solo(const Options& options) : options_(options) {}
+
+  StatePtr submit(Kind kind, Bytes value, Reduce) override {
+    if (!closed_.empty()) throw CollectiveError(closed_);
+    auto state = std::make_shared<Future::State>();
+    state->engine = shared_from_this();
+    state->done = true;
+    state->result = oversize_text(options_, value.size());
+    state->failed = !state->result.empty();
+    if (!state->failed) state->result = kind == Kind::kAllgather ? wire::pack({value}) : std::move(value);
+    if (kind == Kind::kTeardown) closed_ = "the collective calls are torn down; initialize them again";
+    return state;
+  }
+  bool ready(Future::State&) override { return true; }
+  Bytes wait(Future::State& state) override {
+    if (state.failed) throw CollectiveError(state.result);
+    return std::move(state.result);
+  }
+  void close() override {}
+  std::uint16_t port() const override { return options_.master_port; }
+
+ private:
+  const Options options_;
+  std::string closed_;
+};
+
+void check(Options& options) {
+  const auto refuse = [](const std::string& why) { throw UsageError("collective calls: " + why); };
+  if (options.size < 1) refuse(fmt::format("the number of replicas is {}, but takes at least 1", options.size));
+  if (options.rank < 0 || options.rank >= options.size)
+    refuse(fmt::format("rank {} of {} replicas; it takes 0 to {}", options.rank, options.size, options.size - 1));
+  if (options.rank > 0 && options.master_port == 0)
+    refuse(fmt::format("replica {} needs the port of replica 0; set ADAPTDL_MASTER_PORT", options.rank));
+  if (options.master_addr.empty()) refuse("the address of replica 0 is empty; set ADAPTDL_MASTER_ADDR");
+  if (options.job.size() > wire::kMaxJob) refuse(fmt::format("the name of the job is over {} bytes", wire::kMaxJob));
+  if (options.timeout <= options.timeout.zero() || options.connect_timeout <= options.connect_timeout.zero())
+    refuse("timeouts take a duration above 0");
+  options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kForever);
+  options.connect_timeout = std::min<std::chrono::milliseconds>(options.connect_timeout, kForever);
+  // Kept clear of overflow in sums; no machine has more.
+  options.max_message = std::min(options.max_message, std::numeric_limits<std::size_t>::max() / 4);
+}
+
+// JSON values travel as CBOR: binary, exact, and with a place for NaN, which JSON text has not.
+Bytes to_bytes(const json& value) {
+  Bytes bytes;
+  json::to_cbor(value, nlohmann::detail::output_adapter<char>(bytes));
+  return bytes;
+}
+
+json from_bytes(const Bytes& bytes) {
+  try {
+    return json::from_cbor(bytes);
+  } catch (const json::exception& error) {
+    throw CollectiveError(fmt::format("a replica sent what is no JSON value ({})", error.what()));
+  }
+}
+
+json sum_of_integers(const json& a, const json& b) {
+  __extension__ using Wide = __int128;
+  const auto wide = [](const json& value) {
+    return value.is_number_unsigned() ? Wide{value.get<std::uint64_t>()} : Wide{value.get<std::int64_t>()};
+  };
+  const Wide total = wide(a) + wide(b);
+  if (total > Wide{std::numeric_limits<std::uint64_t>::max()} || total < Wide{std::numeric_limits<std::int64_t>::min()})
+    throw CollectiveError(fmt::format("the sum of {} and {} does not fit into 64 bits", a.dump(), b.dump()));
+  if (total < 0 ||
+      (!a.is_number_unsigned() && !b.is_number_unsigned() && total <= std::numeric_limits<std::int64_t>::max()))
+    return static_cast<std::int64_t>(total);
+  return static_cast<std::uint64_t>(total);
+}
+
+std::unique_ptr<Communicator>& process_communicator() {
+  static std::unique_ptr<Communicator> communicator;
+  return communicator;
+}
+
+}  // namespace
+
+std::string seconds_text(std::chrono::milliseconds duration) {
+  return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
+}
+
+std::string replicas_text(const std::vector<int>& ranks) {
+  std::string list;
+  for (const int rank : ranks) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
+  return fmt::format("replica{} {}", ranks.size() == 1 ? "" : "s", list);
+}
+
+std::string oversize_text(const Options& options, std::size_t size) {
+  if (size <= options.max_message) return "";
+  return fmt::format("a value of {} bytes is over the bound of {} (max_message)", size, options.max_message);
+}
+
+json sum(json a, const json& b) {
+  if (a.is_number_integer() && b.is_number_integer()) return sum_of_integers(a, b);
+  if (a.is_number() && b.is_number()) return a.get<double>() + b.get<double>();
+  if (a.is_string() && b.is_string()) {
+    a.get_ref<std::string&>() += b.get_ref<const std::string&>();
+  } else if (a.is_array() && b.is_array()) {
+    a.insert(a.end(), b.begin(), b.end());
+  } else if (a.is_object() && b.is_object()) {
+    for (const auto& [key, value] : b.items()) {
+      const auto own = a.find(key);
+      if (own == a.end())
+        a[key] = value;
+      else
+        *own = sum(std::move(*own), value);
+    }
+  } else {
+    throw CollectiveError(fmt::format("there is no sum of a value of type {} and one of type {}; give a reduction",
+                                      a.type_name(), b.type_name()));
+  }
+  return a;
+}
+
+Options options_from_env() {
+  Options options;
+  options.master_addr = env::master_addr();
+  options.master_port = static_cast<std::uint16_t>(env::master_port());
+  options.rank = env::replica_rank();
+  options.size = env::num_replicas();
+  options.job = env::job_id().value_or("");
+  options.timeout = env::collective_timeout();
+  options.connect_timeout = std::min(options.connect_timeout, options.timeout);
+  return options;
+}
+
+// ---- Future ----
+
+bool Future::ready() const { return state_->engine->ready(*state_); }
+
+Bytes Future::get() {
+  const auto state = std::exchange(state_, nullptr);
+  return state->engine->wait(*state);
+}
+
+// ---- Communicator ----
+
+struct Communicator::Impl {
+  Options options;
+  std::shared_ptr<Engine> engine;
+
+  Bytes call(Kind kind, Bytes value, Reduce reduce = {}) {
+    const StatePtr state = engine->submit(kind, std::move(value), std::move(reduce));
+    return engine->wait(*state);
+  }
+};
+
+Communicator::Communicator(Options options, const std::function<void(std::uint16_t)>& on_listening)
+    : impl_(std::make_unique<Impl>()) {
+  check(options);
+  impl_->engine = options.size == 1   ? std::make_shared<Solo>(options)
+                  : options.rank == 0 ? make_root(options, on_listening)
+                                      : make_peer(options);
+  impl_->options = std::move(options);
+}
+
+Communicator::~Communicator() { impl_->engine->close(); }
+
+int Communicator::rank() const noexcept { return impl_->options.rank; }
+int Communicator::size() const noexcept { return impl_->options.size; }
+std::uint16_t Communicator::port() const noexcept { return impl_->engine->port(); }
+
+Bytes Communicator::allreduce(Bytes value, const Reduce& reduce) {
+  return impl_->call(Kind::kAllreduce, std::move(value), reduce);
+}
+
+Future Communicator::allreduce_async(Bytes value, Reduce reduce) {
+  return Future(impl_->engine->submit(Kind::kAllreduce, std::move(value), std::move(reduce)));
+}
+
+Bytes Communicator::broadcast(Bytes value) {
+  if (impl_->options.rank != 0) value.clear();
+  return impl_->call(Kind::kBroadcast, std::move(value));
+}
+
+std::vector<Bytes> Communicator::allgather(Bytes value) {
+  const Bytes packed = impl_->call(Kind::kAllgather, std::move(value));
+  return wire::unpack(packed, static_cast<std::size_t>(impl_->options.size));
+}
+
+void Communicator::teardown() {
+  impl_->call(Kind::kTeardown, {});
+  impl_->engine->close();
+}
+
+json Communicator::allreduce(const json& value, const ReduceJson& reduce) {
+  return from_bytes(allreduce(to_bytes(value), [reduce](const Bytes& accumulated, const Bytes& next) {
+    return to_bytes(reduce(from_bytes(accumulated), from_bytes(next)));
+  }));
+}
+
+json Communicator::broadcast(const json& value) { return from_bytes(broadcast(to_bytes(value))); }
+
+// ---- The communicator of this process ----
+
+void initialize(Options options, const std::function<void(std::uint16_t)>& on_listening) {
+  if (initialized()) throw Error("the collective calls are initialized already; call teardown first");
+  if (options.size > 1 && options.master_port == 0 && !on_listening)
+    throw UsageError(fmt::format(
+        "{} replicas cannot find each other without the port of replica 0; set ADAPTDL_MASTER_PORT", options.size));
+  process_communicator() = std::make_unique<Communicator>(std::move(options), on_listening);
+}
+
+bool initialized() noexcept { return static_cast<bool>(process_communicator()); }
+
+Communicator& world() {
+  if (!initialized()) throw Error("the collective calls are not initialized; call init_process_group first");
+  return *process_communicator();
+}
+
+void teardown() {
+  world().teardown();
+  process_communicator().reset();
+}
+
+}  // namespace adaptdl::collective

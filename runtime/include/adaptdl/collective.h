@@ -10,6 +10,8 @@
 // Failures: a peer that dies, leaves early or breaks the protocol makes every pending and later call on every other
 // replica throw CollectiveError, which names that peer's rank, within a second; no call hangs. After an error the
 // communicator is of no more use: replicas exit, and the job restarts from its checkpoint.
+// What a call itself gets wrong (its reduction throws, a value is too large) fails that call on all replicas alike; the
+// next ones work. docs/failures.md has the whole list.
 //
 // Threading: one communicator is used by one thread at a time; a Future may be waited for in another thread.
 #pragma once
@@ -33,27 +35,38 @@ class CollectiveError : public Error {
 
 using Bytes = std::string;
 
-// Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on a
-// thread of the communicator. What it throws is thrown by the call on every replica.
+// Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on the
+// calling thread or one of the communicator's, which it must not call. When it throws, the call throws a
+// CollectiveError with the same text on every replica.
 using Reduce = std::function<Bytes(Bytes accumulated, const Bytes& next)>;
 using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, const nlohmann::json& next)>;
 
-// Adds numbers, joins arrays and strings, and adds objects key by key. Throws CollectiveError on values that do not
-// match.
+// Adds numbers, joins arrays and strings, and adds objects key by key; a key that only one of them has stays as it is.
+// Whole numbers stay whole. Throws CollectiveError on values that do not match, on truth values and null (which have no
+// sum), and when a whole number overflows.
 nlohmann::json sum(nlohmann::json a, const nlohmann::json& b);
 
 struct Options {
-  std::string master_addr = "127.0.0.1";  // where rank 0 can be reached; rank 0 itself listens on all interfaces unless
-                                          // it is a loopback address
-  std::uint16_t master_port = 0;          // 0: rank 0 takes a free one (see Communicator::port)
+  // Name or address at which rank 0 can be reached; "0.0.0.0" is this machine. Rank 0 itself listens there if it is a
+  // loopback address or "localhost", else on all interfaces.
+  std::string master_addr = "127.0.0.1";
+  // 0: rank 0 takes a free one and tells it to `on_listening`; of no use to the others.
+  std::uint16_t master_port = 0;
   int rank = 0;
   int size = 1;
-  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);  // for all peers to come up; retried until then
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of one call; longer than the slowest step of a peer
-  std::size_t max_message = std::size_t{64} << 20;  // bytes of one value; a larger one is an error, not an allocation
+  // Name of the job, up to 1 KiB: rank 0 refuses replicas of another. It keeps jobs apart, it is no secret.
+  std::string job;
+  // For all replicas to come up. A connection refused, or a name that does not resolve yet, is tried again until then.
+  std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  // Of one call, from the first replica that makes it to the last: longer than the slowest step of a replica. Rank 0
+  // names those that are missing; the others give it a quarter of a second more to say so.
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);
+  // Bytes of one value or result, the same on all replicas. A larger one is an error, not an allocation. Rank 0 holds
+  // up to two for each replica.
+  std::size_t max_message = std::size_t{64} << 20;
 };
 
-// The options that the environment gives (see env.h).
+// The options that the environment gives (see env.h). Throws UsageError as env does.
 Options options_from_env();
 
 // The result of an asynchronous call.
@@ -79,21 +92,26 @@ class Future {
 class Communicator {
  public:
   // Connects to rank 0, or as rank 0 accepts all others, and returns once all `size` replicas are connected. Throws
-  // UsageError on options that make no sense and CollectiveError when peers do not come in time or two claim one rank.
-  // `on_listening`, if given, is called on rank 0 with the port it listens on, before it waits for its peers.
+  // UsageError on options that make no sense and CollectiveError when the port is taken, when peers do not come in
+  // time, when one leaves meanwhile, or when rank 0 refuses this replica: its rank is taken, its size or job is
+  // another. Connections that are no replicas of this job are dropped and disturb nobody. `on_listening`, if given, is
+  // called on rank 0 with the port it listens on, before it waits for its peers. A single replica (size 1) neither
+  // listens nor connects.
   explicit Communicator(Options options, const std::function<void(std::uint16_t port)>& on_listening = {});
-  // Closes the connections at once: peers that still wait for this replica get a CollectiveError.
+  // Leaves the job: peers that still wait for this replica get a CollectiveError, as do futures of this one. Results
+  // that rank 0 has for others are still delivered, which takes it a second at most once a peer stops reading.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   int rank() const noexcept;
   int size() const noexcept;
-  std::uint16_t port() const noexcept;  // of rank 0
+  std::uint16_t port() const noexcept;  // of rank 0; master_port for a single replica
 
   // Reduces `value` over all replicas; everyone gets the result. Blocks until all have called.
   Bytes allreduce(Bytes value, const Reduce& reduce);
-  // The same without blocking: sends the value and returns at once.
+  // The same without blocking: sends the value and returns at once. (A replica that is a thousand calls, or max_message
+  // bytes, ahead of the slowest waits for it, up to the timeout.) A Future that is dropped does not undo the call.
   Future allreduce_async(Bytes value, Reduce reduce);
   // Everyone gets the value of rank 0; `value` is ignored on the others.
   Bytes broadcast(Bytes value);
@@ -111,9 +129,9 @@ class Communicator {
   std::unique_ptr<Impl> impl_;
 };
 
-// The communicator of this process.
-// Throws Error if it is initialized already.
-void initialize(Options options = options_from_env());
+// The communicator of this process; arguments as of Communicator's constructor, from any one thread.
+// Throws Error if it is initialized already, and UsageError on several replicas without a port that all of them know.
+void initialize(Options options = options_from_env(), const std::function<void(std::uint16_t port)>& on_listening = {});
 bool initialized() noexcept;
 // Throws Error, which says to call init_process_group, if it is not initialized.
 Communicator& world();

@@ -1,0 +1,56 @@
+// What a Communicator does, by role: alone, as rank 0 (the root of the star), or as one of its peers.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "adaptdl/collective.h"
+#include "collective_wire.h"
+#include "socket.h"
+
+namespace adaptdl::collective {
+
+class Engine;
+
+// One call under way. All but `engine` and what identifies the call is guarded by the engine.
+struct Future::State {
+  std::shared_ptr<Engine> engine;
+  wire::Kind kind = wire::Kind::kAllreduce;
+  std::uint64_t sequence = 0;
+  net::Clock::time_point deadline;
+  bool done = false;
+  bool failed = false;
+  Bytes result;  // or, when failed, why
+};
+
+using StatePtr = std::shared_ptr<Future::State>;
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  virtual ~Engine() = default;
+
+  // Makes the next call of this replica. Throws CollectiveError when no call is possible any more.
+  virtual StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce) = 0;
+  virtual bool ready(Future::State& state) = 0;
+  // Throws CollectiveError when the call failed or timed out.
+  virtual Bytes wait(Future::State& state) = 0;
+  // Leaves the job: whatever is pending fails. Idempotent.
+  virtual void close() = 0;
+  virtual std::uint16_t port() const = 0;
+};
+
+// Connect as the Communicator's constructor says. REQUIRES checked options with size > 1.
+std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening);
+std::shared_ptr<Engine> make_peer(const Options& options);
+
+// How long a replica waits beyond the deadline of a call for rank 0 to say who is missing.
+inline constexpr std::chrono::milliseconds kVerdictSlack{250};
+
+// "2.5 s"
+std::string seconds_text(std::chrono::milliseconds duration);
+// "replica 3", "replicas 1, 3"
+std::string replicas_text(const std::vector<int>& ranks);
+// Why a value of `size` bytes cannot be sent, or "" if it can.
+std::string oversize_text(const Options& options, std::size_t size);
+
+}  // namespace adaptdl::collective

@@ -1,0 +1,334 @@
+// A replica other than rank 0: one connection, driven by the threads that call and wait. It needs no thread of its own,
+// because nobody waits for it to receive: a result lies in the kernel's buffers, or with rank 0, until somebody asks.
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "adaptdl/log.h"
+#include "collective_engine.h"
+#include "collective_link.h"
+
+namespace adaptdl::collective {
+namespace {
+
+using wire::Frame;
+using wire::Kind;
+using wire::Type;
+using TimePoint = net::Clock::time_point;
+
+constexpr int kTickMs = 1000;
+constexpr std::chrono::milliseconds kFirstBackoff{5};
+constexpr std::chrono::milliseconds kLastBackoff{500};
+constexpr std::chrono::seconds kTellAfter{10};
+
+// Connects, says hello and hears the answer.
+class Introduction {
+ public:
+  explicit Introduction(const Options& options)
+      : options_(options),
+        address_(net::endpoint(options.master_addr, options.master_port)),
+        deadline_(net::Clock::now() + options.connect_timeout) {}
+
+  // Tries until rank 0 accepts; `rest` is what it sent beyond its answer. Throws CollectiveError when it refuses, or is
+  // no replica, and at the deadline.
+  net::Fd run(std::string& rest);
+  TimePoint deadline() const { return deadline_; }
+
+ private:
+  bool introduce(int fd, std::string& rest);
+  bool wait_readable(int fd);
+
+  const Options& options_;
+  const std::string address_;
+  const TimePoint deadline_;
+  std::string why_;  // it did not work out this time
+};
+
+net::Fd Introduction::run(std::string& rest) {
+  const TimePoint tell = net::Clock::now() + kTellAfter;
+  bool told = false;
+  for (auto backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLastBackoff)) {
+    net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
+    if (fd && introduce(fd.get(), rest)) return fd;
+    const TimePoint now = net::Clock::now();
+    if (now >= deadline_)
+      throw CollectiveError(
+          fmt::format("replica {} did not reach replica 0 at {} within {} ({}); check that it runs, and "
+                      "ADAPTDL_MASTER_ADDR and _PORT",
+                      options_.rank, address_, seconds_text(options_.connect_timeout), why_));
+    if (now >= tell && !std::exchange(told, true))
+      log::info(fmt::format("waiting for replica 0 at {} ({})", address_, why_));
+    std::this_thread::sleep_for(std::min<net::Clock::duration>(backoff, deadline_ - now));
+  }
+}
+
+bool Introduction::wait_readable(int fd) {
+  pollfd readable{fd, POLLIN, 0};
+  int count = 0;
+  do count = ::poll(&readable, 1, net::poll_timeout(deadline_, 60000));
+  while ((count < 0 && errno == EINTR) || (count == 0 && net::Clock::now() < deadline_));
+  if (count == 0) why_ = "it accepts connections but does not answer";
+  return count > 0;
+}
+
+// False if it is worth another try: something between us may accept connections before rank 0 is there.
+bool Introduction::introduce(int fd, std::string& rest) {
+  const std::string hello =
+      wire::encode({wire::kVersion, static_cast<std::uint32_t>(options_.rank),
+                    static_cast<std::uint32_t>(options_.size), options_.max_message, options_.job});
+  why_ = "it closed the connection";
+  if (::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(hello.size()))
+    return false;
+  std::string heard;
+  for (;;) {
+    char buffer[4096];
+    if (!wait_readable(fd)) return false;
+    const ssize_t received = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (received <= 0) return false;
+    heard.append(buffer, static_cast<std::size_t>(received));
+    wire::Answer answer;
+    std::size_t consumed = 0;
+    const wire::Parse parsed = wire::parse(heard, answer, consumed);
+    if (parsed == wire::Parse::kIncomplete) continue;
+    if (parsed == wire::Parse::kGarbage)
+      throw CollectiveError(fmt::format("what listens at {} is no replica of adaptdl; is the port taken?", address_));
+    if (!answer.accepted)
+      throw CollectiveError(
+          fmt::format("replica 0 at {} refused replica {}: {}", address_, options_.rank, answer.text));
+    rest = heard.substr(consumed);
+    return true;
+  }
+}
+
+class Peer final : public Engine {
+ public:
+  explicit Peer(const Options& options);
+  ~Peer() override { close(); }
+
+  StatePtr submit(Kind kind, Bytes value, Reduce reduce) override;
+  bool ready(Future::State& state) override;
+  Bytes wait(Future::State& state) override;
+  void close() override;
+  std::uint16_t port() const override { return options_.master_port; }
+
+ private:
+  struct Pending {
+    std::uint64_t sequence;
+    Kind kind;
+    std::weak_ptr<Future::State> state;
+  };
+
+  // All with the mutex held; `drive` lets go of it while it waits.
+  void await_start(TimePoint deadline);
+  void drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline);
+  bool receive();
+  void take_frames(std::string_view bytes);
+  void on_frame(Frame frame);
+  void on_result(Frame frame);
+  void lost(const std::string& why);
+  void fail(std::string text);
+
+  const Options options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Link> link_;
+  int polling_ = 0;       // threads that wait for the connection right now
+  bool reading_ = false;  // one of them, for input
+  bool started_ = false;
+  bool torn_down_ = false;
+  std::string broken_;  // why no call is possible any more, or ""
+  std::uint64_t calls_ = 0;
+  std::deque<Pending> pending_;
+};
+
+Peer::Peer(const Options& options) : options_(options) {
+  Introduction introduction(options_);
+  std::string rest;
+  net::Fd fd = introduction.run(rest);
+  link_.emplace(std::move(fd), wire::packed_bound(options_.max_message, static_cast<std::size_t>(options_.size)));
+  take_frames(rest);
+  await_start(introduction.deadline());
+}
+
+void Peer::await_start(TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  const TimePoint verdict = deadline + kVerdictSlack;
+  while (!started_ && broken_.empty()) {
+    if (net::Clock::now() >= verdict)
+      fail(fmt::format("replica 0 at {} did not have all {} replicas connected within {}",
+                       net::endpoint(options_.master_addr, options_.master_port), options_.size,
+                       seconds_text(options_.connect_timeout)));
+    else
+      drive(lock, POLLIN, verdict);
+  }
+  if (!broken_.empty()) throw CollectiveError(broken_);
+}
+
+StatePtr Peer::submit(Kind kind, Bytes value, Reduce) {
+  std::unique_lock lock(mutex_);
+  if (!broken_.empty()) throw CollectiveError(broken_);
+  auto state = std::make_shared<Future::State>();
+  state->engine = shared_from_this();
+  state->kind = kind;
+  state->sequence = ++calls_;
+  state->deadline = net::Clock::now() + options_.timeout + kVerdictSlack;
+  pending_.push_back({state->sequence, kind, state});
+
+  std::string oversize = oversize_text(options_, value.size());
+  const Frame header{oversize.empty() ? Type::kValue : Type::kFailed, kind, state->sequence, {}};
+  link_->queue(header, std::make_shared<const Bytes>(oversize.empty() ? std::move(value) : std::move(oversize)));
+  while (broken_.empty()) {
+    if (!link_->send_some()) {
+      // Rank 0 may have said why before it went.
+      while (broken_.empty() && receive()) {
+      }
+      lost(link_->why());
+    } else if (link_->queued_bytes() == 0) {
+      break;
+    } else if (net::Clock::now() >= state->deadline) {
+      fail(fmt::format("{}: replica 0 took no value within {}", wire::call_name(kind, calls_),
+                       seconds_text(options_.timeout)));
+    } else {
+      drive(lock, POLLIN | POLLOUT, state->deadline);
+    }
+  }
+  if (!state->done && !broken_.empty()) throw CollectiveError(broken_);
+  return state;
+}
+
+bool Peer::ready(Future::State& state) {
+  const std::lock_guard lock(mutex_);
+  while (!state.done && receive()) {
+  }
+  return state.done;
+}
+
+Bytes Peer::wait(Future::State& state) {
+  std::unique_lock lock(mutex_);
+  while (!state.done) {
+    const bool late = net::Clock::now() >= state.deadline;
+    if (late && !receive())  // the result may have come in time, with nobody to read it
+      fail(fmt::format("{} did not complete within {}: replica 0 does not answer",
+                       wire::call_name(state.kind, state.sequence), seconds_text(options_.timeout)));
+    else if (!late)
+      drive(lock, POLLIN, state.deadline);
+  }
+  if (state.failed) throw CollectiveError(state.result);
+  return std::move(state.result);
+}
+
+// Waits for the connection to be ready for `events` and receives what has come. Of several threads one waits for input;
+// the others wait for what it finds.
+void Peer::drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline) {
+  const auto tick = std::min(deadline, net::Clock::now() + std::chrono::milliseconds(kTickMs));
+  if (reading_ && events == POLLIN) {
+    changed_.wait_until(lock, tick);
+    return;
+  }
+  const bool reads = !std::exchange(reading_, true);
+  ++polling_;
+  pollfd ready{link_->fd(), static_cast<short>(reads ? events : events & ~POLLIN), 0};
+  lock.unlock();
+  const int count = ::poll(&ready, 1, net::poll_timeout(tick, kTickMs));
+  lock.lock();
+  --polling_;
+  if (reads) reading_ = false;
+  if (!broken_.empty() && polling_ == 0) link_->close();
+  if (broken_.empty() && reads && count > 0 && (ready.revents & ~POLLOUT)) receive();
+  if (broken_.empty() && count == 0 && net::host_is_silent(link_->fd())) lost("its host does not answer");
+  changed_.notify_all();
+}
+
+// True if something came, and more may.
+bool Peer::receive() {
+  if (!broken_.empty()) return false;
+  std::string_view bytes;
+  if (!link_->receive(bytes)) {
+    lost(link_->why());
+    return false;
+  }
+  take_frames(bytes);
+  return !bytes.empty();
+}
+
+void Peer::take_frames(std::string_view bytes) {
+  try {
+    while (auto frame = link_->take(bytes)) on_frame(std::move(*frame));
+  } catch (const CollectiveError& error) {
+    fail(fmt::format("replica 0 broke the protocol: it {}", error.what()));
+  }
+}
+
+void Peer::on_frame(Frame frame) {
+  switch (frame.type) {
+    case Type::kStart:
+      started_ = true;
+      return;
+    case Type::kBroken:
+      return fail(std::move(frame.payload));
+    case Type::kValue:
+    case Type::kFailed:
+      return on_result(std::move(frame));
+  }
+}
+
+void Peer::on_result(Frame frame) {
+  if (pending_.empty() || pending_.front().sequence != frame.sequence || pending_.front().kind != frame.kind)
+    throw CollectiveError("sent a result out of turn");
+  if (const StatePtr state = pending_.front().state.lock()) {
+    state->failed = frame.type == Type::kFailed;
+    state->result = std::move(frame.payload);
+    state->done = true;
+  }
+  pending_.pop_front();
+  if (frame.kind == Kind::kTeardown && frame.type == Type::kValue)
+    fail("the collective calls are torn down; initialize them again");
+}
+
+void Peer::lost(const std::string& why) {
+  const std::string when = !started_ ? std::string("while its peers were connecting")
+                           : !pending_.empty()
+                               ? "during " + wire::call_name(pending_.front().kind, pending_.front().sequence)
+                           : calls_ == 0 ? std::string("before the first call")
+                                         : fmt::format("after call #{}", calls_);
+  fail(fmt::format("replica 0 left the job {} ({})", when, why));
+}
+
+void Peer::fail(std::string text) {
+  if (!broken_.empty()) return;
+  broken_ = text.empty() ? "replica 0 gave up the job" : std::move(text);
+  for (const Pending& pending : pending_) {
+    const StatePtr state = pending.state.lock();
+    if (!state) continue;
+    state->failed = state->done = true;
+    state->result = broken_;
+  }
+  pending_.clear();
+  if (polling_ == 0)
+    link_->close();
+  else
+    ::shutdown(link_->fd(), SHUT_RDWR);  // ends poll(2) in other threads, the last of which closes
+  changed_.notify_all();
+}
+
+void Peer::close() {
+  std::unique_lock lock(mutex_);
+  if (!link_) return;
+  fail("the communicator of this replica is closed");
+  changed_.wait(lock, [this] { return polling_ == 0; });
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> make_peer(const Options& options) { return std::make_shared<Peer>(options); }
+
+}  // namespace adaptdl::collective

@@ -1,0 +1,465 @@
+#include "collective_root.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "adaptdl/log.h"
+
+namespace adaptdl::collective {
+namespace {
+
+using wire::Frame;
+using wire::Kind;
+using wire::Type;
+
+constexpr int kTickMs = 1000;
+constexpr std::uint64_t kWake = 0;               // in place of a rank: rank 0 has no link
+constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
+constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
+constexpr std::chrono::seconds kLingerStall{1};  // without progress at the end
+constexpr std::chrono::seconds kTellAfter{10};
+
+}  // namespace
+
+Root::Root(const Options& options)
+    : options_(options), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!epoll_ || !wake_) throw CollectiveError("no file descriptors left for the collective calls; see `ulimit -n`");
+  net::Listener listener = net::listen_on(options_.master_addr, options_.master_port);
+  port_ = listener.port;
+  gate_.emplace(
+      options_, std::move(listener.fd), epoll_.get(), [this](const wire::Hello& hello) { return admit(hello); },
+      [this](int rank, net::Fd fd) { admitted(rank, std::move(fd)); });
+  replicas_.resize(static_cast<std::size_t>(options_.size));
+  missing_ = replicas_.size() - 1;
+  connect_deadline_ = net::Clock::now() + options_.connect_timeout;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWake;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+}
+
+void Root::start() {
+  // The program's signals are for its own threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+
+  std::unique_lock lock(mutex_);
+  const auto settled = [this] { return phase_ != Phase::kConnecting; };
+  if (!changed_.wait_for(lock, kTellAfter, settled)) {
+    log::info(fmt::format("waiting at port {} for {}", port_, replicas_text(ranks_without_part())));
+    changed_.wait(lock, settled);
+  }
+  if (phase_ == Phase::kBroken) throw CollectiveError(broken_);
+}
+
+void Root::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    fail("the communicator of this replica is closed");
+  }
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  thread_.join();
+  changed_.notify_all();
+}
+
+// ---- calls of rank 0 ----
+
+StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce) {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kRunning) throw CollectiveError(broken_);
+  auto state = std::make_shared<Future::State>();
+  state->engine = shared_from_this();
+  state->kind = kind;
+  state->sequence = replicas_[0].calls + 1;
+  state->deadline = net::Clock::now() + options_.timeout + kVerdictSlack;
+  own_.push_back({std::move(reduce), state});
+  const std::string oversize = oversize_text(options_, value.size());
+  add_part(0, kind, !oversize.empty(), oversize.empty() ? std::move(value) : oversize);
+  complete_calls();
+  if (std::exchange(notify_, false)) changed_.notify_all();
+  return state;
+}
+
+bool Root::ready(Future::State& state) {
+  const std::lock_guard lock(mutex_);
+  return state.done;
+}
+
+Bytes Root::wait(Future::State& state) {
+  std::unique_lock lock(mutex_);
+  if (!changed_.wait_until(lock, state.deadline, [&] { return state.done; }))
+    fail(fmt::format("{} did not complete within {}", wire::call_name(state.kind, state.sequence),
+                     seconds_text(options_.timeout)));
+  if (state.failed) throw CollectiveError(state.result);
+  return std::move(state.result);
+}
+
+// ---- input and output ----
+
+void Root::run() {
+  ::pthread_setname_np(::pthread_self(), "adaptdl-calls");
+  std::unique_lock lock(mutex_);
+  TimePoint last_tick = net::Clock::now();
+  while (!closing_ && phase_ != Phase::kTornDown) {
+    const int timeout = next_timeout(net::Clock::now());
+    epoll_event events[64];
+    lock.unlock();
+    const int count = ::epoll_wait(epoll_.get(), events, 64, timeout);
+    lock.lock();
+    for (int i = 0; i < count; ++i) on_event(events[i].data.u64, events[i].events);
+    const TimePoint now = net::Clock::now();
+    const auto deadline = call_deadline();
+    if (now - last_tick >= std::chrono::milliseconds(kTickMs) || now >= connect_deadline_ ||
+        (deadline && now >= *deadline)) {
+      on_tick(now);
+      last_tick = now;
+    }
+    if (std::exchange(notify_, false)) {
+      lock.unlock();  // a waiter that wakes up wants the mutex
+      changed_.notify_all();
+      lock.lock();
+    }
+  }
+  gate_->close();
+  lock.unlock();  // from here on nobody else touches a link
+  linger();
+}
+
+int Root::next_timeout(TimePoint now) const {
+  TimePoint deadline = now + std::chrono::milliseconds(kTickMs);
+  if (phase_ == Phase::kConnecting) deadline = std::min(deadline, connect_deadline_);
+  if (const auto call = call_deadline()) deadline = std::min(deadline, *call);
+  return net::poll_timeout(deadline, kTickMs);
+}
+
+void Root::on_event(std::uint64_t data, std::uint32_t events) {
+  if (data == kWake) return;
+  if (data & Gate::kTag) return gate_->on_event(data);
+  const int rank = static_cast<int>(data);
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  if (!replica.link->open()) return;
+  if (events & EPOLLOUT) flush(rank);
+  if (!(replica.events & EPOLLIN)) {
+    // It is far ahead, and what it sent is not read; but that it is gone must be noticed.
+    if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) lost(rank, "connection closed");
+    return;
+  }
+  if (!replica.link->open() || !(events & ~std::uint32_t{EPOLLOUT})) return;
+  std::string_view bytes;
+  if (!replica.link->receive(bytes)) return lost(rank, replica.link->why());
+  if (phase_ == Phase::kBroken) return;  // read it only so that the replica is never stuck in sending
+  try {
+    while (auto frame = replica.link->take(bytes)) on_frame(rank, std::move(*frame));
+  } catch (const CollectiveError& error) {
+    fail(fmt::format("replica {} broke the protocol {}: it {}", rank, when(), error.what()));
+  }
+  complete_calls();
+}
+
+void Root::on_frame(int rank, Frame frame) {
+  if (phase_ != Phase::kRunning) throw CollectiveError("made a call before all replicas were connected");
+  const bool is_part = frame.type == Type::kValue || frame.type == Type::kFailed;
+  if (!is_part || frame.sequence != replicas_[static_cast<std::size_t>(rank)].calls + 1)
+    throw CollectiveError("sent a frame out of turn");
+  add_part(rank, frame.kind, frame.type == Type::kFailed, std::move(frame.payload));
+}
+
+void Root::on_tick(TimePoint now) {
+  gate_->on_tick(now);
+  for (int rank = 1; rank < options_.size; ++rank) {
+    const auto& link = replicas_[static_cast<std::size_t>(rank)].link;
+    if (link && link->open() && net::host_is_silent(link->fd())) lost(rank, "its host does not answer");
+  }
+  if (phase_ == Phase::kConnecting && now >= connect_deadline_) {
+    const std::string& refusal = gate_->last_refusal();
+    fail(fmt::format("{} of {} did not connect to port {} within {}{}{}", replicas_text(ranks_without_part()),
+                     options_.size, port_, seconds_text(options_.connect_timeout), refusal.empty() ? "" : "; ",
+                     refusal));
+  }
+  const auto deadline = call_deadline();
+  if (deadline && now >= *deadline)
+    fail(fmt::format("no value from {} {} within {}", replicas_text(ranks_without_part()), when(),
+                     seconds_text(options_.timeout)));
+}
+
+std::string Root::admit(const wire::Hello& hello) const {
+  const Replica& replica = replicas_[hello.rank];
+  if (phase_ == Phase::kBroken) return "the job has failed: " + broken_;
+  if (replica.connected)
+    return fmt::format("rank {} is taken by a replica at {}", hello.rank, net::peer_name(replica.link->fd()));
+  return "";
+}
+
+void Root::admitted(int rank, net::Fd fd) {
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  replica.link.emplace(std::move(fd), options_.max_message);
+  replica.connected = true;
+  epoll_event event{};
+  event.data.u64 = static_cast<std::uint64_t>(rank);
+  event.events = replica.events = EPOLLIN | EPOLLRDHUP;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, replica.link->fd(), &event);
+  if (--missing_ > 0) return;
+  phase_ = Phase::kRunning;
+  missing_ = replicas_.size();
+  connect_deadline_ = TimePoint::max();
+  send_all({Type::kStart, Kind::kAllreduce, 0, {}});
+  notify_ = true;
+}
+
+// Sends what there is, and hears from epoll about what is left.
+void Root::flush(int rank) {
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  if (!replica.link->send_some()) return lost(rank, replica.link->why());
+  watch(rank);
+}
+
+// A replica that is far ahead of the others, or does not read its results, is not read from: it waits in its call.
+void Root::watch(int rank) {
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  const bool too_far =
+      phase_ == Phase::kRunning && (replica.parts.size() > kMaxAhead || replica.part_bytes > options_.max_message ||
+                                    replica.link->queued_bytes() > kMaxUnread);
+  epoll_event event{};
+  event.data.u64 = static_cast<std::uint64_t>(rank);
+  event.events = (too_far ? 0u : std::uint32_t{EPOLLIN}) | EPOLLRDHUP;
+  if (replica.link->queued_bytes() > 0) event.events |= EPOLLOUT;
+  if (event.events == replica.events) return;
+  replica.events = event.events;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, replica.link->fd(), &event);
+}
+
+// ---- the calls themselves ----
+
+void Root::add_part(int rank, Kind kind, bool failed, Bytes value) {
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  if (replica.parts.empty()) --missing_;
+  replica.part_bytes += value.size();
+  replica.parts.push_back({kind, failed, std::move(value), net::Clock::now()});
+  ++replica.calls;
+  if (replica.link) watch(rank);
+}
+
+void Root::complete_calls() {
+  while (phase_ == Phase::kRunning && missing_ == 0) complete_call();
+}
+
+void Root::complete_call() {
+  const Kind kind = replicas_[0].parts.front().kind;
+  Frame result = combine(kind);
+  if (result.type == Type::kBroken) return fail(std::move(result.payload));
+  result.kind = kind;
+  result.sequence = ++completed_;
+  if (result.type == Type::kFailed && result.payload.size() > wire::kMaxText) result.payload.resize(wire::kMaxText);
+  for (Replica& replica : replicas_) {
+    replica.part_bytes -= replica.parts.front().value.size();
+    replica.parts.pop_front();
+    if (replica.parts.empty()) ++missing_;
+  }
+  if (kind == Kind::kTeardown) {
+    gate_->close();  // before anybody is told: a replica may initialize again at once, at the same port
+    phase_ = Phase::kTornDown;
+    broken_ = "the collective calls are torn down; initialize them again";
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+  }
+  finish_own(result);
+  send_all(result);
+}
+
+// The result of the current call: kValue, kFailed or, when the replicas do not agree on what they call, kBroken.
+Frame Root::combine(Kind kind) {
+  const std::string name = wire::call_name(kind, completed_ + 1);
+  for (const Replica& replica : replicas_) {
+    if (replica.parts.front().kind == kind) continue;
+    std::string who;
+    for (const Kind each : {Kind::kAllreduce, Kind::kBroadcast, Kind::kAllgather, Kind::kTeardown}) {
+      std::vector<int> ranks;
+      for (std::size_t i = 0; i < replicas_.size(); ++i)
+        if (replicas_[i].parts.front().kind == each) ranks.push_back(static_cast<int>(i));
+      if (!ranks.empty())
+        who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", wire::kind_name(each), replicas_text(ranks));
+    }
+    return {Type::kBroken, kind, 0,
+            fmt::format("call #{} differs between replicas: {}; all must make the same calls in the same order",
+                        completed_ + 1, who)};
+  }
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const Part& part = replicas_[i].parts.front();
+    if (part.failed) return {Type::kFailed, kind, 0, fmt::format("{}: replica {}: {}", name, i, part.value)};
+  }
+  try {
+    Bytes value = reduce_parts();
+    const std::size_t size = kind == Kind::kAllgather ? value.size() - 8 * replicas_.size() : value.size();
+    const std::string oversize = oversize_text(options_, size);
+    if (!oversize.empty()) return {Type::kFailed, kind, 0, fmt::format("{}: the result: {}", name, oversize)};
+    return {Type::kValue, kind, 0, std::move(value)};
+  } catch (const std::exception& error) {
+    return {Type::kFailed, kind, 0, fmt::format("{}: {}", name, error.what())};
+  } catch (...) {
+    return {Type::kFailed, kind, 0, fmt::format("{}: the reduction threw what is no exception", name)};
+  }
+}
+
+Bytes Root::reduce_parts() {
+  std::vector<Bytes> values;
+  for (Replica& replica : replicas_) {
+    Part& part = replica.parts.front();
+    replica.part_bytes -= part.value.size();
+    values.push_back(std::exchange(part.value, {}));
+  }
+  switch (replicas_[0].parts.front().kind) {
+    case Kind::kAllgather:
+      return wire::pack(values);
+    case Kind::kBroadcast:
+      return std::move(values[0]);
+    case Kind::kTeardown:
+      return {};
+    case Kind::kAllreduce:
+      break;
+  }
+  Bytes accumulated = std::move(values[0]);
+  for (std::size_t i = 1; i < values.size(); ++i)
+    accumulated = own_.front().reduce(std::move(accumulated), std::exchange(values[i], {}));
+  return accumulated;
+}
+
+void Root::finish_own(const Frame& result) {
+  if (const StatePtr state = own_.front().state.lock()) {
+    state->failed = result.type == Type::kFailed;
+    state->result = result.payload;
+    state->done = true;
+    notify_ = true;
+  }
+  own_.pop_front();
+}
+
+void Root::send_all(const Frame& frame) {
+  const auto payload = std::make_shared<const Bytes>(frame.payload);
+  // Queued for all before the first is sent: a replica that turns out to be lost then takes no result from the others.
+  for (Replica& replica : replicas_)
+    if (replica.link && replica.link->open()) replica.link->queue(frame, payload);
+  for (int rank = 1; rank < options_.size; ++rank) {
+    const auto& link = replicas_[static_cast<std::size_t>(rank)].link;
+    if (link && link->open()) flush(rank);
+  }
+}
+
+// ---- failures ----
+
+void Root::lost(int rank, const std::string& why) {
+  Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+  replica.link->close();
+  if (phase_ == Phase::kConnecting || phase_ == Phase::kRunning)
+    fail(fmt::format("replica {} left the job {} ({})", rank, when(), why));
+}
+
+void Root::fail(std::string text) {
+  if (phase_ == Phase::kBroken || phase_ == Phase::kTornDown) return;
+  phase_ = Phase::kBroken;
+  connect_deadline_ = TimePoint::max();
+  broken_ = std::move(text);
+  if (!closing_) send_all({Type::kBroken, Kind::kAllreduce, 0, broken_.substr(0, wire::kMaxText)});
+  for (const Own& own : own_) {
+    const StatePtr state = own.state.lock();
+    if (!state) continue;
+    state->failed = state->done = true;
+    state->result = broken_;
+  }
+  own_.clear();
+  changed_.notify_all();
+}
+
+std::vector<int> Root::ranks_without_part() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < options_.size; ++rank) {
+    const Replica& replica = replicas_[static_cast<std::size_t>(rank)];
+    if (phase_ == Phase::kConnecting ? rank > 0 && !replica.connected : replica.parts.empty()) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Of the current call; none if nobody has made it yet.
+std::optional<Root::TimePoint> Root::call_deadline() const {
+  if (phase_ != Phase::kRunning || missing_ == replicas_.size()) return std::nullopt;
+  TimePoint first = TimePoint::max();
+  for (const Replica& replica : replicas_)
+    if (!replica.parts.empty()) first = std::min(first, replica.parts.front().arrived);
+  return first + options_.timeout;
+}
+
+// "during allreduce #15"
+std::string Root::when() const {
+  if (phase_ == Phase::kConnecting) return "while it was connecting";
+  for (const Replica& replica : replicas_)
+    if (!replica.parts.empty()) return "during " + wire::call_name(replica.parts.front().kind, completed_ + 1);
+  return completed_ == 0 ? "before the first call" : fmt::format("after call #{}", completed_);
+}
+
+// ---- the end ----
+
+// Delivers what is still queued, then closes each connection once the other host has it all: a plain close could take
+// results with it that a peer has not read yet. Gives up when nothing moves any more.
+void Root::linger() {
+  for (int rank = 1; rank < options_.size; ++rank) {
+    auto& link = replicas_[static_cast<std::size_t>(rank)].link;
+    if (link && link->open() && link->queued_bytes() == 0) link->finish_sending();
+  }
+  std::size_t left_before = 0;
+  TimePoint progress = net::Clock::now();
+  for (;;) {
+    std::size_t left = 0;
+    if (!linger_step(left)) return;
+    const TimePoint now = net::Clock::now();
+    if (left != left_before) progress = now;
+    if (now - progress > kLingerStall) return;
+    left_before = left;
+    ::usleep(500);
+  }
+}
+
+// One round over the connections; false when none is left. `left`: bytes that are not delivered.
+bool Root::linger_step(std::size_t& left) {
+  bool any = false;
+  for (int rank = 1; rank < options_.size; ++rank) {
+    auto& link = replicas_[static_cast<std::size_t>(rank)].link;
+    if (!link || !link->open()) continue;
+    const bool had_output = link->queued_bytes() > 0;
+    if (!link->send_some()) {
+      link->close();
+      continue;
+    }
+    if (had_output && link->queued_bytes() == 0) link->finish_sending();
+    std::string_view discarded;
+    bool alive = link->receive(discarded);
+    while (alive && !discarded.empty()) alive = link->receive(discarded);
+    const std::size_t undelivered = link->queued_bytes() + link->unacknowledged();
+    if (!alive || undelivered == 0) {
+      link->close();
+      continue;
+    }
+    left += undelivered;
+    any = true;
+  }
+  return any;
+}
+
+std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening) {
+  auto root = std::make_shared<Root>(options);
+  if (on_listening) on_listening(root->port());
+  root->start();
+  return root;
+}
+
+}  // namespace adaptdl::collective

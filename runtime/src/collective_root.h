@@ -1,0 +1,114 @@
+// Rank 0: gathers the values of each call, reduces them, and sends the result to all.
+//
+// One thread of its own does the input and output, so that peers get on while rank 0 is busy with something else. The
+// value that completes a call, from whichever side it comes, has its thread reduce and send at once: a peer's on the
+// I/O thread, rank 0's own on the calling thread. A mutex guards everything; it is held while reducing.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective_engine.h"
+#include "collective_gate.h"
+#include "collective_link.h"
+
+namespace adaptdl::collective {
+
+class Root final : public Engine {
+ public:
+  // Listens; `start` does the rest.
+  explicit Root(const Options& options);
+  ~Root() override { close(); }
+
+  // Waits for all peers. Throws CollectiveError when they do not come.
+  void start();
+
+  StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce) override;
+  bool ready(Future::State& state) override;
+  Bytes wait(Future::State& state) override;
+  void close() override;
+  std::uint16_t port() const override { return port_; }
+
+ private:
+  using TimePoint = net::Clock::time_point;
+
+  // A replica's part in one call.
+  struct Part {
+    wire::Kind kind;
+    bool failed;
+    Bytes value;  // or, when failed, why
+    TimePoint arrived;
+  };
+
+  // What only rank 0 knows of its own part.
+  struct Own {
+    Reduce reduce;
+    std::weak_ptr<Future::State> state;
+  };
+
+  // A replica: the parts it has sent for the current call and, running ahead, for the next ones. Rank 0 has no link.
+  struct Replica {
+    std::optional<Link> link;
+    std::deque<Part> parts;
+    std::size_t part_bytes = 0;
+    std::uint64_t calls = 0;   // made so far
+    std::uint32_t events = 0;  // that epoll reports
+    bool connected = false;    // has been, at least
+  };
+
+  enum class Phase { kConnecting, kRunning, kBroken, kTornDown };
+
+  // On the I/O thread, with the mutex held but in `run` while it waits.
+  void run();
+  int next_timeout(TimePoint now) const;
+  void on_event(std::uint64_t data, std::uint32_t events);
+  void on_tick(TimePoint now);
+  std::string admit(const wire::Hello& hello) const;
+  void admitted(int rank, net::Fd fd);
+  void on_frame(int rank, wire::Frame frame);
+  void linger();
+  bool linger_step(std::size_t& left);
+
+  // With the mutex held, on any thread.
+  void add_part(int rank, wire::Kind kind, bool failed, Bytes value);
+  void complete_calls();
+  void complete_call();
+  wire::Frame combine(wire::Kind kind);
+  Bytes reduce_parts();
+  void finish_own(const wire::Frame& result);
+  void send_all(const wire::Frame& frame);
+  void flush(int rank);
+  void watch(int rank);
+  void lost(int rank, const std::string& why);
+  void fail(std::string text);
+  std::vector<int> ranks_without_part() const;
+  std::optional<TimePoint> call_deadline() const;
+  std::string when() const;
+
+  const Options options_;
+  std::uint16_t port_ = 0;
+  net::Fd epoll_;
+  net::Fd wake_;
+  std::optional<Gate> gate_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool notify_ = false;
+  bool closing_ = false;
+  Phase phase_ = Phase::kConnecting;
+  std::string broken_;  // why, in kBroken and kTornDown
+  TimePoint connect_deadline_;
+  std::vector<Replica> replicas_;
+  std::deque<Own> own_;
+  std::size_t missing_ = 0;      // replicas without a part in the current call; while connecting, without a link
+  std::uint64_t completed_ = 0;  // calls; the current one is the next
+};
+
+}  // namespace adaptdl::collective

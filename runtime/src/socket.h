@@ -1,0 +1,63 @@
+// TCP sockets for the collective calls: ownership, listening, connecting, and the signs of a lost host.
+//
+// All sockets are non-blocking and closed on exec. Threading: the functions keep no state.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace adaptdl::net {
+
+using Clock = std::chrono::steady_clock;
+
+// Owns a file descriptor; -1 is none.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd() { reset(); }
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  void reset() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+// "host:port", with brackets around an IPv6 address.
+std::string endpoint(const std::string& host, std::uint16_t port);
+
+struct Listener {
+  Fd fd;
+  std::uint16_t port = 0;
+};
+
+// Listens where peers that are told `host` will look for it: on that address if it is a loopback one (or "localhost"),
+// else on all interfaces, because the name of a host may well resolve to a loopback address on that host itself. `port`
+// 0 takes a free one. A socket that only holds the port (bound with SO_REUSEADDR, not listening) is no obstacle. Throws
+// Error.
+Listener listen_on(const std::string& host, std::uint16_t port);
+
+// The next connection waiting on `listener`, or none; then errno says why.
+Fd accept_from(int listener);
+
+// Tries each address of `host` once. An unspecified address (0.0.0.0, ::) stands for this machine. Returns no
+// descriptor and says why in `why` when none answers by `deadline`.
+Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
+
+// The address of the other end, for messages.
+std::string peer_name(int fd);
+
+// Whether the other host has stopped to acknowledge what was sent to it, for about 25 s. The kernel alone would go on
+// for a quarter of an hour. (An idle connection is watched by keepalive, with the same patience. TCP_USER_TIMEOUT would
+// do for both, but it also ends connections to a live peer that is slow to read.)
+bool host_is_silent(int fd);
+
+// Milliseconds until `deadline` for poll(2), rounded up, from 0 to `most`.
+int poll_timeout(Clock::time_point deadline, int most);
+
+}  // namespace adaptdl::net
