@@ -1,0 +1,111 @@
+// What a data-parallel step costs over a bare c10d::Reducer loop of the same model, in one run: pairs of blocks of steps,
+// interleaved, on two local replicas. Prints the median ratio; exits with 1 if it is over 1.02.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "../../trainer/src/process_group.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+
+namespace {
+
+namespace nn = ::torch::nn;
+namespace compat = adaptdl::torch::compat;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kReplicas = 2, kPairs = 41, kSteps = 20;
+
+nn::Sequential make_model() {
+  ::torch::manual_seed(1);
+  return nn::Sequential(nn::Linear(256, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU(), nn::Linear(512, 10));
+}
+
+// What a program without AdaptiveDataParallel would write.
+struct Bare {
+  explicit Bare(nn::Sequential model) : net(model), params(net->parameters()) {
+    const auto group = adaptdl::torch::internal::process_group_ptr();
+    const compat::ReducerOptions options{1 << 20, 25 << 20, false, false};
+    std::unordered_map<std::size_t, std::string> names;
+    for (std::size_t i = 0; i < params.size(); ++i) names[i] = std::to_string(i);
+    reducer = compat::make_reducer(params, compat::initial_buckets(params, options), group, options, names);
+  }
+  at::Tensor operator()(const at::Tensor& x) {
+    reducer->prepare_for_forward();
+    if (reducer->should_rebuild_buckets()) reducer->rebuild_buckets();
+    auto result = net->forward(x);
+    reducer->prepare_for_backward({});
+    return result;
+  }
+  nn::Sequential net;
+  std::vector<at::Tensor> params;
+  std::unique_ptr<c10d::Reducer> reducer;
+};
+
+template <class Model>
+double seconds_of_steps(Model& model, ::torch::optim::Optimizer& optimizer, const at::Tensor& x) {
+  const auto start = Clock::now();
+  for (int step = 0; step < kSteps; ++step) {
+    optimizer.zero_grad();
+    model(x).square().mean().backward();
+    optimizer.step();
+  }
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+int run(int rank) {
+  adaptdl::torch::init_process_group("gloo");
+  auto net = make_model(), bare_net = make_model();
+  ::torch::optim::SGD optimizer(net->parameters(), 1e-3), bare_optimizer(bare_net->parameters(), 1e-3);
+  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  Bare bare(bare_net);
+  const auto x = ::torch::randn({64, 256});
+  std::vector<double> ratios, times;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    const bool first = pair % 2 == 0;  // which of the two goes first alternates
+    double ours = 0, theirs = 0;
+    for (const bool turn : {first, !first}) {
+      if (turn) {
+        ours = seconds_of_steps(model, optimizer, x);
+      } else {
+        theirs = seconds_of_steps(bare, bare_optimizer, x);
+      }
+    }
+    if (pair == 0) continue;  // warm-up
+    ratios.push_back(ours / theirs);
+    times.push_back(ours / kSteps);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  std::sort(times.begin(), times.end());
+  const double ratio = ratios[ratios.size() / 2];
+  if (rank == 0) {
+    fmt::print("data-parallel step / bare Reducer step: {:.4f} (median of {} pairs; quartiles {:.4f} to {:.4f}; {:.2f} ms a step)\n", ratio,
+               ratios.size(), ratios[ratios.size() / 4], ratios[ratios.size() * 3 / 4], 1e3 * times[times.size() / 2]);
+  }
+  adaptdl::torch::destroy_process_group();
+  return rank == 0 && ratio > 1.02 ? 1 : 0;
+}
+
+}  // namespace
+
+int main() {
+  setenv("ADAPTDL_NUM_REPLICAS", std::to_string(kReplicas).c_str(), 1);
+  setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
+  setenv("ADAPTDL_MASTER_PORT", std::to_string(20000 + getpid() % 10000).c_str(), 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  const pid_t child = fork();
+  setenv("ADAPTDL_REPLICA_RANK", child == 0 ? "1" : "0", 1);
+  const int code = run(child == 0 ? 1 : 0);
+  if (child == 0) std::_Exit(code);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return code != 0 || status != 0 ? 1 : 0;
+}

@@ -1,0 +1,133 @@
+"""Journeys of a job that is stopped and goes on: nothing is lost, nothing is done twice, and the result is the same."""
+import json
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from checkpoints import read_tensors  # beside this file
+
+ADAPTDL = os.environ["ADAPTDL_BIN"]
+DIGITS = os.environ["ADAPTDL_DIGITS"]
+STOPPED = 143
+
+
+class Job:
+    """The digits program under `adaptdl run`, with a directory of checkpoints of its own."""
+
+    def __init__(self, directory, epochs, *, seed=1):
+        self.directory = Path(directory)
+        self.checkpoints = self.directory / "checkpoints"
+        self.log = self.directory / "log.json"
+        self.arguments = [DIGITS, "--epochs", str(epochs), "--seed", str(seed), "--log-json", str(self.log)]
+
+    def start(self, replicas):
+        command = [ADAPTDL, "run", "-n", str(replicas), "--checkpoint", str(self.checkpoints), "--", *self.arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def run(self, replicas, stop_after=None):
+        """Runs to the end, or sends SIGINT `stop_after` seconds after training began. Returns the exit code."""
+        process = self.start(replicas)
+        output = ""
+        try:
+            if stop_after is not None:
+                for line in process.stdout:
+                    output += line
+                    if "starting at epoch" in line or "going on" in line:
+                        break
+                time.sleep(stop_after)
+                process.send_signal(signal.SIGINT)
+            output += process.communicate(timeout=240)[0]
+        finally:
+            process.kill()
+            process.wait()
+        self.output = output
+        return process.returncode
+
+    def parameters(self):
+        newest = max(self.checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+        tensors = read_tensors(newest / "adaptdl-dataparallel.safetensors")
+        return {name: data for name, data in tensors.items() if name.startswith("model/")}
+
+    def epochs(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+class ResumeTest(unittest.TestCase):
+    def interrupted_as_uninterrupted(self, replicas, interruptions):
+        chance = random.Random(replicas)
+        with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
+            whole = Job(whole_directory, epochs=8)
+            self.assertEqual(whole.run(replicas), 0, whole.output)
+            job = Job(directory, epochs=8)
+            stops = 0
+            while True:
+                code = job.run(replicas, stop_after=chance.uniform(0, 0.25) if stops < interruptions else None)
+                if code == 0:
+                    break
+                self.assertEqual(code, STOPPED, job.output)
+                stops += 1
+            self.assertGreaterEqual(stops, interruptions)
+            self.assertEqual(job.parameters(), whole.parameters())
+            self.assertEqual(len(job.epochs()), len(whole.epochs()))
+            for resumed, uninterrupted in zip(job.epochs(), whole.epochs()):
+                for name in ("epoch", "replicas", "batch_size", "accuracy", "samples"):
+                    self.assertEqual(resumed[name], uninterrupted[name])
+                # A sum that was saved in the middle is added up in another order.
+                self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
+
+    def test_one_replica_interrupted_20_times_ends_bit_for_bit_as_if_it_never_was(self):
+        self.interrupted_as_uninterrupted(1, 20)
+
+    def test_two_replicas_interrupted_20_times_end_bit_for_bit_as_if_they_never_were(self):
+        self.interrupted_as_uninterrupted(2, 20)
+
+    def test_three_replicas_interrupted_20_times_end_bit_for_bit_as_if_they_never_were(self):
+        self.interrupted_as_uninterrupted(3, 20)
+
+    def test_resumed_on_1_2_3_4_replicas_in_turn_every_epoch_sees_all_samples(self):
+        with tempfile.TemporaryDirectory() as directory:
+            job = Job(directory, epochs=6)
+            for replicas in (1, 2, 3, 4, 1, 2, 3, 4):
+                self.assertIn(job.run(replicas, stop_after=0.15), (STOPPED, 0), job.output)
+            self.assertEqual(job.run(2), 0, job.output)
+            epochs = job.epochs()
+            self.assertEqual([epoch["epoch"] for epoch in epochs], list(range(6)))
+            for epoch in epochs:
+                # drop_last leaves out less than a batch a replica; dealing anew adds at most a sample a replica.
+                self.assertGreater(epoch["samples"], 1437 - 64 - 4)
+                self.assertLess(epoch["samples"], 1437 + 64)
+            self.assertGreater(epochs[-1]["accuracy"], 0.9)
+
+    def test_a_killed_job_goes_on_from_its_last_periodic_checkpoint(self):
+        with tempfile.TemporaryDirectory() as directory:
+            job = Job(directory, epochs=8)
+            command = [ADAPTDL, "run", "-n", "2", "--checkpoint", str(job.checkpoints), "--checkpoint-every", "200ms", "--", *job.arguments]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            deadline = time.monotonic() + 60
+            while len(list(job.checkpoints.glob("checkpoint-*"))) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            process.kill()
+            process.wait()
+            time.sleep(1)
+            self.assertEqual(job.run(2), 0, job.output)
+            self.assertRegex(job.output, r"checkpoint-\d+")
+            self.assertEqual(job.epochs()[-1]["epoch"], 7)
+
+    def test_a_finished_job_trains_no_more(self):
+        with tempfile.TemporaryDirectory() as directory:
+            job = Job(directory, epochs=1)
+            self.assertEqual(job.run(2), 0, job.output)
+            before = job.parameters()
+            self.assertEqual(job.run(1), 0, job.output)
+            self.assertEqual(job.parameters(), before)
+            self.assertEqual(len(job.epochs()), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,293 @@
+#include "adaptdl/torch/parallel.h"
+
+#include <doctest/doctest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/adadelta.h"
+#include "adaptdl/torch/process_group.h"
+#include "replica_processes.h"
+#include "temporary_directory.h"
+
+namespace {
+
+namespace nn = ::torch::nn;
+using adaptdl::torch::AdaptiveDataParallel;
+using adaptdl::torch::DataParallelOptions;
+using testing::expect_replicas;
+
+struct BranchesImpl : nn::Module {
+  BranchesImpl() : left(register_module("left", nn::Linear(4, 3))), right(register_module("right", nn::Linear(4, 3))) {}
+  at::Tensor forward(at::Tensor x, bool go_left) { return go_left ? left(x) : right(x); }
+  nn::Linear left, right;
+};
+TORCH_MODULE(Branches);
+
+nn::Sequential small_model(std::int64_t width = 8) {
+  ::torch::manual_seed(3);
+  return nn::Sequential(nn::Linear(4, width), nn::Tanh(), nn::Linear(width, 2));
+}
+
+at::Tensor inputs(int rank, int step) {
+  ::torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
+  return ::torch::randn({6, 4});
+}
+
+at::Tensor loss_of(const at::Tensor& output) { return output.square().mean(); }
+
+// Flattens what is compared: all parameters of a model.
+at::Tensor flat(const nn::Module& model) {
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().flatten());
+  return ::torch::cat(parts);
+}
+
+at::Tensor of_rank_0(at::Tensor tensor) {
+  std::vector<at::Tensor> tensors{tensor.clone()};
+  adaptdl::torch::process_group().broadcast(tensors)->wait();
+  return tensors[0];
+}
+
+}  // namespace
+
+TEST_CASE("gradients are the mean over the replicas, at every step and over rebuilt buckets") {
+  for (const int replicas : {1, 2, 3}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model(), reference = small_model();
+      ::torch::optim::SGD optimizer(net->parameters(), 0.1), reference_optimizer(reference->parameters(), 0.1);
+      AdaptiveDataParallel model(net, optimizer);
+      for (int step = 0; step < 4; ++step) {
+        optimizer.zero_grad();
+        loss_of(model(inputs(rank, step))).backward();
+        reference_optimizer.zero_grad();
+        at::Tensor total = ::torch::zeros({});
+        for (int each = 0; each < replicas; ++each) total = total + loss_of(reference->forward(inputs(each, step))) / replicas;
+        total.backward();
+        for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+          EXPECT(::torch::allclose(net->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-5, 1e-7));
+        }
+        optimizer.step();
+        reference_optimizer.step();
+      }
+      EXPECT(flat(*net).equal(of_rank_0(flat(*net))));
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("replicas start from the parameters of rank 0") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    {
+      ::torch::NoGradGuard no_grad;
+      for (auto& param : net->parameters()) param.add_(rank);
+    }
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    EXPECT(flat(*net).equal(flat(*small_model())));
+  });
+}
+
+TEST_CASE("replicas with different models are told so") {
+  const auto codes = testing::run_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model(rank == 0 ? 8 : 9);
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+  });
+  CHECK(codes[1] == 1);
+}
+
+TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in evaluation") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Sequential net(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Linear(8, 2));
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    const auto mean = [&] { return net->named_buffers()["1.running_mean"]; };
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      loss_of(model(inputs(rank, step))).backward();
+      optimizer.step();
+    }
+    const auto before = mean().clone();
+    const auto theirs = of_rank_0(before);
+    EXPECT(rank == 0 || !before.equal(theirs));  // the last step's batches differed, and with them the statistics
+    model->eval();
+    ::torch::NoGradGuard no_grad;
+    model(inputs(rank, 9));
+    EXPECT(mean().equal(of_rank_0(mean())));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("parameters without a gradient are allowed when find_unused_parameters says so") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    ::torch::manual_seed(1);
+    Branches net;
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    for (int step = 0; step < 4; ++step) {
+      optimizer.zero_grad();
+      loss_of(model(inputs(rank, step), step % 2 == 0)).backward();
+      optimizer.step();
+    }
+    EXPECT(flat(*net).equal(of_rank_0(flat(*net))));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("small buckets give the same gradients as one large one") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    std::vector<at::Tensor> results;
+    for (const std::size_t cap : {std::size_t{0}, std::size_t{25}}) {
+      ::torch::manual_seed(5);
+      nn::Sequential net(nn::Linear(4, 600), nn::ReLU(), nn::Linear(600, 600), nn::ReLU(), nn::Linear(600, 2));
+      ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+      AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.name = "cap" + std::to_string(cap), .bucket_cap_mb = cap});
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        loss_of(model(inputs(rank, step))).backward();
+        optimizer.step();
+      }
+      results.push_back(flat(*net));
+    }
+    EXPECT(results[0].equal(results[1]));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("LBFGS, a model without parameters and a second instance of one name are refused") {
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    const auto refusal = [](const auto& make) {
+      try {
+        make();
+      } catch (const adaptdl::UsageError& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    auto net = small_model();
+    ::torch::optim::LBFGS lbfgs(net->parameters());
+    EXPECT(refusal([&] { AdaptiveDataParallel model(net, lbfgs); }).find("LBFGS") != std::string::npos);
+    nn::Sequential empty(nn::Tanh{});
+    ::torch::optim::SGD sgd(net->parameters(), 0.1);
+    EXPECT(refusal([&] { AdaptiveDataParallel model(empty, sgd); }).find("no parameter") != std::string::npos);
+    AdaptiveDataParallel first(net, sgd);
+    EXPECT(refusal([&] { AdaptiveDataParallel second(net, sgd); }).find("adaptdl-dataparallel") != std::string::npos);
+    AdaptiveDataParallel other(net, sgd, DataParallelOptions{.name = "other"});
+  });
+}
+
+TEST_CASE("without a process group, the error says what to call") {
+  expect_replicas(1, [](int) {
+    auto net = small_model();
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    std::string text;
+    try {
+      AdaptiveDataParallel model(net, optimizer);
+    } catch (const adaptdl::Error& error) {
+      text = error.what();
+    }
+    EXPECT(text.find("init_process_group") != std::string::npos);
+  });
+}
+
+TEST_CASE("a resumed model, optimizer and scheduler go on bit for bit, whatever the optimizer") {
+  const auto make = [](int kind, std::vector<at::Tensor> params) -> std::unique_ptr<::torch::optim::Optimizer> {
+    using namespace ::torch::optim;
+    switch (kind) {
+      case 0: return std::make_unique<SGD>(params, SGDOptions(0.1).momentum(0.9).nesterov(true));
+      case 1: return std::make_unique<Adam>(params, AdamOptions(0.01).amsgrad(true));
+      case 2: return std::make_unique<AdamW>(params, AdamWOptions(0.01));
+      case 3: return std::make_unique<RMSprop>(params, RMSpropOptions(0.01).momentum(0.5).centered(true));
+      case 4: return std::make_unique<Adagrad>(params, AdagradOptions(0.1));
+      default: return std::make_unique<adaptdl::torch::Adadelta>(params, adaptdl::torch::AdadeltaOptions(0.5));
+    }
+  };
+  for (int kind = 0; kind < 6; ++kind) {
+    for (const int replicas : {1, 3}) {
+      CAPTURE(kind);
+      CAPTURE(replicas);
+      testing::TemporaryDirectory directory;
+      const auto train = [&](int from, int to, bool save) {
+        expect_replicas(replicas, [&](int rank) {
+          adaptdl::torch::init_process_group("gloo");
+          auto net = small_model();
+          auto optimizer = make(kind, net->parameters());
+          ::torch::optim::StepLR scheduler(*optimizer, 2, 0.5);
+          AdaptiveDataParallel model(net, *optimizer, scheduler, DataParallelOptions{.bucket_cap_mb = 1});
+          for (int step = from; step < to; ++step) {
+            optimizer->zero_grad();
+            loss_of(model(inputs(rank, step))).backward();
+            optimizer->step();
+            scheduler.step();
+          }
+          if (save) adaptdl::checkpoint::save_all_states();
+          if (to == 6 && rank == 0) ::torch::save(flat(*net), (directory.path() / (from == 0 ? "whole.pt" : "resumed.pt")).string());
+          adaptdl::torch::destroy_process_group();
+        });
+      };
+      train(0, 6, false);
+      setenv("ADAPTDL_CHECKPOINT_PATH", (directory.path() / "checkpoints").c_str(), 1);
+      train(0, 1, true);  // before the buckets were rebuilt
+      train(1, 4, true);
+      train(4, 6, false);
+      unsetenv("ADAPTDL_CHECKPOINT_PATH");
+      expect_replicas(1, [&](int) {
+        at::Tensor whole, resumed;
+        ::torch::load(whole, (directory.path() / "whole.pt").string());
+        ::torch::load(resumed, (directory.path() / "resumed.pt").string());
+        EXPECT(whole.equal(resumed));
+      });
+    }
+  }
+}
+
+TEST_CASE("a checkpoint that does not fit the program is an error that names the difference") {
+  testing::TemporaryDirectory directory;
+  setenv("ADAPTDL_CHECKPOINT_PATH", directory.path().c_str(), 1);
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    adaptdl::checkpoint::save_all_states();
+  });
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    const auto refusal = [](nn::Sequential net, std::unique_ptr<::torch::optim::Optimizer> optimizer, const std::string& name) {
+      const auto before = flat(*net).clone();
+      std::string text;
+      try {
+        AdaptiveDataParallel model(net, *optimizer, DataParallelOptions{.name = name});
+      } catch (const adaptdl::checkpoint::CheckpointError& error) {
+        text = error.what();
+      }
+      EXPECT(flat(*net).equal(before));
+      return text;
+    };
+    const std::string usual = "adaptdl-dataparallel";
+    const auto sgd = [](nn::Sequential& net) { return std::make_unique<::torch::optim::SGD>(net->parameters(), 0.1); };
+    auto wider = small_model(9);
+    EXPECT(refusal(wider, sgd(wider), usual).find("model/0.weight") != std::string::npos);
+    auto deeper = small_model();
+    deeper->push_back(nn::Linear(2, 2));
+    EXPECT(refusal(deeper, sgd(deeper), usual).find("model/3.weight") != std::string::npos);
+    auto shallower = nn::Sequential(nn::Linear(4, 8));
+    EXPECT(refusal(shallower, sgd(shallower), usual).find("tensors") != std::string::npos);
+    auto same = small_model();
+    EXPECT(refusal(same, std::make_unique<::torch::optim::Adam>(same->parameters()), usual).find("SGD there and Adam") != std::string::npos);
+    EXPECT(refusal(same, sgd(same), "renamed").find("renamed") != std::string::npos);
+  });
+  unsetenv("ADAPTDL_CHECKPOINT_PATH");
+}

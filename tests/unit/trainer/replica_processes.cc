@@ -1,0 +1,88 @@
+#include "replica_processes.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace testing {
+
+namespace {
+
+std::string free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw std::runtime_error("no free port");
+  }
+  close(fd);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+pid_t start(int rank, int count, const std::string& port, const std::function<void(int)>& body) {
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
+  setenv("ADAPTDL_NUM_REPLICAS", std::to_string(count).c_str(), 1);
+  setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
+  setenv("ADAPTDL_MASTER_PORT", port.c_str(), 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  int code = 0;
+  try {
+    body(rank);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "replica %d: %s\n", rank, error.what());
+    code = 1;
+  }
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+int wait_until(pid_t pid, std::chrono::steady_clock::time_point deadline) {
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > deadline) kill(pid, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+std::vector<int> run_replicas(int count, const std::function<void(int rank)>& body) {
+  const auto port = free_port();
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < count; ++rank) pids.push_back(start(rank, count, port, body));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  std::vector<int> codes;
+  for (const auto pid : pids) codes.push_back(wait_until(pid, deadline));
+  return codes;
+}
+
+void expect_replicas(int count, const std::function<void(int rank)>& body) {
+  const auto codes = run_replicas(count, body);
+  const auto bad = std::find_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
+  if (bad != codes.end()) {
+    throw std::runtime_error("replica " + std::to_string(bad - codes.begin()) + " of " + std::to_string(count) + " ended with " + std::to_string(*bad));
+  }
+}
+
+void expect(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(std::string("not so: ") + what);
+}
+
+}  // namespace testing

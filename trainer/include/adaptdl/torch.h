@@ -1,0 +1,13 @@
+// All of adaptdl for a training program on LibTorch.
+#pragma once
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/env.h"
+#include "adaptdl/progress.h"
+#include "adaptdl/torch/accumulator.h"
+#include "adaptdl/torch/adadelta.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "adaptdl/torch/sampler.h"

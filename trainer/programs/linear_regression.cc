@@ -1,0 +1,75 @@
+// The shortest program: fits a linear model by least squares, to generated points or to a text file.
+#include <adaptdl/error.h>
+#include <adaptdl/torch.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "options.h"
+
+using torch::data::datasets::TensorDataset;
+
+// 10,000 points of y = x · (1, 2, ..., 8) + 0.5 + noise of deviation 0.1, as rows of x and y.
+torch::Tensor generate(uint64_t seed) {
+  torch::manual_seed(seed);
+  auto x = torch::randn({10000, 8});
+  auto y = x.mv(torch::arange(1, 9, torch::kFloat)) + 0.5 + 0.1 * torch::randn(10000);
+  return torch::cat({x, y.unsqueeze(1)}, 1);
+}
+
+// Rows of numbers separated by spaces or commas; the last of each row is y.
+torch::Tensor read_rows(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<torch::Tensor> rows;
+  for (std::string line; std::getline(file, line);) {
+    std::replace(line.begin(), line.end(), ',', ' ');
+    std::istringstream text(line);
+    rows.push_back(torch::tensor(std::vector<float>(std::istream_iterator<float>(text), {})));
+    const bool numbers = text.eof() && rows.back().size(0) >= 2;
+    if (!numbers || rows.back().size(0) != rows[0].size(0)) throw adaptdl::Error(fmt::format("{}:{}: not a row of as many numbers as the first", path, rows.size()));
+  }
+  if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read a row of numbers from {} (--data)", path));
+  return torch::stack(rows);
+}
+
+void fit(const programs::Options& options) {
+  auto rows = options.data.empty() ? generate(options.seed) : read_rows(options.data);
+  auto inputs = rows.size(1) - 1;
+  torch::nn::Linear net(inputs, 1);
+  torch::optim::SGD optimizer(net->parameters(), options.lr);
+
+  adaptdl::torch::init_process_group("gloo");
+  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  adaptdl::torch::AdaptiveDataLoader loader(TensorDataset(rows), {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
+
+  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+    auto start = std::chrono::steady_clock::now();
+    adaptdl::torch::Accumulator stats;
+    for (auto& batch : loader) {
+      auto x = batch.data.narrow(1, 0, inputs), y = batch.data.narrow(1, inputs, 1);
+      torch::Tensor loss = torch::mse_loss(model(x), y);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      stats["loss"] += loss.item<double>() * static_cast<double>(x.size(0));
+      stats["samples"] += static_cast<double>(x.size(0));
+    }
+    auto synchronized = stats.synchronized();
+    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    double loss = stats["loss"] / stats["samples"], variance = rows.select(1, inputs).var().item<double>();
+    programs::log_epoch(options, {{"epoch", epoch},
+                                  {"replicas", adaptdl::env::num_replicas()},
+                                  {"batch_size", options.batch_size},
+                                  {"loss", loss},
+                                  {"accuracy", 1 - loss / variance},  // R², the share of the variance that is explained
+                                  {"samples", static_cast<int64_t>(stats["samples"])},
+                                  {"seconds", seconds.count()}});
+  }
+  adaptdl::torch::destroy_process_group();
+}
+
+int main(int argc, char** argv) { return programs::run_main(argc, argv, {.epochs = 5, .lr = 0.01}, fit); }
