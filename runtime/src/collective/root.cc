@@ -1,4 +1,4 @@
-#include "collective_root.h"
+#include "collective/root.h"
 
 #include <fmt/core.h>
 #include <pthread.h>

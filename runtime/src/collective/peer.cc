@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "adaptdl/log.h"
-#include "collective_engine.h"
-#include "collective_link.h"
+#include "collective/engine.h"
+#include "collective/link.h"
 
 namespace adaptdl::collective {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "adaptdl/env.h"
-#include "collective_engine.h"
+#include "collective/engine.h"
 
 namespace adaptdl::collective {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "adaptdl/collective.h"
-#include "collective_wire.h"
+#include "collective/wire.h"
 #include "socket.h"
 
 namespace adaptdl::collective {

@@ -1,4 +1,4 @@
-#include "collective_link.h"
+#include "collective/link.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>

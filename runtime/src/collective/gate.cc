@@ -1,4 +1,4 @@
-#include "collective_gate.h"
+#include "collective/gate.h"
 
 #include <fmt/core.h>
 #include <sys/epoll.h>

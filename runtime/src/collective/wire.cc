@@ -1,4 +1,4 @@
-#include "collective_wire.h"
+#include "collective/wire.h"
 
 #include <fmt/core.h>
 

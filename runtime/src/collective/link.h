@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "collective_wire.h"
+#include "collective/wire.h"
 #include "socket.h"
 
 namespace adaptdl::collective {

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "collective_engine.h"
-#include "collective_gate.h"
-#include "collective_link.h"
+#include "collective/engine.h"
+#include "collective/gate.h"
+#include "collective/link.h"
 
 namespace adaptdl::collective {
 

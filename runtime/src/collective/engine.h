@@ -5,7 +5,7 @@
 #include <string>
 
 #include "adaptdl/collective.h"
-#include "collective_wire.h"
+#include "collective/wire.h"
 #include "socket.h"
 
 namespace adaptdl::collective {
