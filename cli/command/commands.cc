@@ -6,6 +6,7 @@ namespace adaptdl::cli {
 namespace {
 
 constexpr Command kCommands[] = {
+    {"run", "run a program as the replicas of a job on this machine", Needs::kNothing, add_run},
     {"help", "show what adaptdl can do, or how one command is used", Needs::kNothing, add_help},
 };
 

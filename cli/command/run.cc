@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "command/command.h"
+#include "command/describe.h"
+#include "command/run_plan.h"
+#include "local/checkpoint_watch.h"
+#include "local/launcher.h"
+#include "local/run_directory.h"
+#include "terminal/run_screen.h"
+#include "terminal/run_summary.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The command that goes on from `checkpoints`: the one that was given, with them.
+std::string resume_command(const CLI::App& app, const RunOptions& options, const fs::path& checkpoints) {
+  std::vector<std::string> words = {program_invocation_name, "run", "--checkpoint", checkpoints.string()};
+  for (const CLI::Option* option : visible_options(app)) {
+    const std::string name = option_words(*option).back();
+    if (name == "--checkpoint" || value_name(*option).empty()) continue;
+    for (const std::string& value : option->results()) words.insert(words.end(), {name, value});
+  }
+  words.emplace_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  return shell_command(words);
+}
+
+std::string opening(const sched::LaunchPlan& plan) {
+  std::string text =
+      fmt::format("{} replica{} of {}", plan.replicas, plan.replicas == 1 ? "" : "s", plan.arguments.front());
+  if (plan.nodes > 1) text += fmt::format(" on machine {} of {}", plan.node_rank, plan.nodes);
+  if (!plan.checkpoints) return text + ", without checkpoints";
+  const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();
+  if (newest) return text + fmt::format(", going on from {}", newest->path.string());
+  return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
+}
+
+int run(const CLI::App& app, const RunOptions& options) {
+  sched::LaunchPlan plan = make_plan(options, this_machine());
+  const bool own_directory = !plan.checkpoints && !options.no_checkpoint;
+  if (own_directory) {
+    plan.checkpoints = sched::make_run_directory(sched::runs_directory(), plain_name(plan.arguments.front()));
+    // Told from other runs of the same program by the time that the directory's name has.
+    if (options.name.empty()) plan.job_id = "local/" + plan.checkpoints->filename().string();
+  }
+  // A reader of the output that went away is noticed in writing, and answered by a checkpoint.
+  ::signal(SIGPIPE, SIG_IGN);
+  RunScreen screen(plan.nodes * plan.replicas);
+  screen.notice(opening(plan));
+  const auto tidy_up = [&](bool done) noexcept {
+    std::error_code ignored;
+    if (own_directory && done) fs::remove_all(*plan.checkpoints, ignored);
+    if (own_directory && !done) fs::remove(*plan.checkpoints, ignored);  // only if nothing is in it
+  };
+  try {
+    const sched::LaunchResult result = sched::launch(plan, screen);
+    RunSummary about{.checkpoints = plan.checkpoints, .resume = "", .colour = use_colour(STDERR_FILENO)};
+    if (plan.checkpoints) about.resume = resume_command(app, options, *plan.checkpoints);
+    screen.print(run_summary(result, about));
+    screen.close();
+    tidy_up(result.outcome.verdict == sched::Verdict::kDone);
+    return result.outcome.exit_code;
+  } catch (...) {
+    screen.close();
+    tidy_up(false);
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<RunOptions>();
+  app.prefix_command();
+  app.add_option("-n,--replicas", options->replicas,
+                 "replicas on this machine; auto, the default, is one for each GPU, or 1 without any")
+      ->type_name("N|auto");
+  app.add_option("--checkpoint", options->checkpoint,
+                 "directory of checkpoints, to go on from and to save to; by default a new one that is removed when "
+                 "the run succeeds")
+      ->type_name("DIR");
+  app.add_flag("--no-checkpoint", options->no_checkpoint, "save nothing and start from the beginning");
+  app.add_option("--checkpoint-every", options->checkpoint_every,
+                 "time between checkpoints, such as 90s or 1.5h; 0 saves only when asked to stop (default 5m)")
+      ->type_name("DURATION");
+  app.add_option("--checkpoint-keep", options->checkpoint_keep,
+                 "how many of the newest checkpoints to keep (default 2)")
+      ->type_name("N");
+  app.add_option("--share", options->share, "directory that all replicas share, for data sets and artifacts")
+      ->type_name("DIR");
+  app.add_option("--backend", options->backend,
+                 "how replicas exchange tensors; by default nccl on GPUs and gloo without")
+      ->type_name("gloo|nccl");
+  app.add_option("--env", options->environment, "an environment variable for the replicas; may be given several times")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--name", options->name, "name of the job (default: the program's, with the time)")->type_name("NAME");
+  app.add_option("--nodes", options->nodes, "machines of the job, on each of which the same command runs (default 1)")
+      ->type_name("N");
+  app.add_option("--node-rank", options->node_rank, "which of them this one is, from 0")->type_name("N");
+  app.add_option("--master", options->master,
+                 "where machine 0 can be reached by all (default: a free port of this machine)")
+      ->type_name("HOST:PORT");
+  app.add_option("--max-restarts", options->max_restarts,
+                 "how often to start again from the newest checkpoint after a failure (default 0)")
+      ->type_name("N");
+  app.add_option("--grace", options->grace,
+                 "how long replicas may take to checkpoint when asked to stop, before they are killed (default 30s)")
+      ->type_name("DURATION");
+  app.add_option("--logs", options->logs, "directory to keep the output of each replica in, as rank-<R>.log")
+      ->type_name("DIR");
+  app.footer("Ctrl-C saves a checkpoint and says how to go on; a second one kills.");
+  app.callback([&app, &exit_code, options] {
+    options->program = app.remaining();
+    if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
+    exit_code = run(app, *options);
+  });
+}
+
+}  // namespace adaptdl::cli

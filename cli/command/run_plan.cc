@@ -1,0 +1,161 @@
+#include "command/run_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "local/devices.h"
+#include "local/program.h"
+#include "local/replica_environment.h"
+
+namespace adaptdl::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int kMostReplicas = 1024;
+
+// A whole number in [least, most].
+int parse_count(const std::string& text, const std::string& what, int least, int most) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+    throw UsageError(fmt::format("run: {} takes a whole number from {} to {}, not '{}'", what, least, most, text));
+  }
+  return value;
+}
+
+bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; }
+
+void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
+  const std::string& backend = options.backend.empty() ? machine.backend : options.backend;
+  if (!backend.empty() && backend != "gloo" && backend != "nccl") {
+    throw UsageError(fmt::format("run: --backend takes gloo or nccl, not '{}'", backend));
+  }
+  const auto devices = static_cast<int>(machine.devices.size());
+  if (backend == "nccl" && devices == 0)
+    throw UsageError("run: --backend nccl needs GPUs, and there are none here; gloo does without");
+  plan.replicas = options.replicas == "auto" ? std::clamp(devices, 1, kMostReplicas) : 0;
+  if (plan.replicas == 0) {
+    try {
+      plan.replicas = parse_count(options.replicas, "--replicas", 1, kMostReplicas);
+    } catch (const UsageError&) {
+      throw UsageError(fmt::format("run: --replicas takes auto or a whole number from 1 to {}, not '{}'", kMostReplicas,
+                                   options.replicas));
+    }
+  }
+  plan.devices = sched::assign_devices(machine.devices, plan.replicas, backend == "gloo");
+  if (!options.backend.empty()) plan.settings.emplace_back("ADAPTDL_BACKEND", options.backend);
+}
+
+void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
+  plan.nodes = options.nodes.empty() ? 1 : parse_count(options.nodes, "--nodes", 1, 100'000);
+  if (plan.nodes > 1 && (options.node_rank.empty() || options.master.empty())) {
+    throw UsageError(
+        "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
+  }
+  if (plan.nodes > 1 && options.checkpoint.empty() && !options.no_checkpoint) {
+    throw UsageError("run: --nodes needs --checkpoint DIR, a directory that all machines see, or --no-checkpoint");
+  }
+  if (!options.node_rank.empty()) plan.node_rank = parse_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
+  if (options.master.empty()) return;
+  const std::size_t colon = options.master.rfind(':');
+  std::string host = options.master.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string::npos) {
+    host.clear();  // an IPv6 address needs brackets, or its end would be taken for the port
+  }
+  if (colon == std::string::npos || host.empty()) {
+    throw UsageError(fmt::format("run: --master takes HOST:PORT or [IPV6]:PORT, not '{}'", options.master));
+  }
+  plan.master_host = host;
+  plan.master_port =
+      static_cast<std::uint16_t>(parse_count(options.master.substr(colon + 1), "the port of --master", 1, 65535));
+}
+
+// The directory as an absolute path; made if it is not there.
+fs::path directory(const std::string& text, const std::string& what) {
+  std::error_code error;
+  fs::path path = fs::absolute(text, error).lexically_normal();
+  // "DIR/" and "DIR" are one.
+  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+  if (!error) fs::create_directories(path, error);
+  if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw UsageError(fmt::format("run: cannot use {} {}: {}", what, text, error.message()));
+  return path;
+}
+
+void set_checkpoints(sched::LaunchPlan& plan, const RunOptions& options) {
+  if (options.no_checkpoint && !options.checkpoint.empty())
+    throw UsageError("run: --checkpoint and --no-checkpoint exclude each other");
+  if (!options.checkpoint_every.empty()) {
+    env::parse_duration(options.checkpoint_every, "run: --checkpoint-every");
+    plan.settings.emplace_back("ADAPTDL_CHECKPOINT_EVERY", options.checkpoint_every);
+  }
+  if (!options.checkpoint_keep.empty()) {
+    parse_count(options.checkpoint_keep, "--checkpoint-keep", 1, 1'000'000);
+    plan.settings.emplace_back("ADAPTDL_CHECKPOINT_KEEP", options.checkpoint_keep);
+  }
+  if (!options.checkpoint.empty()) plan.checkpoints = directory(options.checkpoint, "--checkpoint");
+}
+
+void set_environment(sched::LaunchPlan& plan, const RunOptions& options) {
+  for (const std::string& entry : options.environment) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError(fmt::format("run: --env takes NAME=VALUE, not '{}'", entry));
+    const std::string name = entry.substr(0, equals);
+    if (sched::is_launchers_own(name))
+      throw UsageError(fmt::format("run: --env cannot set {}, which `adaptdl run` itself decides on", name));
+    plan.settings.emplace_back(name, entry.substr(equals + 1));
+  }
+}
+
+}  // namespace
+
+Machine this_machine() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  return {.search_path = variable("PATH").value_or("/usr/local/bin:/usr/bin:/bin"),
+          .backend = variable("ADAPTDL_BACKEND").value_or(""),
+          .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES"))};
+}
+
+std::string plain_name(const std::string& program) {
+  std::string name = fs::path(program).filename().string();
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !is_plain(c); }, '-');
+  return name.empty() ? "program" : name.substr(0, 63);
+}
+
+sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
+  if (options.program.empty()) throw UsageError("run: which program? (see `adaptdl help run`)");
+  if (!std::ranges::all_of(options.name, is_plain) || options.name.size() > 63) {
+    throw UsageError(
+        fmt::format("run: --name takes up to 63 letters, digits, '.', '_' and '-', not '{}'", options.name));
+  }
+  sched::LaunchPlan plan;
+  set_replicas(plan, options, machine);
+  set_nodes(plan, options);
+  set_environment(plan, options);
+  plan.max_restarts = parse_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
+  plan.grace = env::parse_duration(options.grace, "run: --grace");
+  plan.program = sched::find_program(options.program.front(), machine.search_path);
+  plan.arguments = options.program;
+  plan.job_id = "local/" + (options.name.empty() ? plain_name(options.program.front()) : options.name);
+  // Directories are made last, once nothing else can be wrong.
+  set_checkpoints(plan, options);
+  if (!options.share.empty()) plan.share = directory(options.share, "--share");
+  if (!options.logs.empty()) plan.logs = directory(options.logs, "--logs");
+  return plan;
+}
+
+}  // namespace adaptdl::cli

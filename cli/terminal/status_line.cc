@@ -1,0 +1,47 @@
+#include "terminal/status_line.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "terminal/format.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+std::optional<double> number(const nlohmann::json& progress, const char* key) {
+  const auto found = progress.find(key);
+  if (found == progress.end() || !found->is_number()) return std::nullopt;
+  const double value = found->get<double>();
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+std::string count(double value) {
+  constexpr double kExact = 1e15;  // beyond, a double does not count by ones
+  return std::abs(value) < kExact ? format_count(std::llround(value)) : fmt::format("{:.3g}", value);
+}
+
+}  // namespace
+
+std::string status_text(const nlohmann::json& progress, int replicas, std::chrono::milliseconds elapsed,
+                        std::size_t width) {
+  std::string text;
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "  ") + part; };
+  if (const auto epoch = number(progress, "epoch")) add("epoch " + count(*epoch));
+  if (const auto step = number(progress, "step")) {
+    const auto steps = number(progress, "steps");
+    add("step " + count(*step) + (steps ? '/' + count(*steps) : ""));
+  }
+  if (const auto loss = number(progress, "loss")) add(fmt::format("loss {:.4g}", *loss));
+  if (const auto rate = number(progress, "samples_per_s"))
+    add((*rate < 10 ? fmt::format("{:.2g}", *rate) : count(*rate)) + " samples/s");
+  if (const auto batch = number(progress, "batch_size")) add("batch " + count(*batch));
+  add(fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s"));
+  add(format_clock(elapsed));
+  return truncated(text, width);
+}
+
+}  // namespace adaptdl::cli

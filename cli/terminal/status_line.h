@@ -1,0 +1,17 @@
+// The line at the bottom of a terminal that says how a run is getting on.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace adaptdl::cli {
+
+// What the line says: what the replicas reported last (an object with the keys of adaptdl/progress.h; what is missing
+// or no number is left out), the number of replicas and the time since the start, in at most `width` columns: "epoch 3
+// step 120/600  loss 0.1234  5,120 samples/s  batch 64  2 replicas  1:07".
+std::string status_text(const nlohmann::json& progress, int replicas, std::chrono::milliseconds elapsed,
+                        std::size_t width);
+
+}  // namespace adaptdl::cli

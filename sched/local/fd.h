@@ -1,0 +1,45 @@
+// File descriptors that close themselves.
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace adaptdl::sched {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) noexcept : fd_(fd) {}
+  ~Fd() { reset(); }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+  void reset() noexcept {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Pipe {
+  Fd read, write;
+};
+
+// A pipe whose ends are closed on exec and are none of the descriptors 0 to 2. Throws Error if there are no more
+// descriptors.
+Pipe make_pipe();
+
+// Throws Error on failure.
+void set_nonblocking(const Fd& fd);
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,48 @@
+// What to run, on this machine, and how.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace adaptdl::sched {
+
+struct LaunchPlan {
+  std::filesystem::path program;       // an executable file
+  std::vector<std::string> arguments;  // argv[0] included
+  std::string job_id = "local/job";    // namespace/name
+
+  int replicas = 1;                  // on this machine, >= 1
+  std::vector<std::string> devices;  // CUDA_VISIBLE_DEVICES of each replica; empty: left as it is
+  int nodes = 1;                     // machines, each with as many replicas
+  int node_rank = 0;                 // 0 <= node_rank < nodes; the ranks of this machine begin at node_rank * replicas
+  std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
+  std::uint16_t master_port = 0;          // 0: a free one at each start; of use to a single machine only
+
+  std::optional<std::filesystem::path> checkpoints;  // absolute; none: nothing is saved
+  std::optional<std::filesystem::path> share;        // absolute; none: what the caller's environment says
+  std::optional<std::filesystem::path> logs;  // where each replica's output is appended to rank-<R>.log; none: nowhere
+  std::vector<std::pair<std::string, std::string>>
+      settings;  // further variables of the replicas; the last of a name wins
+
+  // How often the replicas are started again after one failed. 0: a failure ends the run.
+  int max_restarts = 0;
+  // How long replicas may take to checkpoint and exit when asked to. Longer than the slowest step plus the time to
+  // write a checkpoint; what has not ended by then is killed. 0: at once.
+  std::chrono::milliseconds grace = std::chrono::seconds(30);
+};
+
+// How long the others may take to end after one failed; never longer than the grace. Together with the time that a kill
+// takes it stays well below 5 s.
+inline constexpr std::chrono::milliseconds kFailureGrace = std::chrono::seconds(2);
+// How long a process may take to die of SIGKILL before the launcher gives up on it: one that hangs in the kernel.
+inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(2);
+// Pause before the first restart; it doubles up to the longest.
+inline constexpr std::chrono::milliseconds kFirstBackOff = std::chrono::milliseconds(500);
+inline constexpr std::chrono::milliseconds kLongestBackOff = std::chrono::seconds(10);
+
+}  // namespace adaptdl::sched

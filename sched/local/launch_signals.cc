@@ -1,0 +1,44 @@
+#include "local/launch_signals.h"
+
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::sched {
+
+LaunchSignals::LaunchSignals() {
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGCHLD, SIGWINCH}) ::sigaddset(&mask, signal_number);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) ::sigaddset(&mask, SIGHUP);
+  fd_ = Fd(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd_) throw Error(fmt::format("cannot listen for signals: {}", std::strerror(errno)));
+  ::sigprocmask(SIG_BLOCK, &mask, &mask_before_);
+  struct sigaction action {};
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, &pipe_before_);
+  // Inherited as ignored, it would make the kernel reap the replicas and forget how they ended.
+  action.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &action, &child_before_);
+}
+
+LaunchSignals::~LaunchSignals() {
+  ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+  ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+std::vector<int> LaunchSignals::take() {
+  std::vector<int> signals;
+  signalfd_siginfo info{};
+  while (::read(fd_.get(), &info, sizeof info) == sizeof info) signals.push_back(static_cast<int>(info.ssi_signo));
+  return signals;
+}
+
+}  // namespace adaptdl::sched

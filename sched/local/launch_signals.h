@@ -1,0 +1,36 @@
+// The signals of a launcher, read as data in its loop instead of interrupting it.
+//
+// While one exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH are blocked
+// and wait in a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor puts
+// everything back; a signal that came and was not read then acts as it always does.
+#pragma once
+
+#include <signal.h>
+
+#include <vector>
+
+#include "local/fd.h"
+
+namespace adaptdl::sched {
+
+class LaunchSignals {
+ public:
+  // Throws Error if the system refuses the descriptor.
+  LaunchSignals();
+  ~LaunchSignals();
+  LaunchSignals(const LaunchSignals&) = delete;
+  LaunchSignals& operator=(const LaunchSignals&) = delete;
+
+  // Readable when signals wait.
+  int fd() const noexcept { return fd_.get(); }
+  // The signals that came since the last call, without blocking.
+  std::vector<int> take();
+
+ private:
+  Fd fd_;
+  sigset_t mask_before_{};
+  struct sigaction pipe_before_ {};
+  struct sigaction child_before_ {};
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,115 @@
+#include "local/local_replica.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "local/launch_plan.h"
+#include "local/process_tree.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// Per call and stream: enough to keep up, and not so much that one replica keeps the others waiting.
+constexpr std::size_t kReadAtOnce = std::size_t{256} << 10;
+// What a pipe can still hold when its writers are dead (1 MiB is the most that an unprivileged process may ask for).
+constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
+
+}  // namespace
+
+LocalReplica::LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment,
+                           Guardian& guardian, LaunchObserver& observer, OnReport on_report)
+    : rank_(rank),
+      observer_(observer),
+      on_report_(std::move(on_report)),
+      log_(plan.logs ? std::optional<ReplicaLog>(std::in_place, *plan.logs, rank, plan.job_id, restarts)
+                     : std::nullopt),
+      process_(plan.program, plan.arguments, std::move(environment), guardian) {}
+
+void LocalReplica::add_to(std::vector<pollfd>& polled, bool with_output) const {
+  if (process_.status) polled.push_back({process_.status.get(), POLLIN, 0});
+  if (with_output && process_.out) polled.push_back({process_.out.get(), POLLIN, 0});
+  if (with_output && process_.err) polled.push_back({process_.err.get(), POLLIN, 0});
+}
+
+void LocalReplica::read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink) {
+  std::array<char, std::size_t{64} << 10> buffer;
+  for (std::size_t total = 0; fd && total < limit;) {
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size <= 0) {
+      fd.reset();
+      return;
+    }
+    sink({buffer.data(), static_cast<std::size_t>(size)});
+    total += static_cast<std::size_t>(size);
+  }
+}
+
+void LocalReplica::read_all(std::size_t limit) {
+  read_from(process_.status, limit, [this](std::string_view bytes) { take_status(bytes); });
+  if (observer_.congested() && limit < kPipeCapacity) return;
+  read_from(process_.out, limit, [this](std::string_view bytes) {
+    out_.feed(bytes, [this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
+  });
+  read_from(process_.err, limit, [this](std::string_view bytes) {
+    err_.feed(bytes, [this](std::string_view text, bool ends) { take_output(Stream::kErr, text, ends); });
+  });
+}
+
+void LocalReplica::read() { read_all(kReadAtOnce); }
+
+void LocalReplica::take_output(Stream stream, std::string_view text, bool ends) {
+  if (log_) log_->line(stream, text, ends);
+  last_lines_.add(text);
+  observer_.line(rank_, stream, text, ends);
+}
+
+void LocalReplica::take_status(std::string_view bytes) {
+  status_.feed(bytes, [this](std::string_view text, bool) {
+    const auto report = nlohmann::json::parse(text, nullptr, false);
+    if (report.is_object()) on_report_(*this, report);
+  });
+}
+
+std::optional<ReplicaEnd> LocalReplica::take_end() {
+  if (state_ != State::kRunning) return std::nullopt;
+  const auto status = process_.exit_status();
+  if (!status) return std::nullopt;
+  read_all(kPipeCapacity);
+  // A script that does not pass signals on dies of a stop and leaves the program, which is the one to ask.
+  const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
+  state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
+  return ReplicaEnd{.rank = rank_, .status = *status, .asked = asked_, .killed = killed_, .out_of_memory = false};
+}
+
+void LocalReplica::wind_down() {
+  if (state_ == State::kLingering && !killed_ && !session_members({process_.pid()}).empty()) return;
+  if (state_ == State::kLingering) state_ = State::kSweeping;
+  if (state_ != State::kSweeping || process_.kill_session() > 0) return;
+  read_all(kPipeCapacity);
+  out_.finish([this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
+  err_.finish([this](std::string_view text, bool ends) { take_output(Stream::kErr, text, ends); });
+  process_.reap();
+  process_.out.reset();
+  process_.err.reset();
+  process_.status.reset();
+  state_ = State::kGone;
+}
+
+void LocalReplica::ask_to_stop() {
+  if (state_ != State::kRunning || asked_) return;
+  asked_ = true;
+  process_.signal(SIGTERM);
+}
+
+void LocalReplica::kill() {
+  if (state_ == State::kGone) return;
+  killed_ = true;
+  process_.kill_session();
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,83 @@
+// A replica of this machine, over one start: its process, what it says, and how it ends.
+//
+// It passes through: running, then (if a stop killed the process itself but not what it had started, as with a shell
+// script around the program) lingering, then sweeping up what is left of its session, then gone.
+//
+// Threading: the launcher's thread.
+#pragma once
+
+#include <poll.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "local/launch_observer.h"
+#include "local/lines.h"
+#include "local/outcome.h"
+#include "local/replica_log.h"
+#include "local/replica_process.h"
+
+namespace adaptdl::sched {
+
+struct LaunchPlan;
+
+class LocalReplica {
+ public:
+  using OnReport = std::function<void(const LocalReplica&, const nlohmann::json&)>;
+
+  // Starts the replica with this environment. `on_report` is called with each JSON object that it writes to its status
+  // descriptor. Throws as ReplicaProcess does, and Error if its log cannot be written.
+  LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment, Guardian& guardian,
+               LaunchObserver& observer, OnReport on_report);
+
+  int rank() const noexcept { return rank_; }
+  bool gone() const noexcept { return state_ == State::kGone; }
+  // Whether its end is being waited for in short intervals, since no event tells of it.
+  bool winding_down() const noexcept { return state_ == State::kLingering || state_ == State::kSweeping; }
+
+  // Adds what to poll for.
+  void add_to(std::vector<pollfd>& polled, bool with_output) const;
+  // Takes what it has said by now, a bounded amount.
+  void read();
+  // Appends what it said to its log; returns a warning if that failed.
+  std::optional<std::string> flush_log() { return log_ ? log_->flush() : std::nullopt; }
+
+  // If the process has ended since the last call: how. All that it had said has been read then.
+  std::optional<ReplicaEnd> take_end();
+  // Goes on with winding down.
+  void wind_down();
+
+  // Asks for a checkpoint and an exit: SIGTERM, to the process only, since its workers must not die under it.
+  void ask_to_stop();
+  // SIGKILL to all that is in its session.
+  void kill();
+
+  std::vector<std::string> last_lines() const { return last_lines_.get(); }
+
+ private:
+  enum class State { kRunning, kLingering, kSweeping, kGone };
+
+  // Reads at most `limit` bytes. Closes the descriptor at its end.
+  void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
+  void read_all(std::size_t limit);
+  void take_status(std::string_view bytes);
+  void take_output(Stream stream, std::string_view text, bool ends);
+
+  int rank_;
+  LaunchObserver& observer_;
+  OnReport on_report_;
+  std::optional<ReplicaLog> log_;
+  ReplicaProcess process_;
+  State state_ = State::kRunning;
+  bool asked_ = false;
+  bool killed_ = false;
+  LineSplitter out_, err_;
+  LineSplitter status_{std::size_t{64} << 10};
+  LastLines last_lines_;
+};
+
+}  // namespace adaptdl::sched

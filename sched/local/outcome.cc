@@ -1,0 +1,61 @@
+#include "local/outcome.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cctype>
+#include <tuple>
+
+namespace adaptdl::sched {
+namespace {
+
+// Ended in answer to a request to stop, be it the launcher's or somebody else's.
+bool stopped(const ReplicaEnd& end) {
+  return end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit} ||
+         (end.asked && end.status == ExitStatus{.signalled = true, .code = SIGTERM}) ||
+         (end.killed && end.status.signalled);
+}
+
+int failure_code(const ExitStatus& status) {
+  const int code = status.signalled ? 128 + status.code : status.code;
+  return code == kCheckpointedExit ? kFailedExit : code;
+}
+
+std::string signal_name(int signal_number) {
+  const char* name = ::sigabbrev_np(signal_number);
+  if (name == nullptr) return fmt::format("signal {}", signal_number);
+  std::string meaning = ::sigdescr_np(signal_number);
+  if (!meaning.empty()) meaning.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(meaning.front())));
+  return fmt::format("SIG{} ({})", name, meaning);
+}
+
+}  // namespace
+
+bool is_failure(const ReplicaEnd& end) { return !stopped(end) && (end.status.signalled || end.status.code != 0); }
+
+void order_simultaneous(std::vector<ReplicaEnd>& ends) {
+  std::ranges::stable_sort(ends, {}, [](const ReplicaEnd& end) {
+    const int kind = !is_failure(end) ? 2 : end.status.signalled ? 0 : 1;
+    return std::tuple(kind, end.rank);
+  });
+}
+
+Outcome judge(const AttemptEnd& attempt, bool new_checkpoint) {
+  if (attempt.killed_at_once) return {Verdict::kKilled, kKilledExit, {}};
+  const auto failure = std::ranges::find_if(attempt.ends, is_failure);
+  if (failure != attempt.ends.end()) return {Verdict::kFailed, failure_code(failure->status), *failure};
+  if (std::ranges::none_of(attempt.ends, stopped)) return {Verdict::kDone, 0, {}};
+  if (attempt.grace_expired) return {Verdict::kGraceExpired, kFailedExit, {}};
+  if (new_checkpoint) return {Verdict::kCheckpointed, kCheckpointedExit, {}};
+  return {Verdict::kNothingSaved, kFailedExit, {}};
+}
+
+std::string describe_end(const ReplicaEnd& end) {
+  const std::string how = end.status.signalled ? fmt::format("was killed by {}", signal_name(end.status.code))
+                                               : fmt::format("exited with code {}", end.status.code);
+  return end.out_of_memory ? fmt::format("ran OUT OF MEMORY and {}", how) : how;
+}
+
+}  // namespace adaptdl::sched

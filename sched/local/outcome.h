@@ -1,0 +1,66 @@
+// What the ends of the replicas mean for the run: who failed first, and which exit code the launcher gives.
+//
+// Pure functions of what was observed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "local/replica_process.h"
+
+namespace adaptdl::sched {
+
+// A replica exits with this after it checkpointed on request.
+inline constexpr int kCheckpointedExit = 143;
+// The launcher's exit code after a second Ctrl-C.
+inline constexpr int kKilledExit = 130;
+inline constexpr int kFailedExit = 1;
+
+// How one replica ended.
+struct ReplicaEnd {
+  int rank = 0;
+  ExitStatus status;
+  bool asked = false;   // the launcher had sent it SIGTERM before
+  bool killed = false;  // the launcher had sent it SIGKILL before
+  bool out_of_memory = false;
+};
+
+// What happened to all replicas of one start, once none of them is left.
+struct AttemptEnd {
+  std::vector<ReplicaEnd> ends;  // in the order in which they ended
+  bool killed_at_once = false;   // a second Ctrl-C
+  bool grace_expired = false;    // some were still there when the grace period ended
+};
+
+enum class Verdict {
+  kDone,          // every replica exited with 0
+  kCheckpointed,  // stopped on request, and a new checkpoint is there
+  kNothingSaved,  // stopped on request, without a new checkpoint
+  kGraceExpired,  // asked to stop, and killed because it did not in time
+  kKilled,        // killed at once, on a second Ctrl-C
+  kFailed,        // a replica failed
+};
+
+struct Outcome {
+  Verdict verdict = Verdict::kDone;
+  int exit_code = 0;
+  std::optional<ReplicaEnd> first_failure;  // with kFailed
+};
+
+// Whether a replica that ended so has failed by itself: not done, not checkpointed, and not by a signal of the
+// launcher's.
+bool is_failure(const ReplicaEnd& end);
+
+// Puts the ends that were noticed at the same moment in the most likely order of cause and consequence: deaths by a
+// signal, then failing exit codes, then the others; by rank among equals.
+void order_simultaneous(std::vector<ReplicaEnd>& ends);
+
+// The outcome, given whether a new checkpoint is there. A failure's exit code is the replica's own, or 128 + its
+// signal; but never 143, which is kept for a checkpoint that is there, nor 0.
+Outcome judge(const AttemptEnd& attempt, bool new_checkpoint);
+
+// "exited with code 3", "was killed by SIGSEGV (segmentation fault)", "ran out of memory (killed by SIGKILL)".
+std::string describe_end(const ReplicaEnd& end);
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,69 @@
+#include "local/replica_environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+namespace adaptdl::sched {
+
+Environment caller_environment() {
+  Environment result;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos && equals > 0) result.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return result;
+}
+
+bool is_launchers_own(std::string_view name) {
+  static constexpr std::string_view kOwn[] = {
+      "ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_JOB_ID",           "ADAPTDL_MASTER_ADDR",   "ADAPTDL_MASTER_PORT",
+      "ADAPTDL_REPLICA_RANK",    "ADAPTDL_NUM_NODES",        "ADAPTDL_NUM_REPLICAS",  "ADAPTDL_NUM_RESTARTS",
+      "ADAPTDL_SUPERVISOR_URL",  "ADAPTDL_SUPERVISOR_TOKEN", "ADAPTDL_SCHED_VERSION", "ADAPTDL_REPLICA_ID",
+      "ADAPTDL_GENERATION",      "ADAPTDL_STATUS_FD"};
+  return std::ranges::find(kOwn, name) != std::end(kOwn);
+}
+
+Environment replica_environment(const LaunchPlan& plan, const Environment& caller, int index, int restarts, int port,
+                                unsigned cores) {
+  Environment result = caller;
+  std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
+  // One thread too many a core costs more than it gives, and libraries take all cores each unless told.
+  result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
+  // Python holds back what it prints to a pipe, and loses it when it is killed.
+  result.emplace("PYTHONUNBUFFERED", "1");
+  if (!plan.devices.empty()) result["CUDA_VISIBLE_DEVICES"] = plan.devices.at(static_cast<std::size_t>(index));
+  if (plan.share) result["ADAPTDL_SHARE_PATH"] = plan.share->string();
+  for (const auto& [name, value] : plan.settings) result[name] = value;
+  if (plan.checkpoints) result["ADAPTDL_CHECKPOINT_PATH"] = plan.checkpoints->string();
+  result["ADAPTDL_JOB_ID"] = plan.job_id;
+  result["ADAPTDL_MASTER_ADDR"] = plan.master_host;
+  result["ADAPTDL_MASTER_PORT"] = fmt::format("{}", port);
+  result["ADAPTDL_REPLICA_RANK"] = fmt::format("{}", plan.node_rank * plan.replicas + index);
+  result["ADAPTDL_NUM_NODES"] = fmt::format("{}", plan.nodes);
+  result["ADAPTDL_NUM_REPLICAS"] = fmt::format("{}", plan.nodes * plan.replicas);
+  result["ADAPTDL_NUM_RESTARTS"] = fmt::format("{}", restarts);
+  return result;
+}
+
+std::vector<std::string> to_strings(const Environment& environment) {
+  std::vector<std::string> strings;
+  for (const auto& [name, value] : environment) strings.push_back(name + '=' + value);
+  return strings;
+}
+
+unsigned usable_cores() {
+  unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");  // "QUOTA PERIOD" in microseconds, or "max PERIOD"
+  double quota = 0, period = 0;
+  if (quota_file >> quota >> period && quota > 0 && period > 0) {
+    cores = std::clamp(static_cast<unsigned>(quota / period), 1u, cores);
+  }
+  return cores;
+}
+
+}  // namespace adaptdl::sched

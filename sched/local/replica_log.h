@@ -1,0 +1,32 @@
+// The log file of one replica: everything it wrote, of both streams, over all its starts.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "local/launch_observer.h"
+
+namespace adaptdl::sched {
+
+class ReplicaLog {
+ public:
+  // Opens directory/rank-<rank>.log to append to and writes a header with the time, the job and the start. Throws Error
+  // if it cannot be written.
+  ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts);
+
+  // Appends a line, or a piece of one (see LaunchObserver::line), as it came.
+  void line(Stream stream, std::string_view text, bool ends);
+  // Hands to the system what was appended. Returns the error that made the log incomplete, once.
+  std::optional<std::string> flush();
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+  std::optional<Stream> unfinished_;  // the stream of the line that the file ends in the middle of
+  bool failed_ = false;
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,17 @@
+// A directory for the checkpoints of a run that was given none, so that an interrupt never loses work.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace adaptdl::sched {
+
+// $XDG_STATE_HOME/adaptdl/runs, where the variable is an absolute path, else ~/.local/state/adaptdl/runs. Throws
+// UsageError if there is no home directory either.
+std::filesystem::path runs_directory();
+
+// Makes a new directory `parent`/NAME-<date>-<time> and returns it; a number is appended if that is taken. Throws Error
+// if it cannot be made.
+std::filesystem::path make_run_directory(const std::filesystem::path& parent, const std::string& name);
+
+}  // namespace adaptdl::sched
