@@ -1,0 +1,361 @@
+// The calls themselves, with replicas as threads.
+#include "adaptdl/collective.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <random>
+
+#include "collective_support.h"
+
+using namespace adaptdl;
+using namespace adaptdl::collective;
+using namespace adaptdl::collective::testing;
+using nlohmann::json;
+
+namespace {
+
+std::size_t open_descriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+void sleep_at_random(std::mt19937& random, int most_ms) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(random() % static_cast<unsigned>(most_ms + 1)));
+}
+
+}  // namespace
+
+TEST_CASE("a single replica gets its own values back and opens no descriptor") {
+  const std::size_t before = open_descriptors();
+  Communicator alone(test_options(1));
+  CHECK(open_descriptors() == before);
+  CHECK(alone.allreduce(Bytes("a"), join) == "a");
+  CHECK(alone.allreduce_async("b", join).get() == "b");
+  CHECK(alone.broadcast(Bytes("c")) == "c");
+  CHECK(alone.allgather("d") == std::vector<Bytes>{"d"});
+  CHECK(alone.allreduce(json{{"n", 3}}) == json{{"n", 3}});
+  alone.teardown();
+  CHECK_THROWS_WITH_AS(alone.broadcast(Bytes("x")), doctest::Contains("torn down"), CollectiveError);
+}
+
+TEST_CASE("an allreduce goes through the values in the order of ranks and gives everyone the result") {
+  for (const int size : {2, 3, 8}) {
+    Bytes expected;
+    for (int rank = 0; rank < size; ++rank) expected += fmt::format("<{}>", rank);
+    const auto errors = run_threads(size, [&](Communicator& communicator) {
+      CHECK(communicator.size() == size);
+      for (int i = 0; i < 50; ++i)
+        CHECK(communicator.allreduce(fmt::format("<{}>", communicator.rank()), Reduce(join)) == expected);
+      communicator.teardown();
+    });
+    CHECK(errors == no_errors(size));
+  }
+}
+
+TEST_CASE("a broadcast gives everyone the value of rank 0, an allgather all values by rank") {
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    const std::string own(static_cast<std::size_t>(communicator.rank()), 'x');
+    CHECK(communicator.broadcast(Bytes(own + "!")) == "!");
+    CHECK(communicator.allgather(own) == std::vector<Bytes>{"", "x", "xx"});
+    CHECK(communicator.broadcast(json{{"from", communicator.rank()}}) == json{{"from", 0}});
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("replicas may arrive in any order") {
+  const auto errors = run_threads(4, [](Communicator& communicator) {
+    std::mt19937 random(static_cast<unsigned>(communicator.rank()));
+    for (int i = 0; i < 30; ++i) {
+      sleep_at_random(random, 4);
+      CHECK(communicator.allreduce(json(i * communicator.rank())) == json(6 * i));
+    }
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(4));
+}
+
+TEST_CASE("asynchronous calls interleave with others, in any order of waiting, in any thread, or without") {
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    const Bytes own = std::to_string(communicator.rank());
+    for (int i = 0; i < 20; ++i) {
+      Future first = communicator.allreduce_async(own + "a", join);
+      Future second = communicator.allreduce_async(own + "b", join);
+      communicator.allreduce_async("dropped", join);
+      CHECK(communicator.broadcast(Bytes("between")) == "between");
+      Future third = communicator.allreduce_async(own + "c", join);
+      Bytes in_thread;
+      std::thread waiter([&] { in_thread = third.get(); });
+      CHECK(second.get() == "0b1b2b");
+      CHECK(first.get() == "0a1a2a");
+      CHECK_FALSE(first.valid());
+      waiter.join();
+      CHECK(in_thread == "0c1c2c");
+    }
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("peers get their result while rank 0 is busy with something else") {
+  std::atomic<int> done{0};
+  const auto errors = run_threads(3, [&](Communicator& communicator) {
+    Future future = communicator.allreduce_async("x", join);
+    if (communicator.rank() == 0) {
+      const auto deadline = Clock::now() + 10s;
+      while (done < 2 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+      CHECK(done == 2);
+    }
+    CHECK(future.get() == "xxx");
+    ++done;
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("a future becomes ready without anybody waiting for it") {
+  const auto errors = run_threads(2, [](Communicator& communicator) {
+    if (communicator.rank() == 1) std::this_thread::sleep_for(30ms);
+    Future future = communicator.allreduce_async("x", join);
+    const auto deadline = Clock::now() + 10s;
+    while (!future.ready() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    CHECK(future.ready());
+    CHECK(future.get() == "xx");
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(2));
+}
+
+TEST_CASE("a replica may run thousands of calls ahead of the others") {
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    if (communicator.rank() != 1) std::this_thread::sleep_for(200ms);
+    std::vector<Future> futures;
+    for (int i = 0; i < 5000; ++i) futures.push_back(communicator.allreduce_async(Bytes(200, 'x'), join));
+    for (Future& future : futures) CHECK(future.get().size() == 600);
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("large results wait for a replica that is slow to read them") {
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    const auto longer = [](const Bytes& a, const Bytes& b) { return a.size() >= b.size() ? a : b; };
+    std::vector<Future> futures;
+    for (int i = 0; i < 12; ++i) futures.push_back(communicator.allreduce_async(Bytes(3 << 20, 'x'), longer));
+    if (communicator.rank() == 2) std::this_thread::sleep_for(300ms);
+    for (Future& future : futures) CHECK(future.get() == Bytes(3 << 20, 'x'));
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("a reduction that throws fails the call on every replica, and the next call works") {
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    const Reduce refuse = [](const Bytes&, const Bytes&) -> Bytes { throw std::runtime_error("never again"); };
+    CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes("x"), refuse), "allreduce #1: never again", CollectiveError);
+    CHECK(communicator.allreduce(Bytes("x"), join) == "xxx");
+    const Reduce odd = [](const Bytes&, const Bytes&) -> Bytes { throw 7; };
+    CHECK_THROWS_AS(communicator.allreduce(Bytes("x"), odd), CollectiveError);
+    const Reduce verbose = [](const Bytes&, const Bytes&) -> Bytes { throw Error(std::string(100000, 'v')); };
+    CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes("x"), verbose), doctest::Contains("vvv"), CollectiveError);
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("a value at the bound passes; one over it fails the call on every replica, and the next call works") {
+  Options options = test_options(3);
+  options.max_message = 8 << 20;
+  const auto errors = run_threads(options, [&](Communicator& communicator) {
+    const auto longer = [](const Bytes& a, const Bytes& b) { return a.size() >= b.size() ? a : b; };
+    const std::size_t own = communicator.rank() == 1 ? options.max_message : 1;
+    CHECK(communicator.allreduce(Bytes(own, 'x'), longer) == Bytes(options.max_message, 'x'));
+    CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(own + 1, 'x'), longer),
+                         "allreduce #2: replica 1: a value of 8388609 bytes is over the bound of 8388608 (max_message)",
+                         CollectiveError);
+    CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(3 << 20, 'x'), join),
+                         doctest::Contains("the result: a value of 9437184 bytes is over the bound"), CollectiveError);
+    CHECK(communicator.allgather(Bytes(options.max_message / 3, 'x')).at(2).size() == options.max_message / 3);
+    CHECK_THROWS_WITH_AS(communicator.allgather(Bytes(options.max_message / 2, 'x')),
+                         doctest::Contains("over the bound"), CollectiveError);
+    CHECK(communicator.allreduce(Bytes("x"), join) == "xxx");
+    communicator.teardown();
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("different calls in one place are an error on all replicas that names the calls and the ranks") {
+  const std::string expected =
+      "call #2 differs between replicas: allreduce on replicas 0, 2, broadcast on replica 1; all must make the same "
+      "calls "
+      "in the same order";
+  const auto errors = run_threads(3, [](Communicator& communicator) {
+    communicator.allreduce(Bytes("x"), join);
+    if (communicator.rank() == 1)
+      communicator.broadcast(Bytes("x"));
+    else
+      communicator.allreduce(Bytes("x"), join);
+  });
+  CHECK(errors == std::vector<std::string>(3, expected));
+}
+
+TEST_CASE("a replica that never makes the call is named on all others when the time is up") {
+  for (const int lazy : {0, 2}) {
+    Options options = test_options(3);
+    options.timeout = 300ms;
+    const auto start = Clock::now();
+    std::atomic<int> failed{0};
+    const auto errors = run_threads(options, [&](Communicator& communicator) {
+      if (communicator.rank() == lazy) {
+        while (failed < 2) std::this_thread::sleep_for(1ms);
+        CHECK(error_of([&] { communicator.allreduce(Bytes("x"), join); }) != "");
+        return;
+      }
+      const std::string error = error_of([&] { communicator.allreduce(Bytes("x"), join); });
+      ++failed;
+      CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 0.3 s", lazy));
+      CHECK(error_of([&] { communicator.broadcast(Bytes("x")); }) == error);  // and so do all later calls
+    });
+    CHECK(errors == no_errors(3));
+    CHECK(Clock::now() - start >= 300ms);
+    CHECK(Clock::now() - start < 5s);
+  }
+}
+
+TEST_CASE("a result that came in time is there for one who asks after the deadline") {
+  Options options = test_options(3);
+  options.timeout = 250ms;
+  const auto errors = run_threads(options, [](Communicator& communicator) {
+    Future future = communicator.allreduce_async("x", join);
+    std::this_thread::sleep_for(700ms);
+    CHECK(future.get() == "xxx");
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("futures of a communicator that is gone throw") {
+  Future future;
+  std::atomic<bool> left{false};
+  const auto errors = run_threads(2, [&](Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      future = communicator.allreduce_async("x", join);
+      left = true;
+    } else {
+      while (!left) std::this_thread::sleep_for(1ms);
+      CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes("x"), join), doctest::Contains("replica 1 left the job"),
+                           CollectiveError);
+    }
+  });
+  CHECK(errors == no_errors(2));
+  CHECK_THROWS_WITH_AS(future.get(), doctest::Contains("closed"), CollectiveError);
+}
+
+TEST_CASE("closing a communicator ends a wait in another thread") {
+  const auto errors = run_threads(2, [&](Communicator& communicator) {
+    if (communicator.rank() == 0) {
+      std::this_thread::sleep_for(200ms);
+      return;
+    }
+    Future future = communicator.allreduce_async("x", join);
+    std::thread waiter([&] { CHECK_THROWS_AS(future.get(), CollectiveError); });
+    std::this_thread::sleep_for(50ms);
+    CHECK_THROWS_AS(communicator.broadcast(Bytes("x")), CollectiveError);
+    waiter.join();
+  });
+  CHECK(errors == no_errors(2));
+}
+
+TEST_CASE("results that rank 0 has produced are delivered although it leaves at once") {
+  const Bytes large(24 << 20, 'r');
+  const auto errors = run_threads(3, [&](Communicator& communicator) {
+    const auto keep_first = [](Bytes a, const Bytes&) { return a; };
+    if (communicator.rank() == 0) {
+      communicator.allreduce(large, keep_first);
+      return;
+    }
+    Future future = communicator.allreduce_async("x", keep_first);
+    std::this_thread::sleep_for(communicator.rank() * 200ms);
+    CHECK(future.get() == large);
+    const std::string error = error_of([&] { communicator.allreduce(Bytes("x"), join); });
+    CHECK_MESSAGE(error.find("replica 0 left the job") == 0, error);
+  });
+  CHECK(errors == no_errors(3));
+}
+
+TEST_CASE("after a teardown the replicas can connect again, at the same port") {
+  for (int i = 0; i < 20; ++i) {
+    const auto errors = run_threads(3, [](Communicator& communicator) {
+      CHECK(communicator.allreduce(json(1)) == 3);
+      communicator.teardown();
+      CHECK_THROWS_WITH_AS(communicator.broadcast(Bytes("x")), doctest::Contains("torn down"), CollectiveError);
+      Options again = test_options(3);
+      again.rank = communicator.rank();
+      again.master_port = communicator.port();
+      Communicator second(again);  // at once, while others may still be in teardown
+      CHECK(second.allreduce(json(2)) == 6);
+      second.teardown();
+    });
+    CHECK(errors == no_errors(3));
+  }
+}
+
+TEST_CASE("JSON values travel exactly") {
+  const json value = {{"nan", std::nan("")},
+                      {"inf", -std::numeric_limits<double>::infinity()},
+                      {"tiny", std::numeric_limits<double>::denorm_min()},
+                      {"third", 1.0 / 3},
+                      {"large", std::numeric_limits<std::uint64_t>::max()},
+                      {"small", std::numeric_limits<std::int64_t>::min()},
+                      {"text", std::string("\0\xc3\xa9\n", 4)},
+                      {"nothing", nullptr},
+                      {"list", {true, false, json::array(), json::object()}}};
+  const auto errors = run_threads(2, [&](Communicator& communicator) {
+    json got = communicator.broadcast(communicator.rank() == 0 ? value : json());
+    CHECK(std::isnan(got["nan"].get<double>()));
+    got["nan"] = 0;
+    json expected = value;
+    expected["nan"] = 0;
+    CHECK(got == expected);
+    CHECK(std::isnan(communicator.allreduce(json(std::nan(""))).get<double>()));
+  });
+  CHECK(errors == no_errors(2));
+}
+
+TEST_CASE("sum adds numbers, joins arrays and strings, and adds objects key by key") {
+  CHECK(sum(1, 2) == 3);
+  CHECK(sum(1, 2).is_number_integer());
+  CHECK(sum(1, -2) == -1);
+  CHECK(sum(1, 0.5) == 1.5);
+  CHECK(sum("ab", "cd") == "abcd");
+  CHECK(sum(json::array({1, "x"}), json::array({2})) == json::array({1, "x", 2}));
+  CHECK(sum({{"a", 1}, {"b", {{"c", "x"}}}}, {{"b", {{"c", "y"}}}, {"d", 0.5}}) ==
+        json{{"a", 1}, {"b", {{"c", "xy"}}}, {"d", 0.5}});
+}
+
+TEST_CASE("sum keeps whole numbers whole up to 64 bits and refuses to overflow") {
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  CHECK(sum(most - 1, 1) == most);
+  CHECK(sum(least, most) == json(std::int64_t{9223372036854775807}));
+  CHECK(sum(std::int64_t{1} << 62, std::int64_t{1} << 62) == std::uint64_t{1} << 63);
+  CHECK_THROWS_WITH_AS(sum(most, 1), doctest::Contains("does not fit into 64 bits"), CollectiveError);
+  CHECK_THROWS_AS(sum(least, -1), CollectiveError);
+}
+
+TEST_CASE("sum refuses values that do not match") {
+  CHECK_THROWS_WITH_AS(sum(1, "x"), doctest::Contains("of a value of type number and one of type string"),
+                       CollectiveError);
+  CHECK_THROWS_AS(sum(true, true), CollectiveError);
+  CHECK_THROWS_AS(sum(nullptr, nullptr), CollectiveError);
+  CHECK_THROWS_AS(sum(json::array(), json::object()), CollectiveError);
+  const auto errors = run_threads(2, [](Communicator& communicator) {
+    CHECK_THROWS_WITH_AS(communicator.allreduce(communicator.rank() == 0 ? json(1) : json("x")),
+                         doctest::Contains("there is no sum"), CollectiveError);
+    CHECK(communicator.allreduce(json(1)) == 2);
+  });
+  CHECK(errors == no_errors(2));
+}
