@@ -1,0 +1,100 @@
+#include "adaptdl/torch/data_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "adaptdl/torch/epoch.h"
+#include "replicas.h"
+
+namespace adaptdl::torch::internal {
+
+namespace {
+
+std::size_t count_batches(std::size_t samples, std::size_t batch_size, bool drop_last) {
+  return (drop_last ? samples : samples + batch_size - 1) / batch_size;
+}
+
+}  // namespace
+
+std::size_t LoaderLoop::count_slots(const DataLoaderOptions& options) noexcept {
+  if (options.workers == 0) return 1;
+  return static_cast<std::size_t>(options.prefetch > 0 ? options.prefetch : 2 * options.workers);
+}
+
+LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler, const DataLoaderOptions& options,
+                       Fetch fetch)
+    : helper_(helper),
+      sampler_(sampler),
+      fetch_(std::move(fetch)),
+      context_(helper.context()),
+      slots_(count_slots(options)),
+      skipped_(helper.skipdone()) {
+  if (skipped_) return;
+  helper.check_dataset(sampler.dataset_size());
+  sampler.set_replica(replica_rank(), num_replicas());
+  sampler.set_epoch(*current_epoch(), *helper.current_index());
+  samples_ = sampler.indices();
+  local_batch_ = helper.sync_local_bsz();
+  batches_ = count_batches(samples_.size(), local_batch_, options.drop_last);
+  if (options.workers == 0) return;
+  prefetcher_ =
+      std::make_unique<Prefetcher>(static_cast<std::size_t>(options.workers), slots_, batches_,
+                                   [this](std::size_t worker, std::size_t batch) { this->fetch(worker, batch); });
+}
+
+bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
+  if (skipped_) return false;
+  if (next_ > 0) helper_.advance();
+  if (next_ == batches_) {
+    helper_.finish_pass(sampler_.dataset_size());
+    return false;
+  }
+  helper_.step_boundary(batches_ - next_);
+  if (prefetcher_) {
+    prefetcher_->take(take);
+  } else {
+    fetch(0, next_);
+    take(0);
+  }
+  ++next_;
+  return true;
+}
+
+void LoaderLoop::fetch(std::size_t worker, std::size_t batch) const {
+  const auto start = batch * local_batch_;
+  const auto samples =
+      c10::ArrayRef<std::size_t>(samples_).slice(start, std::min(local_batch_, samples_.size() - start));
+  const FetchScope scope(sampler_.seed(), sampler_.epoch(), sampler_.pass(), samples.front());
+  fetch_(worker, samples, batch % slots_);
+}
+
+DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
+  if (options.batch_size < 1)
+    throw UsageError(
+        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+  if (options.workers < 0)
+    throw UsageError(fmt::format("workers {}: it is a number of threads, 0 for none", options.workers));
+  if (options.prefetch < 0)
+    throw UsageError(fmt::format("prefetch {}: it is a number of batches, 0 for two a worker", options.prefetch));
+  if (options.workers > 0 && !copyable) {
+    throw UsageError(
+        "a data loader's workers each need a copy of the dataset, and this one cannot be copied: use workers = 0");
+  }
+  return options;
+}
+
+std::size_t batches_per_pass(const DataLoaderOptions& options, std::size_t samples) {
+  const auto replicas = static_cast<std::size_t>(num_replicas());
+  const auto share = [&](std::size_t total) { return (total + replicas - 1) / replicas; };
+  return count_batches(share(samples), share(static_cast<std::size_t>(options.batch_size)), options.drop_last);
+}
+
+std::size_t known_size(std::optional<std::size_t> size) {
+  if (!size)
+    throw UsageError("the dataset does not know its size: a data loader needs one with a size and random access");
+  return *size;
+}
+
+}  // namespace adaptdl::torch::internal

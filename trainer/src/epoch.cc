@@ -1,0 +1,138 @@
+#include "adaptdl/torch/epoch.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "adaptdl/log.h"
+#include "epoch_scope.h"
+#include "replicas.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+class EpochState : public checkpoint::State {
+ public:
+  EpochState() : State(".adaptdl-epoch") { checkpoint::load_state(*this, true); }
+
+  void save(checkpoint::Writer& writer) const override { writer.json("epoch", {{"finished", finished}}); }
+  void load(const checkpoint::Reader& reader) override {
+    const auto saved = reader.json("epoch");
+    const auto count = saved.is_object() ? saved.find("finished") : saved.end();
+    if (count == saved.end() || !count->is_number_integer() || count->get<std::int64_t>() < 0) {
+      throw checkpoint::CheckpointError(reader.describe() + " has no count of finished epochs");
+    }
+    finished = count->get<int>();
+  }
+  nlohmann::json progress() const override { return {{"epoch", finished}}; }
+
+  void open() {
+    current = finished;
+    ++runs;
+    counts.clear();
+  }
+  void finish() noexcept {
+    ++finished;
+    current.reset();
+    kept.clear();
+  }
+  // The body was left by an exception: what it made stays, for the epoch is to run again.
+  void abandon() noexcept { current.reset(); }
+
+  int finished = 0;
+  std::optional<int> current;
+  std::uint64_t runs = 0;
+  std::map<std::string, int> counts;          // of things made in the running epoch
+  std::map<std::string, int> counts_outside;  // of things made outside the loop
+  std::map<std::string, std::shared_ptr<checkpoint::State>> kept;
+};
+
+// Never destroyed: states that users hold in static variables may outlast it.
+EpochState& state() {
+  static auto* const instance = new EpochState;
+  return *instance;
+}
+
+}  // namespace
+
+EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_exceptions()) {
+  auto& epochs = state();
+  if (epochs.current) {
+    throw UsageError(fmt::format(
+        "epoch loops overlap: epoch {} is still running; end its loop before the next one begins", *epochs.current));
+  }
+  if (internal::replica_rank() == 0) {
+    log::info(epochs.finished < end ? fmt::format("starting at epoch {}", epochs.finished)
+                                    : fmt::format("skipping all epochs up to {}: finished already", end));
+  }
+  open_ = epochs.finished < end_;
+  if (open_) epochs.open();
+  epoch_ = epochs.finished;
+}
+
+EpochRange::Iterator::Iterator(Iterator&& other) noexcept
+    : end_(other.end_),
+      epoch_(other.epoch_),
+      open_(std::exchange(other.open_, false)),
+      exceptions_(other.exceptions_) {}
+
+EpochRange::Iterator::~Iterator() {
+  if (!open_) return;
+  if (std::uncaught_exceptions() > exceptions_) {
+    state().abandon();
+  } else {
+    state().finish();
+  }
+}
+
+EpochRange::Iterator& EpochRange::Iterator::operator++() {
+  auto& epochs = state();
+  epochs.finish();
+  open_ = epochs.finished < end_;
+  if (open_) epochs.open();
+  epoch_ = epochs.finished;
+  return *this;
+}
+
+EpochRange remaining_epochs_until(int epoch) {
+  if (epoch < 0)
+    throw UsageError(fmt::format("remaining_epochs_until({}): the number of epochs cannot be negative", epoch));
+  return EpochRange(epoch);
+}
+
+std::optional<int> current_epoch() { return state().current; }
+
+int finished_epochs() { return state().finished; }
+
+namespace internal {
+
+std::string epoch_label() {
+  const auto epoch = current_epoch();
+  return epoch ? fmt::format("epoch{}", *epoch) : "epochnone";
+}
+
+std::uint64_t epoch_run() { return state().current ? state().runs : 0; }
+
+int count_in_epoch(const std::string& kind) {
+  auto& epochs = state();
+  return (epochs.current ? epochs.counts : epochs.counts_outside)[kind]++;
+}
+
+std::shared_ptr<checkpoint::State> find_in_epoch(const std::string& name) {
+  auto& epochs = state();
+  if (!epochs.current) return nullptr;
+  const auto found = epochs.kept.find(name);
+  return found == epochs.kept.end() ? nullptr : found->second;
+}
+
+void keep_until_epoch_ends(std::shared_ptr<checkpoint::State> kept) {
+  auto& epochs = state();
+  if (epochs.current) epochs.kept[kept->name()] = std::move(kept);
+}
+
+}  // namespace internal
+
+}  // namespace adaptdl::torch

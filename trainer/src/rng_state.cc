@@ -1,0 +1,122 @@
+#include "rng_state.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "adaptdl/checkpoint.h"
+#include "mix.h"
+#include "replicas.h"
+
+namespace adaptdl::torch::internal {
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Generators = std::map<std::string, Bytes>;  // "cpu", "cuda0", ... -> state
+
+std::map<std::string, at::Generator> default_generators() {
+  std::map<std::string, at::Generator> generators{{"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
+  if (::torch::cuda::is_available()) {
+    for (std::size_t i = 0; i < ::torch::cuda::device_count(); ++i) {
+      const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
+      generators.emplace(fmt::format("cuda{}", i), at::globalContext().defaultGenerator(device));
+    }
+  }
+  return generators;
+}
+
+Generators snapshot() {
+  Generators states;
+  for (auto& [name, generator] : default_generators()) {
+    const std::lock_guard lock(generator.mutex());
+    const auto state = generator.get_state().contiguous();
+    const auto* const data = static_cast<const std::byte*>(state.data_ptr());
+    states.emplace(name, Bytes(data, data + state.nbytes()));
+  }
+  return states;
+}
+
+void restore(const Generators& states) {
+  for (auto& [name, generator] : default_generators()) {
+    const auto found = states.find(name);
+    if (found == states.end()) continue;  // a device that was not there when the checkpoint was taken
+    auto state = at::empty({static_cast<std::int64_t>(found->second.size())}, at::kByte);
+    std::memcpy(state.data_ptr(), found->second.data(), found->second.size());
+    const std::lock_guard lock(generator.mutex());
+    try {
+      generator.set_state(state);
+    } catch (const c10::Error& error) {
+      throw checkpoint::CheckpointError(
+          fmt::format("the random generator '{}' of the checkpoint is not one of this LibTorch: {}", name,
+                      error.what_without_backtrace()));
+    }
+  }
+}
+
+// Seeds the generators for `rank` from rank 0's: always the same ones, and different from those of any other rank.
+void derive(const Generators& states, int rank) {
+  for (auto& [name, generator] : default_generators()) {
+    const auto found = states.find(name);
+    if (found == states.end()) continue;
+    const auto digest = XXH3_64bits(found->second.data(), found->second.size());
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(mix({digest, static_cast<std::uint64_t>(rank)}));
+  }
+}
+
+class RngState : public checkpoint::State {
+ public:
+  RngState() : State("adaptdl-rng") {}
+
+  void resume() {
+    checkpoint::load_state(*this);
+    if (!own_.empty()) {
+      restore(own_);
+    } else if (const int rank = replica_rank(); rank != 0) {
+      derive(rank0_.empty() ? snapshot() : rank0_, rank);
+    } else if (!rank0_.empty()) {
+      restore(rank0_);
+    }
+    own_.clear();
+    rank0_.clear();
+  }
+
+  void save(checkpoint::Writer& writer) const override { write(writer); }
+  void load(const checkpoint::Reader& reader) override { rank0_ = read(reader); }
+
+  bool has_parts() const override { return true; }
+  void save_part(checkpoint::Writer& writer) const override { write(writer); }
+  void load_part(const checkpoint::Reader& reader) override { own_ = read(reader); }
+
+ private:
+  static void write(checkpoint::Writer& writer) {
+    for (auto& [name, state] : snapshot()) writer.bytes(name, Bytes(state));
+  }
+
+  static Generators read(const checkpoint::Reader& reader) {
+    Generators states;
+    for (const auto& tensor : reader.tensors()) states.emplace(tensor.name, reader.bytes(tensor.name));
+    return states;
+  }
+
+  Generators own_, rank0_;  // as loaded
+};
+
+}  // namespace
+
+void resume_rng() {
+  // Never destroyed: saved as long as the process lives.
+  static auto* const state = new RngState;
+  state->resume();
+}
+
+}  // namespace adaptdl::torch::internal

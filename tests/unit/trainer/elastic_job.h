@@ -1,0 +1,95 @@
+// A job that is started again and again, each time on any number of replicas, and goes on from its checkpoint.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "adaptdl/collective.h"
+#include "replica_processes.h"
+#include "temporary_directory.h"
+
+namespace testing {
+
+class ElasticJob {
+ public:
+  // Runs `program` on so many replicas, each a process, with the collective initialized. Returns their exit codes by
+  // rank.
+  std::vector<int> run(int replicas, const std::function<void(int rank)>& program) const {
+    return run_replicas(replicas, [&](int rank) {
+      prepare();
+      adaptdl::collective::initialize();
+      program(rank);
+      adaptdl::collective::teardown();
+    });
+  }
+
+  // The same, all of which must exit with `code`.
+  void run_to(int code, int replicas, const std::function<void(int rank)>& program) const {
+    for (const int got : run(replicas, program)) {
+      if (got != code)
+        throw std::runtime_error("a replica exited with " + std::to_string(got) + " in place of " +
+                                 std::to_string(code) + ":\n" + errors());
+    }
+  }
+
+  // Environment and standard error of a replica of this job, for those who fork their own.
+  void prepare() const {
+    setenv("ADAPTDL_CHECKPOINT_PATH", checkpoints().c_str(), 0);
+    setenv("ADAPTDL_CHECKPOINT_EVERY", "0", 0);
+    setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30", 1);
+    const int fd = open((directory_.path() / "stderr").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+  }
+
+  std::filesystem::path checkpoints() const { return directory_.path() / "checkpoints"; }
+  const std::filesystem::path& path() const { return directory_.path(); }
+
+  // How many checkpoints lie there.
+  std::size_t count_checkpoints() const {
+    if (!std::filesystem::exists(checkpoints())) return 0;
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints()))
+      count += entry.path().filename().string().starts_with("checkpoint-");
+    return count;
+  }
+
+  // Appends a line to the job's notes; one write, so that those of several replicas do not mix.
+  void note(const std::string& line) const {
+    const auto text = line + "\n";
+    const int fd = open(notes_path().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    const auto written = write(fd, text.data(), text.size());
+    close(fd);
+    if (written != static_cast<ssize_t>(text.size())) throw std::runtime_error("cannot write " + notes_path().string());
+  }
+
+  // The lines noted by all replicas of all runs.
+  std::vector<std::string> notes() const {
+    std::vector<std::string> lines;
+    std::ifstream file(notes_path());
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  // What all replicas wrote to standard error.
+  std::string errors() const {
+    std::ifstream file(directory_.path() / "stderr");
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+ private:
+  std::filesystem::path notes_path() const { return directory_.path() / "notes"; }
+
+  TemporaryDirectory directory_;
+};
+
+}  // namespace testing

@@ -1,0 +1,183 @@
+#include "adaptdl/torch/epoch.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+
+#include "adaptdl/checkpoint.h"
+#include "elastic_job.h"
+#include "epoch_scope.h"
+
+namespace {
+
+using adaptdl::UsageError;
+using adaptdl::checkpoint::CheckpointError;
+using adaptdl::checkpoint::save_all_states;
+using adaptdl::torch::current_epoch;
+using adaptdl::torch::finished_epochs;
+using adaptdl::torch::remaining_epochs_until;
+using testing::ElasticJob;
+
+template <class Exception>
+bool throws(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Exception&) {
+    return true;
+  }
+  return false;
+}
+
+// A state that holds one number.
+class Number : public adaptdl::checkpoint::State {
+ public:
+  explicit Number(const std::string& name) : State(name) {}
+  void save(adaptdl::checkpoint::Writer& writer) const override { writer.json("value", value); }
+  void load(const adaptdl::checkpoint::Reader& reader) override { value = reader.json("value"); }
+  int value = 0;
+};
+
+}  // namespace
+
+TEST_CASE("epochs come in order, and are current inside the loop only") {
+  ElasticJob().run_to(0, 1, [](int) {
+    EXPECT(!current_epoch());
+    EXPECT(finished_epochs() == 0);
+    int expected = 0;
+    for (int epoch : remaining_epochs_until(3)) {
+      EXPECT(epoch == expected++);
+      EXPECT(current_epoch() == epoch);
+      EXPECT(finished_epochs() == epoch);
+    }
+    EXPECT(expected == 3);
+    EXPECT(!current_epoch());
+    for (int epoch : remaining_epochs_until(3)) EXPECT(epoch < 0);
+    for (int epoch : remaining_epochs_until(5)) EXPECT(epoch == expected++);
+    EXPECT(expected == 5);
+    EXPECT(finished_epochs() == 5);
+  });
+}
+
+TEST_CASE("a job interrupted in an epoch begins there again, on any number of replicas") {
+  const ElasticJob job;
+  job.run_to(7, 1, [](int) {
+    for (int epoch : remaining_epochs_until(10)) {
+      if (epoch == 5) save_all_states(), _exit(7);
+    }
+  });
+  job.run_to(0, 3, [](int) {
+    int expected = 5;
+    for (int epoch : remaining_epochs_until(10)) EXPECT(epoch == expected++);
+    EXPECT(expected == 10);
+  });
+  CHECK(job.errors().find("starting at epoch 5") != std::string::npos);
+  const auto checkpoints = adaptdl::checkpoint::list(job.checkpoints());
+  REQUIRE(checkpoints.size() == 1);
+  CHECK(checkpoints[0].manifest->progress == nlohmann::json{{"epoch", 5}});
+}
+
+TEST_CASE("rank 0 alone says where the epochs start and which are skipped") {
+  const ElasticJob job;
+  job.run_to(0, 2, [](int) {
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) continue;
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) continue;
+  });
+  const auto errors = job.errors();
+  const auto starting = errors.find("starting at epoch 0"), skipping = errors.find("skipping all epochs up to 2");
+  CHECK(starting != std::string::npos);
+  CHECK(skipping != std::string::npos);
+  CHECK(errors.find("starting", starting + 1) == std::string::npos);
+  CHECK(errors.find("skipping", skipping + 1) == std::string::npos);
+}
+
+TEST_CASE("an epoch left by break or return is finished; one left by an exception is not, and runs again") {
+  ElasticJob().run_to(0, 1, [](int) {
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) break;
+    EXPECT(finished_epochs() == 1);
+    EXPECT(!current_epoch());
+    [] {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) return;
+    }();
+    EXPECT(finished_epochs() == 2);
+    EXPECT(throws<std::runtime_error>([] {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) throw std::runtime_error("out of luck");
+    }));
+    EXPECT(finished_epochs() == 2);
+    EXPECT(!current_epoch());
+    for (int epoch : remaining_epochs_until(3)) EXPECT(epoch == 2);
+    // An exception that is already in flight, and a loop in a destructor meanwhile, are no reason to take a break for
+    // one.
+    struct LoopsOnDestruction {
+      ~LoopsOnDestruction() {
+        for ([[maybe_unused]] int epoch : remaining_epochs_until(10)) break;
+      }
+    };
+    EXPECT(throws<std::runtime_error>([] {
+      const LoopsOnDestruction loops;
+      throw std::runtime_error("out of luck");
+    }));
+    EXPECT(finished_epochs() == 4);
+  });
+}
+
+TEST_CASE("epoch loops that overlap and a negative number of epochs are usage errors") {
+  ElasticJob().run_to(0, 1, [](int) {
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      EXPECT(throws<UsageError>([] {
+        for ([[maybe_unused]] int nested : remaining_epochs_until(2)) continue;
+      }));
+    }
+    EXPECT(finished_epochs() == 1);
+    EXPECT(throws<UsageError>([] { (void)remaining_epochs_until(-1); }));
+  });
+}
+
+TEST_CASE("a checkpoint without epochs is an error, never a silent start at epoch 0") {
+  const ElasticJob job;
+  job.run_to(0, 1, [](int) {
+    const Number number("number");
+    save_all_states();
+  });
+  job.run_to(0, 1, [](int) { EXPECT(throws<CheckpointError>([] { (void)finished_epochs(); })); });
+}
+
+TEST_CASE("a state made inside an epoch outlives its handle until the epoch ends, and is found again after a restart") {
+  const ElasticJob job;
+  const auto make = [] {
+    return adaptdl::torch::internal::make_in_epoch<Number>("number-" + adaptdl::torch::internal::epoch_label());
+  };
+  job.run_to(7, 1, [&](int) {
+    for (int epoch : remaining_epochs_until(3)) {
+      make()->value = 100 + epoch;
+      if (epoch == 1) save_all_states(), _exit(7);
+    }
+  });
+  const auto checkpoints = adaptdl::checkpoint::list(job.checkpoints());
+  REQUIRE(checkpoints.size() == 1);
+  std::vector<std::string> names;
+  for (const auto& state : checkpoints[0].manifest->states) names.push_back(state.name);
+  CHECK(names == std::vector<std::string>{".adaptdl-epoch", "number-epoch1"});
+  job.run_to(0, 1, [&](int) {
+    for (int epoch : remaining_epochs_until(3)) EXPECT(make()->value == (epoch == 1 ? 101 : 0));
+  });
+}
+
+TEST_CASE("an epoch that runs again after an exception finds the states of its first run") {
+  ElasticJob().run_to(0, 1, [](int) {
+    using adaptdl::torch::internal::count_in_epoch;
+    const auto make = [] {
+      return adaptdl::torch::internal::make_in_epoch<Number>("number-" + std::to_string(count_in_epoch("number")));
+    };
+    EXPECT(throws<std::runtime_error>([&] {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
+        make()->value = 1;
+        make()->value = 2;
+        throw std::runtime_error("out of luck");
+      }
+    }));
+    for (int epoch : remaining_epochs_until(2)) {
+      EXPECT(make()->value == (epoch == 0 ? 1 : 0));
+      EXPECT(make()->value == (epoch == 0 ? 2 : 0));
+    }
+  });
+}

@@ -1,0 +1,57 @@
+#include "adaptdl/torch/sample_generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <optional>
+
+#include "adaptdl/error.h"
+#include "mix.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+// Told apart by the first of the numbers that are mixed to a seed.
+enum Purpose : std::uint64_t { kSample = 1, kBatch = 2 };
+
+struct Fetch {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  std::uint64_t pass = 0;
+  std::optional<at::Generator> batch;  // made when first asked for
+  std::uint64_t batch_seed = 0;
+  bool running = false;
+};
+
+thread_local Fetch fetch;
+
+}  // namespace
+
+at::Generator sample_generator(std::size_t index) {
+  thread_local auto generator = at::detail::createCPUGenerator();
+  generator.set_current_seed(internal::mix({kSample, fetch.seed, fetch.epoch, fetch.pass, index}));
+  return generator;
+}
+
+at::Generator sample_generator() {
+  if (!fetch.running) {
+    throw UsageError(
+        "sample_generator() belongs to a batch that a data loader is fetching: outside, use sample_generator(index)");
+  }
+  if (!fetch.batch) fetch.batch = at::detail::createCPUGenerator(fetch.batch_seed);
+  return *fetch.batch;
+}
+
+namespace internal {
+
+FetchScope::FetchScope(std::uint64_t seed, int epoch, std::size_t pass, std::size_t first_sample) {
+  fetch = {.seed = seed, .epoch = static_cast<std::uint64_t>(epoch), .pass = pass};
+  fetch.batch_seed = mix({kBatch, fetch.seed, fetch.epoch, fetch.pass, first_sample});
+  fetch.running = true;
+}
+
+FetchScope::~FetchScope() { fetch = {}; }
+
+}  // namespace internal
+
+}  // namespace adaptdl::torch
