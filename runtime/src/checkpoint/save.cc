@@ -7,7 +7,6 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/log.h"
-#include "adaptdl/progress.h"
 #include "checkpoint/group.h"
 #include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
@@ -199,7 +198,6 @@ std::optional<fs::path> save_all_states() {
   outcome = json::parse(group.broadcast(outcome.dump(-1, ' ', false, json::error_handler_t::replace)));
   if (outcome.contains("error")) throw CheckpointError(outcome["error"].get<std::string>());
   note_saved();
-  if (group.rank == 0) progress::event("checkpoint", outcome);
   return fs::path(outcome["path"].get<std::string>());
 }
 

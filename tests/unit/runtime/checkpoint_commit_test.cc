@@ -1,0 +1,405 @@
+// Saving as a whole: whatever happens while a checkpoint is written, the one before it stays and is loaded.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "checkpoint_support.h"
+
+using namespace checkpoint_test;
+
+namespace {
+
+// Several states that all save the same step; the tensor is large enough to take a while.
+struct Job {
+  explicit Job(std::size_t bytes = std::size_t{1} << 20) : model(step, bytes) {}
+  struct Model : ckpt::State {
+    Model(const int& s, std::size_t b) : State("model"), step(s), bytes(b) {}
+    void save(ckpt::Writer& writer) const override {
+      writer.tensor({"weight", "I32", {static_cast<std::int64_t>(bytes / 4)}},
+                    [this](std::size_t offset, std::span<std::byte> out) {
+                      if (before_chunk) before_chunk(offset);
+                      for (std::size_t i = 0; i + 4 <= out.size(); i += 4) std::memcpy(out.data() + i, &step, 4);
+                    });
+    }
+    void load(const ckpt::Reader& reader) override {
+      std::vector<std::int32_t> data(bytes / 4);
+      reader.tensor("weight", std::as_writable_bytes(std::span(data)));
+      loaded = data.front();
+      for (const std::int32_t value : data) consistent = consistent && value == loaded;
+    }
+    const int& step;
+    std::size_t bytes;
+    std::function<void(std::size_t)> before_chunk;
+    int loaded = -1;
+    bool consistent = true;
+  };
+
+  void save() {
+    first.value = last.value = step;
+    REQUIRE(ckpt::save_all_states());
+  }
+  // The step that all states load.
+  int load() {
+    ckpt::reset();
+    if (!ckpt::load_state(first)) return -1;
+    REQUIRE(ckpt::load_state(last));
+    REQUIRE(ckpt::load_state(model));
+    CHECK(model.consistent);
+    CHECK(first.value == last.value);
+    CHECK(first.value == model.loaded);
+    return first.value;
+  }
+
+  int step = 0;
+  Number first{"a-first"};
+  Model model;
+  Number last{"z-last"};
+};
+
+// A file system of its own, of `size` bytes, mounted on `path` in a mount namespace of this process. False if that is
+// not permitted.
+bool mount_small(const fs::path& path, const std::string& size, unsigned long flags = 0) {
+  if (::unshare(CLONE_NEWNS) != 0) return false;
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+  return ::mount("tmpfs", path.c_str(), "tmpfs", flags, ("size=" + size).c_str()) == 0;
+}
+
+constexpr int kSkipped = 77;
+
+// Runs `body` in a child that may mount; a status of 0 is success.
+void check_with_mounts(const std::function<int()>& body) {
+  const int status = run_child(body);
+  if (status == kSkipped) {
+    MESSAGE("skipped: mounting in a namespace is not permitted here");
+    return;
+  }
+  CHECK(status == 0);
+}
+
+// In a child: fails with `code` unless it holds.
+#define EXPECT_OR(code, condition) \
+  if (!(condition)) return code
+
+std::string save_error() {
+  try {
+    ckpt::save_all_states();
+  } catch (const ckpt::CheckpointError& error) {
+    return error.what();
+  }
+  return "saved";
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints are numbered from 0, and the newest two are kept") {
+  const Directory directory;
+  Job job(64);
+  for (job.step = 0; job.step < 5; ++job.step) job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"});
+  CHECK(job.load() == 4);
+}
+
+TEST_CASE("ADAPTDL_CHECKPOINT_KEEP says how many are kept, of those that look whole") {
+  const Directory directory;
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);
+  Job job(64);
+  for (job.step = 0; job.step < 4; ++job.step) job.save();
+  fs::remove(directory / "checkpoint-3/manifest.json");
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-1", "checkpoint-2", "checkpoint-4"});
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "1", 1);
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-5"});
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "none", 1);
+  CHECK(contains(save_error(), "ADAPTDL_CHECKPOINT_KEEP"));
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-5"});
+}
+
+TEST_CASE("a checkpoint of a newer format is never deleted by a save") {
+  const Directory directory;
+  Job job(64);
+  job.save();
+  write_file(directory / "checkpoint-0/manifest.json", R"({"format": 9})");
+  for (int i = 0; i < 4; ++i) job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-3", "checkpoint-4"});
+}
+
+TEST_CASE("a saver killed in any chunk of a tensor leaves the checkpoint before it, and the next save cleans up") {
+  const Directory directory;
+  Job job(std::size_t{24} << 20);
+  job.step = 1;
+  job.save();
+  for (std::size_t chunk = 0; chunk < 3; ++chunk) {
+    const int status = run_child([&] {
+      job.step = 2;
+      job.model.before_chunk = [&](std::size_t offset) {
+        if (offset >= chunk * (std::size_t{8} << 20)) ::raise(SIGKILL);
+      };
+      ckpt::save_all_states();
+      return 0;
+    });
+    CHECK(status == -SIGKILL);
+    CHECK(directory.names().size() == 2);
+    CHECK(job.load() == 1);
+  }
+  CHECK(directory.names().front().starts_with(".saving-1-"));
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1"});
+}
+
+TEST_CASE("a saver killed at any time, 60 times, always leaves a whole checkpoint no older than the last reported") {
+  const Directory directory;
+  Job job(std::size_t{128} << 10);
+  job.save();
+  std::mt19937 random(7);
+  int last = 0;
+  for (int round = 0; round < 60; ++round) {
+    int channel[2];
+    REQUIRE(::pipe(channel) == 0);
+    const pid_t saver = start_child([&] {
+      for (job.step = last + 1;; ++job.step) {
+        job.first.value = job.last.value = job.step;
+        if (!ckpt::save_all_states()) return 1;
+        if (::write(channel[1], &job.step, sizeof(int)) != sizeof(int)) return 2;
+      }
+    });
+    ::close(channel[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(std::uniform_int_distribution<int>(0, 40'000)(random)));
+    REQUIRE(::kill(saver, SIGKILL) == 0);
+    CHECK(wait_for(saver) == -SIGKILL);
+    int reported = last;
+    while (::read(channel[0], &reported, sizeof(int)) == sizeof(int)) {
+    }
+    ::close(channel[0]);
+    const int loaded = job.load();
+    CHECK(loaded >= reported);
+    CHECK(loaded <= reported + 1);
+    last = loaded;
+  }
+  MESSAGE("steps saved: ", last);
+  job.save();
+  CHECK(directory.names().size() == 2);  // whatever was left is gone
+}
+
+TEST_CASE("what dead savers left is deleted, and never what a live one is writing") {
+  const Directory directory;
+  fs::create_directories(directory / ".saving-3-1-dead/inner");
+  fs::create_directories(directory / ".deleting-2-dead");
+  fs::create_directory(directory / ".saving-4-2-alive");
+  fs::create_directory(directory / "unrelated");
+  const int alive = ::open((directory / ".saving-4-2-alive").c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(::flock(alive, LOCK_EX) == 0);
+  Job job(64);
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{".saving-4-2-alive", "checkpoint-0", "unrelated"});
+  ::close(alive);
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1", "unrelated"});
+}
+
+TEST_CASE("two savers at once: each checkpoint is one job's in whole, and whoever comes second is told") {
+  const Directory directory;
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "1000", 1);
+  Job job(std::size_t{2} << 20);
+  const auto saver = [&](int step) {
+    return start_child([&, step] {
+      for (int i = 0; i < 25; ++i) {
+        job.step = job.first.value = job.last.value = step;
+        const std::string error = save_error();
+        if (error != "saved" && !contains(error, "was written by someone else meanwhile"))
+          throw std::runtime_error(error);
+      }
+      return 0;
+    });
+  };
+  const pid_t one = saver(1), two = saver(2);
+  CHECK(wait_for(one) == 0);
+  CHECK(wait_for(two) == 0);
+  for (const ckpt::Entry& entry : ckpt::list(directory.path())) CHECK(ckpt::verify(entry.path).empty());
+  for (const std::string& name : directory.names()) CHECK(name.starts_with("checkpoint-"));
+  CHECK(job.load() >= 1);
+}
+
+TEST_CASE("a checkpoint that appears while another is written is not replaced") {
+  const Directory directory;
+  Job job(64);
+  job.step = 1;
+  job.model.before_chunk = [&](std::size_t) {
+    fs::create_directory(directory / "checkpoint-0");
+    write_file(directory / "checkpoint-0/precious", "x");
+  };
+  CHECK(contains(save_error(), "checkpoint-0 was written by someone else meanwhile: two jobs save to one directory"));
+  CHECK(read_file(directory / "checkpoint-0/precious") == "x");
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
+}
+
+TEST_CASE("another job's checkpoints in the directory are noticed") {
+  const Directory directory;
+  Job job(64);
+  job.save();
+  CHECK(run_child([] { return ckpt::save_all_states() ? 0 : 1; }) == 0);
+  const Log log;
+  job.save();
+  CHECK(log.has("checkpoint-1 was not written by this job"));
+}
+
+TEST_CASE("a disk too small is seen before anything is written") {
+  const Directory directory;
+  Job job(std::size_t{8} << 20);
+  check_with_mounts([&] {
+    if (!mount_small(directory.path(), "6m")) return kSkipped;
+    job.model.bytes = 1 << 20;
+    EXPECT_OR(1, save_error() == "saved");
+    job.model.bytes = 8 << 20;
+    const std::string error = save_error();
+    EXPECT_OR(2, contains(error, directory.path().string() + ": No space left on device (8.0 MiB needed"));
+    EXPECT_OR(3, directory.names() == std::vector<std::string>{"checkpoint-0"});
+    EXPECT_OR(4, ckpt::verify(directory / "checkpoint-0").empty());
+    return 0;
+  });
+}
+
+TEST_CASE("a disk that fills up while it is written to is a clear error, and the checkpoint before it is intact") {
+  const Directory directory;
+  Job job(std::size_t{1} << 20);
+  check_with_mounts([&] {
+    if (!mount_small(directory.path(), "16m")) return kSkipped;
+    EXPECT_OR(1, save_error() == "saved");
+    job.model.bytes = 10 << 20;
+    job.model.before_chunk = [&](std::size_t offset) {
+      if (offset == 0) write_file(directory / "other", std::string(8 << 20, 'x'));
+    };
+    const std::string error = save_error();
+    EXPECT_OR(2, contains(error, "no checkpoint was saved: cannot write " + directory.path().string()));
+    EXPECT_OR(3, contains(error, "model.safetensors: No space left on device"));
+    EXPECT_OR(4, error.find('\n') == std::string::npos);
+    EXPECT_OR(5, (directory.names() == std::vector<std::string>{"checkpoint-0", "other"}));
+    EXPECT_OR(6, ckpt::verify(directory / "checkpoint-0").empty());
+    fs::remove(directory / "other");
+    job.model.before_chunk = {};
+    EXPECT_OR(7, save_error() == "saved");
+    return 0;
+  });
+}
+
+TEST_CASE("a limit on file sizes is a clear error too") {
+  const Directory directory;
+  Job job(std::size_t{1} << 20);
+  job.save();
+  const int status = run_child([&] {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100'000, 100'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string error = save_error();
+    EXPECT_OR(1, contains(error, "model.safetensors: File too large"));
+    EXPECT_OR(2, directory.names() == std::vector<std::string>{"checkpoint-0"});
+    return 0;
+  });
+  CHECK(status == 0);
+  CHECK(job.load() == 0);
+}
+
+TEST_CASE("a read-only file system is a clear error") {
+  const Directory directory;
+  Job job(64);
+  check_with_mounts([&] {
+    if (!mount_small(directory.path(), "16m")) return kSkipped;
+    EXPECT_OR(1, save_error() == "saved");
+    EXPECT_OR(2, ::mount("tmpfs", directory.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "") == 0);
+    const std::string error = save_error();
+    EXPECT_OR(3, contains(error, "cannot create " + (directory / ".saving-1-").string()));
+    EXPECT_OR(4, contains(error, "Read-only file system"));
+    EXPECT_OR(5, ckpt::verify(directory / "checkpoint-0").empty());
+    return 0;
+  });
+}
+
+TEST_CASE("a directory without permission to write is a clear error") {
+  const Directory directory;
+  Job job(64);
+  job.save();
+  fs::permissions(directory.path(),
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  fs::permissions(directory.root(), fs::perms::all);
+  const int status = run_child([&] {
+    if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return kSkipped;
+    EXPECT_OR(1, contains(save_error(), "Permission denied"));
+    return 0;
+  });
+  CHECK(status == 0);
+  fs::permissions(directory.path(), fs::perms::owner_all);
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
+  CHECK(job.load() == 0);
+}
+
+TEST_CASE("a missing directory is made at the first save, with those above it") {
+  Directory directory;
+  directory.use(directory / "a/b/c");
+  const Log log;
+  Job job(64);
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
+  CHECK_FALSE(log.has("warning"));
+}
+
+TEST_CASE(
+    "a directory that vanished between saves is made anew with a warning if the one above it is there, else an error") {
+  const Directory directory;
+  Job job(64);
+  job.save();
+  fs::remove_all(directory.path());
+  {
+    const Log log;
+    job.save();
+    CHECK(log.has(directory.path().string() + " vanished, with the checkpoints in it: it is made anew"));
+  }
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
+  fs::remove_all(directory.root());
+  CHECK(contains(save_error(), directory.path().string() + " vanished, and the directory above it too"));
+  CHECK_FALSE(fs::exists(directory.root()));
+}
+
+TEST_CASE("a directory that vanishes while a checkpoint is written is an error") {
+  const Directory directory;
+  Job job(std::size_t{20} << 20);
+  job.model.before_chunk = [&](std::size_t) { fs::remove_all(directory.path()); };
+  CHECK(contains(save_error(), "No such file or directory"));
+  CHECK_FALSE(fs::exists(directory.path()));
+}
+
+TEST_CASE("a file in place of the directory is an error") {
+  Directory directory;
+  write_file(directory / "file", "x");
+  directory.use(directory / "file");
+  Job job(64);
+  CHECK(contains(save_error(), "file is not a directory"));
+}
+
+TEST_CASE("a state that throws while it saves leaves nothing behind, and names itself") {
+  const Directory directory;
+  Job job(std::size_t{20} << 20);
+  job.model.before_chunk = [](std::size_t offset) {
+    if (offset > 0) throw std::runtime_error("device lost\nand more lines");
+  };
+  CHECK(contains(save_error(), "device lost"));
+  CHECK(directory.names().empty());
+  struct Throwing : Number {
+    Throwing() : Number("throwing") {}
+    void save(ckpt::Writer&) const override { throw std::runtime_error("save refused"); }
+    void sync() override {
+      if (in_sync) throw 42;
+    }
+    bool in_sync = false;
+  } state;
+  job.model.before_chunk = {};
+  CHECK(save_error() == "no checkpoint was saved: state 'throwing': save refused");
+  state.in_sync = true;
+  CHECK(save_error() == "no checkpoint was saved: state 'throwing': unknown exception");
+  CHECK(directory.names().empty());
+}

@@ -1,0 +1,65 @@
+// Saving and loading stream: they need a few chunks of memory, whatever the size of a tensor.
+#include "checkpoint_support.h"
+
+using namespace checkpoint_test;
+
+namespace {
+
+constexpr std::size_t kTensor = std::size_t{256} << 20;
+constexpr long kAllowed = 64L << 10;  // KiB
+
+// A line of /proc/self/status, in KiB.
+long status_kib(const std::string& key) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with(key + ":")) return std::stol(line.substr(key.size() + 1));
+  return -1;
+}
+
+// By how many KiB `call` raised the peak of resident memory.
+long peak_of(const std::function<void()>& call) {
+  std::ofstream("/proc/self/clear_refs") << "5";
+  const long before = status_kib("VmRSS");
+  call();
+  return status_kib("VmHWM") - before;
+}
+
+struct Large : ckpt::State {
+  Large() : State("large") {}
+  void save(ckpt::Writer& writer) const override {
+    if (!memory.empty())
+      writer.bytes("tensor", memory);
+    else
+      writer.tensor({"tensor", "U8", {kTensor}},
+                    [](std::size_t, std::span<std::byte> out) { std::memset(out.data(), 7, out.size()); });
+  }
+  void load(const ckpt::Reader& reader) override {
+    if (!memory.empty()) return reader.tensor("tensor", std::span(memory));
+    reader.tensor("tensor", [](std::size_t, std::span<const std::byte>) {});
+  }
+  std::vector<std::byte> memory;
+};
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB more memory") {
+  const Directory directory;
+  Large state;
+  SUBCASE("that is read and given in chunks") {}
+  SUBCASE("that lies in memory") { state.memory.assign(kTensor, std::byte{7}); }
+  const long measured = peak_of([] {
+    const std::vector<std::byte> touched(std::size_t{100} << 20, std::byte{1});
+    volatile const std::byte* last = &touched.back();
+    REQUIRE(*last == std::byte{1});
+  });
+  REQUIRE(measured > 90L << 10);  // the measure works
+  const long saving = peak_of([] { REQUIRE(ckpt::save_all_states()); });
+  const long loading = peak_of([&] { REQUIRE(ckpt::load_state(state, true)); });
+  MESSAGE("KiB more at the peak: saving ", saving, ", loading ", loading);
+  CHECK(saving < kAllowed);
+  CHECK(loading < kAllowed);
+}
+#else
+TEST_CASE("memory is not measured under a sanitizer") { MESSAGE("skipped"); }
+#endif
