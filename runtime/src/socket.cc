@@ -90,6 +90,12 @@ std::uint16_t local_port(int fd) {
                                                  : reinterpret_cast<sockaddr_in*>(own.get())->sin_port);
 }
 
+std::string text(Address& address) {
+  char host[NI_MAXHOST] = "an unknown address";
+  ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  return host;
+}
+
 // Binds and listens, or gives no descriptor and errno.
 Fd try_listen(const sockaddr* address, socklen_t size) {
   Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -181,9 +187,12 @@ Listener listen_on(const std::string& host, std::uint16_t port) {
   return {std::move(fd), bound};
 }
 
-Fd accept_from(int listener) {
-  Fd fd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd) tune(fd.get());
+Fd accept_from(int listener, std::string& from) {
+  Address other;
+  Fd fd(::accept4(listener, other.get(), &other.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd) return fd;
+  tune(fd.get());
+  from = text(other);
   return fd;
 }
 
@@ -195,14 +204,6 @@ Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point dea
     if (fd) return fd;
   }
   return {};
-}
-
-std::string peer_name(int fd) {
-  Address other;
-  char host[NI_MAXHOST] = "an unknown address";
-  if (::getpeername(fd, other.get(), &other.size) == 0)
-    ::getnameinfo(other.get(), other.size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  return host;
 }
 
 bool host_is_silent(int fd) {

@@ -42,15 +42,12 @@ struct Listener {
 // Error.
 Listener listen_on(const std::string& host, std::uint16_t port);
 
-// The next connection waiting on `listener`, or none; then errno says why.
-Fd accept_from(int listener);
+// The next connection waiting on `listener`, and the address it comes `from`; or none, and errno says why.
+Fd accept_from(int listener, std::string& from);
 
 // Tries each address of `host` once. An unspecified address (0.0.0.0, ::) stands for this machine. Returns no
 // descriptor and says why in `why` when none answers by `deadline`.
 Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
-
-// The address of the other end, for messages.
-std::string peer_name(int fd);
 
 // Whether the other host has stopped to acknowledge what was sent to it, for about 25 s. The kernel alone would go on
 // for a quarter of an hour. (An idle connection is watched by keepalive, with the same patience. TCP_USER_TIMEOUT would

@@ -54,7 +54,8 @@ void Gate::on_tick(net::Clock::time_point now) {
 
 void Gate::accept_all() {
   for (;;) {
-    net::Fd fd = net::accept_from(listener_.get());
+    std::string from;
+    net::Fd fd = net::accept_from(listener_.get(), from);
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
@@ -69,7 +70,7 @@ void Gate::accept_all() {
       }));
     const int number = fd.get();
     const auto [stranger, fresh] =
-        strangers_.emplace(number, Stranger{std::move(fd), "", net::Clock::now() + kHelloTimeout});
+        strangers_.emplace(number, Stranger{std::move(fd), std::move(from), "", net::Clock::now() + kHelloTimeout});
     if (!fresh) continue;
     watch(number);
     hear(stranger);  // a replica says hello at once: often it is there already
@@ -116,17 +117,18 @@ std::string Gate::objection(const wire::Hello& hello) const {
 void Gate::judge(std::map<int, Stranger>::iterator stranger, const wire::Hello& hello) {
   const std::string reason = objection(hello);
   net::Fd fd = std::move(stranger->second.fd);
+  std::string from = std::move(stranger->second.from);
   strangers_.erase(stranger);
   const std::string answer = wire::encode(wire::Answer{wire::kVersion, reason.empty(), reason});
   // The answer fits into the empty buffer of a new connection; where it does not, nobody waits for it.
   const ssize_t sent = ::send(fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (!reason.empty()) {
-    last_refusal_ = fmt::format("a replica at {} was refused: {}", net::peer_name(fd.get()), reason);
+    last_refusal_ = fmt::format("a replica at {} was refused: {}", from, reason);
     return;
   }
   if (sent != static_cast<ssize_t>(answer.size())) return;
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd.get(), nullptr);
-  admitted_(static_cast<int>(hello.rank), std::move(fd));
+  admitted_(static_cast<int>(hello.rank), std::move(fd), std::move(from));
 }
 
 }  // namespace adaptdl::collective

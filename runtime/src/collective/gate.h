@@ -20,7 +20,7 @@ class Gate {
   // Asked of each Hello of this job and size: takes `fd` as the link of that rank, or says why not. It is called before
   // the answer is sent on `fd`, so that nothing else goes out on it first.
   using Admit = std::function<std::string(const wire::Hello& hello)>;
-  using Admitted = std::function<void(int rank, net::Fd fd)>;
+  using Admitted = std::function<void(int rank, net::Fd fd, std::string from)>;
 
   Gate(const Options& options, net::Fd listener, int epoll, Admit admit, Admitted admitted);
   ~Gate() { close(); }
@@ -37,6 +37,7 @@ class Gate {
  private:
   struct Stranger {
     net::Fd fd;
+    std::string from;
     std::string heard;
     net::Clock::time_point deadline;
   };

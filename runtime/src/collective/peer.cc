@@ -26,7 +26,7 @@ using TimePoint = net::Clock::time_point;
 
 constexpr int kTickMs = 1000;
 constexpr std::chrono::milliseconds kFirstBackoff{5};
-constexpr std::chrono::milliseconds kLastBackoff{500};
+constexpr std::chrono::milliseconds kLastBackoff{200};
 constexpr std::chrono::seconds kTellAfter{10};
 
 // Connects, says hello and hears the answer.
@@ -56,17 +56,17 @@ net::Fd Introduction::run(std::string& rest) {
   const TimePoint tell = net::Clock::now() + kTellAfter;
   bool told = false;
   for (auto backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLastBackoff)) {
-    net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
-    if (fd && introduce(fd.get(), rest)) return fd;
     const TimePoint now = net::Clock::now();
     if (now >= deadline_)
       throw CollectiveError(
           fmt::format("replica {} did not reach replica 0 at {} within {} ({}); check that it runs, and "
                       "ADAPTDL_MASTER_ADDR and _PORT",
                       options_.rank, address_, seconds_text(options_.connect_timeout), why_));
+    net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
+    if (fd && introduce(fd.get(), rest)) return fd;
     if (now >= tell && !std::exchange(told, true))
       log::info(fmt::format("waiting for replica 0 at {} ({})", address_, why_));
-    std::this_thread::sleep_for(std::min<net::Clock::duration>(backoff, deadline_ - now));
+    std::this_thread::sleep_until(std::min<TimePoint>(net::Clock::now() + backoff, deadline_));
   }
 }
 

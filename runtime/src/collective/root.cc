@@ -34,7 +34,7 @@ Root::Root(const Options& options)
   port_ = listener.port;
   gate_.emplace(
       options_, std::move(listener.fd), epoll_.get(), [this](const wire::Hello& hello) { return admit(hello); },
-      [this](int rank, net::Fd fd) { admitted(rank, std::move(fd)); });
+      [this](int rank, net::Fd fd, std::string from) { admitted(rank, std::move(fd), std::move(from)); });
   replicas_.resize(static_cast<std::size_t>(options_.size));
   missing_ = replicas_.size() - 1;
   connect_deadline_ = net::Clock::now() + options_.connect_timeout;
@@ -197,15 +197,14 @@ void Root::on_tick(TimePoint now) {
 std::string Root::admit(const wire::Hello& hello) const {
   const Replica& replica = replicas_[hello.rank];
   if (phase_ == Phase::kBroken) return "the job has failed: " + broken_;
-  if (replica.connected)
-    return fmt::format("rank {} is taken by a replica at {}", hello.rank, net::peer_name(replica.link->fd()));
+  if (!replica.from.empty()) return fmt::format("rank {} is taken by a replica at {}", hello.rank, replica.from);
   return "";
 }
 
-void Root::admitted(int rank, net::Fd fd) {
+void Root::admitted(int rank, net::Fd fd, std::string from) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   replica.link.emplace(std::move(fd), options_.max_message);
-  replica.connected = true;
+  replica.from = std::move(from);
   epoll_event event{};
   event.data.u64 = static_cast<std::uint64_t>(rank);
   event.events = replica.events = EPOLLIN | EPOLLRDHUP;
@@ -385,7 +384,7 @@ std::vector<int> Root::ranks_without_part() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < options_.size; ++rank) {
     const Replica& replica = replicas_[static_cast<std::size_t>(rank)];
-    if (phase_ == Phase::kConnecting ? rank > 0 && !replica.connected : replica.parts.empty()) ranks.push_back(rank);
+    if (phase_ == Phase::kConnecting ? rank > 0 && replica.from.empty() : replica.parts.empty()) ranks.push_back(rank);
   }
   return ranks;
 }

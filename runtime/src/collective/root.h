@@ -59,7 +59,7 @@ class Root final : public Engine {
     std::size_t part_bytes = 0;
     std::uint64_t calls = 0;   // made so far
     std::uint32_t events = 0;  // that epoll reports
-    bool connected = false;    // has been, at least
+    std::string from;          // its address, once it has connected
   };
 
   enum class Phase { kConnecting, kRunning, kBroken, kTornDown };
@@ -70,7 +70,7 @@ class Root final : public Engine {
   void on_event(std::uint64_t data, std::uint32_t events);
   void on_tick(TimePoint now);
   std::string admit(const wire::Hello& hello) const;
-  void admitted(int rank, net::Fd fd);
+  void admitted(int rank, net::Fd fd, std::string from);
   void on_frame(int rank, wire::Frame frame);
   void linger();
   bool linger_step(std::size_t& left);

@@ -1,6 +1,7 @@
 // Replicas for the tests of collective calls: as threads of the test, and as processes that can be killed.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -40,6 +41,10 @@ std::string error_of(Action&& action) {
   } catch (const std::exception& error) {
     return *error.what() ? error.what() : "an error without a text";
   }
+}
+
+inline void check_contains(const std::string& text, const std::string& part) {
+  CHECK_MESSAGE(text.find(part) != std::string::npos, text);
 }
 
 inline Bytes join(Bytes accumulated, const Bytes& next) { return accumulated + next; }

@@ -1,0 +1,413 @@
+// How replicas find each other, and how strangers at the door are kept from disturbing them.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "adaptdl/collective.h"
+#include "collective_support.h"
+
+using namespace adaptdl;
+using namespace adaptdl::collective;
+using namespace adaptdl::collective::testing;
+using nlohmann::json;
+
+namespace {
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// A plain socket, to play a stranger, another service, or the launcher.
+class Socket {
+ public:
+  Socket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int fd() const { return fd_; }
+
+  static Socket connected(std::uint16_t port) {
+    Socket socket;
+    const sockaddr_in address = loopback(port);
+    CHECK(::connect(socket.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+    return socket;
+  }
+  // Bound to a free port of the loopback interface.
+  std::uint16_t bind() {
+    const int on = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof address;
+    CHECK(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    CHECK(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    return ntohs(address.sin_port);
+  }
+  void listen() { CHECK(::listen(fd_, 16) == 0); }
+  Socket accept() { return Socket(::accept(fd_, nullptr, nullptr)); }
+  void send(const std::string& bytes) const { ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  // All until the other end closes, or "(silence)" after five seconds without a word.
+  std::string receive_all() const {
+    const timeval patience{5, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    std::string all;
+    char buffer[4096];
+    for (;;) {
+      const ssize_t count = ::recv(fd_, buffer, sizeof buffer, 0);
+      if (count > 0) all.append(buffer, static_cast<std::size_t>(count));
+      if (count == 0) return all;
+      if (count < 0) return errno == ECONNRESET ? all : "(silence)";
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+template <typename Integer>
+std::string little_endian(Integer value) {
+  std::string bytes;
+  for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> (8 * i));
+  return bytes;
+}
+
+// The opening words of a replica, spelled out as docs/formats.md has them.
+std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job = "", std::uint32_t version = 1,
+                  std::uint64_t max_message = 64 << 20) {
+  return "adaptdl\n" + little_endian(version) + little_endian(rank) + little_endian(size) +
+         little_endian(static_cast<std::uint32_t>(job.size())) + little_endian(max_message) + job;
+}
+
+std::string accepted() { return "adaptdl\n" + little_endian(std::uint32_t{1}) + std::string(12, '\0'); }
+
+std::string frame(int type, int kind, std::uint64_t sequence, const std::string& payload,
+                  std::optional<std::uint64_t> length = {}) {
+  return std::string{static_cast<char>(type), static_cast<char>(kind)} + std::string(6, '\0') +
+         little_endian(sequence) + little_endian(length.value_or(payload.size())) + payload;
+}
+
+// Runs `visit` with the port of a job of two once rank 0 listens, then lets rank 1 join: all must work as if nobody had
+// come. `visit` runs again once the job is under way.
+void visit_job(const std::function<void(std::uint16_t port, bool running)>& visit, const std::string& job = "") {
+  std::promise<std::uint16_t> listening;
+  Options options = test_options(2);
+  options.job = job;
+  std::thread root([&, options] {
+    CHECK(error_of([&] {
+            Communicator communicator(options, [&](std::uint16_t port) { listening.set_value(port); });
+            for (int i = 0; i < 3; ++i) CHECK(communicator.allreduce(json("a")) == "ab");
+            communicator.teardown();
+          }) == "");
+  });
+  options.rank = 1;
+  options.master_port = listening.get_future().get();
+  visit(options.master_port, false);
+  CHECK(error_of([&] {
+          const auto start = Clock::now();
+          Communicator communicator(options);
+          CHECK(Clock::now() - start < 2s);
+          CHECK(communicator.allreduce(json("b")) == "ab");
+          visit(options.master_port, true);
+          CHECK(communicator.allreduce(json("b")) == "ab");
+          CHECK(communicator.allreduce(json("b")) == "ab");
+          communicator.teardown();
+        }) == "");
+  root.join();
+}
+
+// What a replica gets to hear from a service that behaves like `serve` on each connection.
+std::string error_with_root(const std::function<void(const Socket& connection)>& serve,
+                            std::chrono::milliseconds connect_timeout = 5s) {
+  Socket listener;
+  Options options = test_options(2);
+  options.rank = 1;
+  options.connect_timeout = connect_timeout;
+  options.timeout = 2s;
+  options.master_port = listener.bind();
+  listener.listen();
+  std::atomic<bool> done{false};
+  std::thread service([&] {
+    while (!done) {
+      const Socket connection = listener.accept();
+      if (connection.fd() >= 0 && !done) serve(connection);
+    }
+  });
+  const std::string error = error_of([&] {
+    Communicator communicator(options);
+    communicator.allreduce(Bytes("x"), join);
+  });
+  done = true;
+  Socket::connected(options.master_port);  // ends the accept
+  service.join();
+  return error;
+}
+
+}  // namespace
+
+TEST_CASE("strangers that talk nonsense, or something else, are dropped and disturb nobody") {
+  visit_job([](std::uint16_t port, bool) {
+    for (const std::string& words :
+         {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100000, '\xff'), std::string(1, '\0'),
+          std::string("adaptdl\r"), hello(1, 2, std::string(2000, 'j')), hello(1, 2, "\x1b[31m"),
+          hello(1, 2) + "more"}) {
+      const Socket stranger = Socket::connected(port);
+      stranger.send(words);
+      CHECK(stranger.receive_all() == "");
+    }
+  });
+}
+
+TEST_CASE("strangers that say nothing, or half of something, keep nobody waiting") {
+  std::vector<Socket> strangers;
+  visit_job([&](std::uint16_t port, bool) {
+    for (std::size_t i = 0; i < 40; ++i) {
+      strangers.push_back(Socket::connected(port));
+      strangers.back().send(hello(1, 2).substr(0, i % 32));
+    }
+  });
+}
+
+TEST_CASE("hundreds of silent strangers at once do not keep a replica from joining") {
+  std::vector<Socket> strangers;
+  visit_job([&](std::uint16_t port, bool running) {
+    for (int i = 0; i < (running ? 50 : 400); ++i) strangers.push_back(Socket::connected(port));
+  });
+}
+
+TEST_CASE("replicas that do not belong here are refused, told why, and disturb nobody") {
+  visit_job(
+      [](std::uint16_t port, bool running) {
+        const auto answer = [&](const std::string& words) {
+          const Socket stranger = Socket::connected(port);
+          stranger.send(words);
+          return stranger.receive_all();
+        };
+        check_contains(answer(hello(1, 3, "ns/a")), "it expects 3 replicas, this job has 2");
+        check_contains(answer(hello(2, 2, "ns/a")), "rank 2 cannot join; ranks 1 to 1 can");
+        check_contains(answer(hello(0, 2, "ns/a")), "rank 0 cannot join");
+        check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job ns/b, this is job ns/a");
+        check_contains(answer(hello(1, 2, "")), "it belongs to a job without a name");
+        check_contains(answer(hello(1, 2, "ns/a", 7)), "it speaks version 7 of the protocol, this job version 1");
+        check_contains(answer(hello(1, 2, "ns/a", 1, 5)), "its max_message is 5");
+        if (running) check_contains(answer(hello(1, 2, "ns/a")), "rank 1 is taken by a replica at 127.0.0.1");
+      },
+      "ns/a");
+}
+
+TEST_CASE("of two replicas that claim one rank the second is refused by name") {
+  std::promise<std::uint16_t> listening;
+  Options options = test_options(3);
+  options.job = "ns/job";
+  std::thread root([&, options] {
+    CHECK(error_of([&] {
+            Communicator communicator(options, [&](std::uint16_t port) { listening.set_value(port); });
+            communicator.teardown();
+          }) == "");
+  });
+  options.master_port = listening.get_future().get();
+  const auto join_as = [&](int rank) {
+    Options own = options;
+    own.rank = rank;
+    return error_of([&] { Communicator(own).teardown(); });
+  };
+  std::string first, second;
+  std::thread one([&] { first = join_as(1); });
+  std::thread two([&] { second = join_as(1); });
+  std::this_thread::sleep_for(100ms);
+  CHECK(join_as(2) == "");
+  one.join();
+  two.join();
+  root.join();
+  CHECK((first.empty() != second.empty()));
+  check_contains(first + second, "refused replica 1: rank 1 is taken by a replica at 127.0.0.1");
+}
+
+TEST_CASE("a job on a port of another is told so") {
+  visit_job([](std::uint16_t port, bool) {
+    Options options = test_options(2);
+    options.master_port = port;
+    CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("is in use: another job, or another replica"), Error);
+    options.rank = 1;
+    options.job = "ns/other";
+    CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("it belongs to job ns/other, this is a job without"),
+                         CollectiveError);
+  });
+}
+
+TEST_CASE("a port that the launcher holds, without listening, is no obstacle") {
+  Socket holder;
+  Options options = test_options(2);
+  options.master_port = holder.bind();
+  const auto errors =
+      run_threads(options, [](Communicator& communicator) { CHECK(communicator.allreduce(json(1)) == 2); });
+  CHECK(errors == no_errors(2));
+}
+
+TEST_CASE("replicas wait for a rank 0 that is not there yet") {
+  Socket holder;
+  Options options = test_options(2);
+  options.master_port = holder.bind();
+  std::thread peer([options]() mutable {
+    options.rank = 1;
+    CHECK(error_of([&] { Communicator(options).teardown(); }) == "");
+  });
+  std::this_thread::sleep_for(400ms);
+  Communicator(options).teardown();
+  peer.join();
+}
+
+TEST_CASE("rank 0 can be given by name, by IPv6 address, or not at all") {
+  for (const char* address : {"localhost", "127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "::"}) {
+    CAPTURE(address);
+    Options options = test_options(2);
+    options.master_addr = address;
+    const auto errors =
+        run_threads(options, [](Communicator& communicator) { CHECK(communicator.allreduce(json(1)) == 2); });
+    CHECK(errors == no_errors(2));
+  }
+}
+
+TEST_CASE("with a loopback master rank 0 listens on the loopback interface only") {
+  const auto listens_on = [](const std::string& master) {
+    Options options = test_options(2);
+    options.master_addr = master;
+    options.connect_timeout = 100ms;
+    std::string where;
+    error_of([&] {
+      Communicator communicator(options, [&](std::uint16_t port) {
+        std::ifstream table("/proc/net/tcp");
+        for (std::string line; std::getline(table, line);) {
+          const auto at = line.find(fmt::format(":{:04X} 00000000:0000 0A", port));
+          if (at != std::string::npos) where = line.substr(at - 8, 8);
+        }
+      });
+    });
+    return where;
+  };
+  CHECK(listens_on("127.0.0.1") == "0100007F");
+  CHECK(listens_on("localhost") == "0100007F");
+  CHECK(listens_on("0.0.0.0") == "00000000");
+}
+
+TEST_CASE("replicas that do not come in time are named, and so is who was refused instead") {
+  Options options = test_options(4);
+  options.connect_timeout = 400ms;
+  std::string peer_error;
+  std::thread peer;
+  const std::string error = error_of([&] {
+    Communicator communicator(options, [&](std::uint16_t port) {
+      peer = std::thread([&, options, port]() mutable {
+        options.master_port = port;
+        options.rank = 2;
+        options.connect_timeout = 5s;
+        peer_error = error_of([&] { Communicator{options}; });
+      });
+      const Socket stranger = Socket::connected(port);
+      stranger.send(hello(9, 4));
+    });
+  });
+  peer.join();
+  CHECK_MESSAGE(error.find("replicas 1, 3 of 4 did not connect to port ") == 0, error);
+  check_contains(error, "within 0.4 s; a replica at 127.0.0.1 was refused: rank 9 cannot join");
+  CHECK(peer_error == error);
+}
+
+TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says where it was looked for") {
+  Socket holder;
+  Options options = test_options(2);
+  options.rank = 1;
+  options.connect_timeout = 300ms;
+  options.master_port = holder.bind();
+  const auto start = Clock::now();
+  CHECK(error_of([&] { Communicator{options}; }) ==
+        fmt::format(
+            "replica 1 did not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that it runs, "
+            "and ADAPTDL_MASTER_ADDR and _PORT",
+            options.master_port));
+  CHECK(Clock::now() - start < 2s);
+  options.master_addr = "no-such-host.invalid";
+  CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("replica 0 at no-such-host.invalid:"), CollectiveError);
+}
+
+TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait") {
+  check_contains(error_with_root([](const Socket& c) { c.send("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
+                 "is no replica of adaptdl");
+  check_contains(error_with_root([](const Socket&) {}, 300ms), "(it closed the connection)");
+  check_contains(error_with_root([](const Socket& c) { c.receive_all(); }, 300ms), "does not answer");
+  CHECK(error_with_root([](const Socket& c) {
+          c.send(accepted());
+        }).find("replica 0 left the job while its peers were connecting") == 0);
+}
+
+TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
+  const std::string started = accepted() + frame(3, 1, 0, "");
+  const auto error_after = [&](const std::string& frames) {
+    return error_with_root([&](const Socket& connection) {
+      connection.send(started + frames);
+      char first[32];
+      ::recv(connection.fd(), first, sizeof first, 0);
+      connection.receive_all();
+    });
+  };
+  const std::string broke = "replica 0 broke the protocol: it ";
+  CHECK(error_after(frame(1, 1, 1, "x")) == broke + "sent a result out of turn");  // before the call
+  CHECK(error_after(frame(9, 1, 1, "x")) == broke + "sent what is no frame");
+  CHECK(error_after(frame(1, 1, 1, "", std::uint64_t{1} << 63))
+            .find(broke + "sent a frame of 9223372036854775808 bytes") == 0);
+  CHECK(error_after(frame(4, 1, 0, "enough")) == "enough");
+  CHECK(error_after(frame(4, 1, 0, "")) == "replica 0 gave up the job");
+}
+
+TEST_CASE("rank 0 outlives a shortage of file descriptors") {
+  Child child([](const Child::Test& test) {
+    Options options = test_options(2);
+    Communicator communicator(options, [&](std::uint16_t port) {
+      const rlimit few{32, 32};
+      ::setrlimit(RLIMIT_NOFILE, &few);
+      test.say(std::to_string(port));
+    });
+    test.say(communicator.allreduce(json("a")).get<std::string>());
+  });
+  Options options = test_options(2);
+  options.rank = 1;
+  options.master_port = static_cast<std::uint16_t>(std::stoi(child.hear()));
+  {
+    std::vector<Socket> strangers;
+    for (int i = 0; i < 60; ++i) strangers.push_back(Socket::connected(options.master_port));
+    std::this_thread::sleep_for(100ms);
+  }
+  Communicator communicator(options);
+  CHECK(communicator.allreduce(json("b")) == "ab");
+  CHECK(child.hear() == "ab");
+}
+
+TEST_CASE("options that make no sense are usage errors") {
+  const auto with = [](const std::function<void(Options&)>& change) {
+    Options options = test_options(2);
+    options.master_port = 1;
+    change(options);
+    Communicator communicator(options);
+  };
+  CHECK_THROWS_AS(with([](Options& o) { o.size = 0; }), UsageError);
+  CHECK_THROWS_WITH_AS(with([](Options& o) { o.rank = 2; }), "collective calls: rank 2 of 2 replicas; it takes 0 to 1",
+                       UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.rank = -1; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.rank = 1, o.master_port = 0; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.master_addr = ""; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.timeout = 0ms; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.connect_timeout = -1ms; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.job = std::string(1025, 'x'); }), UsageError);
+}

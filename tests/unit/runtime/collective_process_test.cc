@@ -1,0 +1,237 @@
+// Failures of replicas that are processes of their own, by real signals: nobody hangs, everybody learns who it was.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "adaptdl/collective.h"
+#include "collective_support.h"
+
+using namespace adaptdl;
+using namespace adaptdl::collective;
+using namespace adaptdl::collective::testing;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kSecond = 1000;
+
+// The text of "error MILLISECONDS TEXT", which is checked to be from within a second of `since`.
+std::string timely_error(Child& child, std::int64_t since) {
+  const std::string line = child.hear();
+  int consumed = 0;
+  long long at = 0;
+  if (std::sscanf(line.c_str(), "error %lld %n", &at, &consumed) != 1) return line;
+  CHECK(at - since <= kSecond);
+  return line.substr(static_cast<std::size_t>(consumed));
+}
+
+void expect_ready(std::vector<Child>& children) {
+  for (Child& child : children) CHECK(child.hear() == "ready");
+}
+
+// Kills replica `victim` of `size` while the others are blocked in a call that it has not made.
+void kill_while_others_wait(int size, int victim) {
+  auto children = start_processes(test_options(size), [&](Communicator& communicator, const Child::Test& test) {
+    communicator.allreduce(json(1));
+    test.say("ready");
+    if (communicator.rank() == victim) test.await_go();
+    test.say_error([&] { communicator.allreduce(json(1)); });
+  });
+  expect_ready(children);
+  std::this_thread::sleep_for(50ms);  // most are blocked by now; it must not matter if one is not
+  const std::int64_t killed = now_ms();
+  children[static_cast<std::size_t>(victim)].signal(SIGKILL);
+  for (int rank = 0; rank < size; ++rank) {
+    if (rank == victim) continue;
+    const std::string error = timely_error(children[static_cast<std::size_t>(rank)], killed);
+    CHECK(error == fmt::format("replica {} left the job during allreduce #2 (connection closed)", victim));
+    CHECK(children[static_cast<std::size_t>(rank)].join() == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a replica that is killed is an error on all others that wait for it") {
+  for (const int size : {2, 3, 8}) kill_while_others_wait(size, size - 1);
+  kill_while_others_wait(3, 1);
+}
+
+TEST_CASE("rank 0 that is killed is an error on all others that wait for it") {
+  for (const int size : {2, 8}) kill_while_others_wait(size, 0);
+}
+
+TEST_CASE("a replica that is killed between calls is an error on all others at their next call") {
+  for (const int victim : {0, 2}) {
+    auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
+      communicator.allreduce(json(1));
+      test.say("ready");
+      test.await_go();
+      test.say_error([&] { communicator.allreduce(json(1)); });
+      test.say_error([&] { communicator.allreduce_async("x", join); });
+    });
+    expect_ready(children);
+    children[static_cast<std::size_t>(victim)].signal(SIGKILL);
+    CHECK(children[static_cast<std::size_t>(victim)].join() == -SIGKILL);
+    std::this_thread::sleep_for(100ms);
+    const std::int64_t called = now_ms();
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (static_cast<int>(rank) == victim) continue;
+      children[rank].go();
+      for (int call = 0; call < 2; ++call) {
+        const std::string error = timely_error(children[rank], called);
+        CHECK_MESSAGE(error.find(fmt::format("replica {} left the job", victim)) == 0, error);
+      }
+    }
+  }
+}
+
+TEST_CASE("a replica that is killed while it sends or receives a large value is an error on all others") {
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    const int victim = attempt % 3;
+    auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
+      test.say("ready");
+      const auto longer = [](const Bytes& a, const Bytes& b) { return a.size() >= b.size() ? a : b; };
+      test.say_error([&] {
+        for (;;) communicator.allreduce(Bytes(4 << 20, 'x'), longer);
+      });
+    });
+    expect_ready(children);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 + 7 * attempt));
+    const std::int64_t killed = now_ms();
+    children[static_cast<std::size_t>(victim)].signal(SIGKILL);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (static_cast<int>(rank) == victim) continue;
+      const std::string error = timely_error(children[rank], killed);
+      CHECK_MESSAGE(error.find(fmt::format("replica {} left the job", victim)) == 0, error);
+    }
+  }
+}
+
+TEST_CASE("a replica that is killed while others connect is an error on those that are there") {
+  for (const int victim : {0, 1}) {
+    Options options = test_options(4);
+    std::vector<Child> children;
+    for (int rank = 0; rank < 3; ++rank) {  // rank 3 never comes
+      options.rank = rank;
+      children.emplace_back([options](const Child::Test& test) {
+        test.say_error(
+            [&] { Communicator communicator(options, [&](std::uint16_t port) { test.say(std::to_string(port)); }); });
+      });
+      if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].hear()));
+    }
+    std::this_thread::sleep_for(300ms);
+    const std::int64_t killed = now_ms();
+    children[static_cast<std::size_t>(victim)].signal(SIGKILL);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (static_cast<int>(rank) == victim) continue;
+      const std::string expected = victim == 0
+                                       ? "replica 0 left the job while its peers were connecting (connection closed)"
+                                       : "replica 1 left the job while it was connecting (connection closed)";
+      CHECK(timely_error(children[rank], killed) == expected);
+    }
+  }
+}
+
+TEST_CASE("a replica that is stopped is named by all others when the time of the call is up") {
+  Options options = test_options(3);
+  options.timeout = 400ms;
+  auto children = start_processes(options, [](Communicator& communicator, const Child::Test& test) {
+    communicator.allreduce(json(1));
+    test.say("ready");
+    if (communicator.rank() == 2) test.await_go();
+    test.say_error([&] { communicator.allreduce(json(1)); });
+  });
+  expect_ready(children);
+  children[2].signal(SIGSTOP);
+  const std::int64_t stopped = now_ms();
+  for (const std::size_t rank : {0u, 1u})
+    CHECK(timely_error(children[rank], stopped + 400) == "no value from replica 2 during allreduce #2 within 0.4 s");
+}
+
+TEST_CASE("rank 0 that is stopped is an error on all others when the time of the call is up") {
+  Options options = test_options(3);
+  options.timeout = 400ms;
+  auto children = start_processes(options, [](Communicator& communicator, const Child::Test& test) {
+    communicator.allreduce(json(1));
+    test.say("ready");
+    test.await_go();
+    // More than the kernel buffers for a process that does not read.
+    test.say_error([&] { communicator.allreduce(Bytes(communicator.rank() == 1 ? 32 << 20 : 1, 'x'), join); });
+  });
+  expect_ready(children);
+  children[0].signal(SIGSTOP);
+  for (const std::size_t rank : {1u, 2u}) children[rank].go();
+  const std::int64_t stopped = now_ms();
+  CHECK(timely_error(children[1], stopped + 650) == "allreduce #2: replica 0 took no value within 0.4 s");
+  CHECK(timely_error(children[2], stopped + 650) ==
+        "allreduce #2 did not complete within 0.4 s: replica 0 does not answer");
+}
+
+TEST_CASE("processes that end without a teardown have all got the result of their last call") {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    auto children = start_processes(test_options(4), [](Communicator& communicator, const Child::Test& test) {
+      for (int i = 0; i < 20; ++i) communicator.allreduce(json(1));
+      test.say(communicator.allreduce(json("r")).get<std::string>());
+    });
+    for (Child& child : children) {
+      CHECK(child.hear() == "rrrr");
+      CHECK(child.join() == 0);
+    }
+  }
+}
+
+TEST_CASE("a signal with a handler interrupts no call") {
+  auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};  // without SA_RESTART
+    ::sigaction(SIGUSR1, &action, nullptr);
+    test.say("ready");
+    for (int i = 0; i < 300; ++i) {
+      if (communicator.rank() == i % 3) std::this_thread::sleep_for(1ms);
+      communicator.allreduce(json(1));
+    }
+    communicator.teardown();
+    test.say("done");
+  });
+  expect_ready(children);
+  for (int i = 0; i < 300; ++i) {
+    for (const Child& child : children) child.signal(SIGUSR1);
+    std::this_thread::sleep_for(1ms);
+  }
+  for (Child& child : children) CHECK(child.hear() == "done");
+}
+
+TEST_CASE("the communicator of the process takes its options from the environment") {
+  Child holder([](const Child::Test& test) {
+    Options options = test_options(2);
+    test.say_error([&] { collective::world(); });
+    collective::initialize(options, [&](std::uint16_t port) { test.say(std::to_string(port)); });
+    test.say_error([&] { collective::initialize(test_options(1)); });
+    test.say(collective::allreduce(json("a")).get<std::string>());
+    collective::teardown();
+    test.say(collective::initialized() ? "initialized" : "torn down");
+    collective::initialize(test_options(1));
+    test.say(collective::broadcast(json("again")).get<std::string>());
+  });
+  check_contains(holder.hear(), "call init_process_group first");
+  const std::string port = holder.hear();
+  Child other([&](const Child::Test& test) {
+    ::setenv("ADAPTDL_MASTER_ADDR", "localhost", 1);
+    ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);
+    ::setenv("ADAPTDL_REPLICA_RANK", "1", 1);
+    test.say_error([&] { collective::initialize(); });  // no port
+    ::setenv("ADAPTDL_MASTER_PORT", port.c_str(), 1);
+    collective::initialize();
+    test.say(collective::allreduce(json("b")).get<std::string>());
+    collective::teardown();
+  });
+  check_contains(other.hear(), "set ADAPTDL_MASTER_PORT");
+  check_contains(holder.hear(), "initialized already");
+  CHECK(holder.hear() == "ab");
+  CHECK(other.hear() == "ab");
+  CHECK(holder.hear() == "torn down");
+  CHECK(holder.hear() == "again");
+  CHECK(holder.join() == 0);
+  CHECK(other.join() == 0);
+}
