@@ -36,7 +36,7 @@ struct Bare {
     const compat::ReducerOptions options{1 << 20, 25 << 20, false, false};
     std::unordered_map<std::size_t, std::string> names;
     for (std::size_t i = 0; i < params.size(); ++i) names[i] = std::to_string(i);
-    reducer = compat::make_reducer(params, compat::initial_buckets(params, options), group, options, names);
+    reducer = compat::make_reducer(params, compat::initial_buckets(params, options), group, options, names).reducer;
   }
   at::Tensor operator()(const at::Tensor& x) {
     reducer->prepare_for_forward();
@@ -47,7 +47,7 @@ struct Bare {
   }
   nn::Sequential net;
   std::vector<at::Tensor> params;
-  std::unique_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Reducer> reducer;
 };
 
 template <class Model>

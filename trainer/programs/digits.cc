@@ -72,7 +72,7 @@ void train_digits(const programs::Options& options) {
   Net net(training.images().size(2), training.images().size(3));
   net->to(device);
   adaptdl::torch::Adadelta optimizer(net->parameters(), options.lr);
-  torch::optim::StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.7);
+  torch::optim::StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.9);
 
   adaptdl::torch::init_process_group();
   Model model(net, optimizer, scheduler);
@@ -100,5 +100,5 @@ void train_digits(const programs::Options& options) {
 }
 
 int main(int argc, char** argv) {
-  return programs::run_main(argc, argv, {.data = programs::sample_data("digits")}, train_digits);
+  return programs::run_main(argc, argv, {.data = programs::sample_data("digits"), .epochs = 20, .batch_size = 32}, train_digits);
 }

@@ -51,7 +51,7 @@ struct DataParallel::Impl final : checkpoint::State {
     for (const auto& tensor : model->buffers()) tensors.push_back(tensor);
     broadcast(tensors);
     if (buckets.empty()) buckets = compat::initial_buckets(params, reducer_options);
-    reducer = compat::make_reducer(params, buckets, group, reducer_options, names);
+    reduction = compat::make_reducer(params, buckets, group, reducer_options, names);
   }
 
   void broadcast(const std::vector<at::Tensor>& tensors) const {
@@ -63,11 +63,12 @@ struct DataParallel::Impl final : checkpoint::State {
   // Settles the order of buckets, which LibTorch rebuilds before the second step in the order in which gradients came, now,
   // so that the checkpoint holds the order of the coming step.
   void sync() override {
-    if (reducer->should_rebuild_buckets()) reducer->rebuild_buckets();
+    auto& reducer = *reduction.reducer;
+    if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
     std::unordered_map<const void*, std::size_t> index;
     for (std::size_t i = 0; i < params.size(); ++i) index[params[i].unsafeGetTensorImpl()] = i;
     buckets.clear();
-    for (auto& bucket : reducer->get_grad_buckets(/*return_zero_tensors=*/false)) {
+    for (auto& bucket : reducer.get_grad_buckets(/*return_zero_tensors=*/false)) {
       auto& members = buckets.emplace_back();
       for (const auto& param : bucket.getParameters()) members.push_back(index.at(param.unsafeGetTensorImpl()));
     }
@@ -114,7 +115,7 @@ struct DataParallel::Impl final : checkpoint::State {
   std::unordered_map<std::size_t, std::string> names;
   compat::ReducerOptions reducer_options{};
   compat::Buckets buckets;
-  std::unique_ptr<c10d::Reducer> reducer;
+  compat::Reduction reduction;
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 };
 
@@ -134,13 +135,13 @@ void DataParallel::before_forward() {
   if (impl_->options.broadcast_buffers && impl_->buffers_stale) impl_->broadcast(impl_->model->buffers());
   impl_->buffers_stale = training;
   if (!::torch::GradMode::is_enabled()) return;
-  impl_->reducer->prepare_for_forward();
-  if (impl_->reducer->should_rebuild_buckets()) impl_->reducer->rebuild_buckets();
+  impl_->reduction.reducer->prepare_for_forward();
+  if (impl_->reduction.reducer->should_rebuild_buckets()) impl_->reduction.reducer->rebuild_buckets();
 }
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!::torch::GradMode::is_enabled()) return;
-  impl_->reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
+  impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
 }
 
 }  // namespace adaptdl::torch

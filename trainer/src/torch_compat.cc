@@ -34,16 +34,16 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL> make_nccl(const c10::intrusive_ptr<c1
 // Reducer's constructor has lost its third argument (limits that serve statistics only) and gained trailing ones in the course
 // of 2.x: takes the form that this LibTorch has.
 template <class Reducer, class... Rest>
-std::unique_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const Rest&... rest) {
+std::shared_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const Rest&... rest) {
   using Limits = std::vector<std::size_t>;
   using Caps = std::vector<std::int64_t>;
   using Params = std::vector<at::Tensor>;
   if constexpr (std::is_constructible_v<Reducer, Params, Buckets, Limits, Rest...>) {
-    return std::make_unique<Reducer>(params, buckets, Limits(buckets.size(), 0), rest...);
+    return std::make_shared<Reducer>(params, buckets, Limits(buckets.size(), 0), rest...);
   } else if constexpr (std::is_constructible_v<Reducer, Params, Buckets, Limits, Rest..., bool, bool>) {
-    return std::make_unique<Reducer>(params, buckets, Limits(buckets.size(), 0), rest..., false, false);
+    return std::make_shared<Reducer>(params, buckets, Limits(buckets.size(), 0), rest..., false, false);
   } else {
-    return std::make_unique<Reducer>(params, buckets, rest..., /*skip_all_reduce_unused_params=*/false,
+    return std::make_shared<Reducer>(params, buckets, rest..., /*skip_all_reduce_unused_params=*/false,
                                      /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/Caps{});
   }
 }
@@ -100,11 +100,17 @@ Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOpti
   return buckets;
 }
 
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
+Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
                                             const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names) {
-  return construct_reducer<c10d::Reducer>(params, buckets, group, std::vector<bool>(params.size(), false),
-                                          static_cast<std::int64_t>(options.bucket_bytes), options.find_unused_parameters,
-                                          options.gradient_as_bucket_view, names, static_cast<std::int64_t>(options.first_bucket_bytes));
+  Reduction made;
+  made.reducer = construct_reducer<c10d::Reducer>(params, buckets, group, std::vector<bool>(params.size(), false),
+                                                  static_cast<std::int64_t>(options.bucket_bytes), options.find_unused_parameters,
+                                                  options.gradient_as_bucket_view, names, static_cast<std::int64_t>(options.first_bucket_bytes));
+  if (options.find_unused_parameters) {
+    made.logger = std::make_shared<c10d::Logger>(made.reducer);
+    made.reducer->set_logger(made.logger);
+  }
+  return made;
 }
 
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params) {

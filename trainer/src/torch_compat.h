@@ -3,6 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <torch/torch.h>
 
@@ -36,7 +37,12 @@ struct ReducerOptions {
 // The buckets in which LibTorch's own data parallel starts: in the reverse order of registration.
 Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options);
 
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
+// With a logger where LibTorch takes it for granted: in the search for unused parameters.
+struct Reduction {
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;
+};
+Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
                                             const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names);
 
 // Throws unless all replicas have as many parameters, of the same types and shapes. A collective call.

@@ -1,6 +1,7 @@
 #include "adaptdl/torch/parallel.h"
 
 #include <doctest/doctest.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/torch.h>
 
 #include <cstdlib>

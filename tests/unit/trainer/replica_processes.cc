@@ -1,13 +1,13 @@
 #include "replica_processes.h"
 
 #include <arpa/inet.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -36,6 +36,7 @@ pid_t start(int rank, int count, const std::string& port, const std::function<vo
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid != 0) return pid;
+  for (const int number : {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS, SIGTERM, SIGINT}) std::signal(number, SIG_DFL);  // not doctest's
   setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
   setenv("ADAPTDL_NUM_REPLICAS", std::to_string(count).c_str(), 1);
   setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
