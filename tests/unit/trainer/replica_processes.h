@@ -16,6 +16,6 @@ void expect_replicas(int count, const std::function<void(int rank)>& body);
 
 // Throws with the source line unless `condition` holds: for use in the body of a replica, where doctest's checks do not count.
 void expect(bool condition, const char* what);
-#define EXPECT(condition) ::testing::expect((condition), #condition)
+#define EXPECT(...) ::testing::expect((__VA_ARGS__), #__VA_ARGS__)
 
 }  // namespace testing

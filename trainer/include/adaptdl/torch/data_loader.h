@@ -28,8 +28,8 @@
 // sample_generator().
 //
 // Lifetime: loaders can neither be copied nor moved, for their iterators refer to them.
-// Errors, beside those of AdaptiveDataLoaderHelper: UsageError on an empty or unsized data set and options out of range;
-// whatever the data set or `collate` throws.
+// Errors, beside those of AdaptiveDataLoaderHelper: UsageError on an empty or unsized data set and options out of
+// range; whatever the data set or `collate` throws.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -222,7 +222,7 @@ class AdaptiveDataLoader {
     explicit Loop(AdaptiveDataLoader& loader)
         : slots_(internal::LoaderLoop::count_slots(loader.options_)),
           loop_(loader.helper_, loader.sampler_, loader.options_,
-                [this, &loader](std::size_t worker, auto samples, std::size_t slot) {
+                [this, &loader](std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot) {
                   slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
                 }) {}
 

@@ -1,0 +1,54 @@
+#include "adaptdl/torch/internal/prefetcher.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using adaptdl::torch::internal::Prefetcher;
+
+}  // namespace
+
+TEST_CASE("results come in order, whatever the number of threads and slots") {
+  for (const std::size_t workers : {1, 2, 7}) {
+    for (const std::size_t slots : {1, 2, 5, 30}) {
+      std::vector<std::size_t> results(slots);
+      Prefetcher prefetcher(workers, slots, 500,
+                            [&](std::size_t, std::size_t number) { results[number % slots] = number * number; });
+      for (std::size_t number = 0; number < 500; ++number) {
+        prefetcher.take([&](std::size_t slot) { CHECK(results[slot] == number * number); });
+      }
+    }
+  }
+}
+
+TEST_CASE("a worker is told its own number, and runs one job at a time") {
+  std::vector<std::atomic<int>> running(4);
+  std::atomic<bool> shared = false;
+  Prefetcher prefetcher(4, 8, 1000, [&](std::size_t worker, std::size_t) {
+    if (running.at(worker)++ != 0) shared = true;
+    --running[worker];
+  });
+  for (int i = 0; i < 1000; ++i) prefetcher.take([](std::size_t) {});
+  CHECK(!shared);
+}
+
+TEST_CASE("what a job throws is thrown when it is taken, and no job begins after the end") {
+  std::atomic<int> jobs = 0;
+  {
+    Prefetcher prefetcher(2, 4, 100, [&](std::size_t, std::size_t number) {
+      ++jobs;
+      if (number == 3) throw std::runtime_error("job 3");
+    });
+    for (int i = 0; i < 3; ++i) prefetcher.take([](std::size_t) {});
+    CHECK_THROWS_WITH(prefetcher.take([](std::size_t) {}), "job 3");
+  }
+  CHECK(jobs <= 7);
+}
+
+TEST_CASE("with nothing to do it ends at once") {
+  const Prefetcher prefetcher(3, 2, 0, [](std::size_t, std::size_t) {});
+}
