@@ -38,7 +38,7 @@ class Job:
             if stop_after is not None:
                 for line in process.stdout:
                     output += line
-                    if "starting at epoch" in line or "going on" in line:
+                    if line.startswith("[0] adaptdl: starting at epoch"):
                         break
                 time.sleep(stop_after)
                 process.send_signal(signal.SIGINT)

@@ -15,20 +15,23 @@ struct NetImpl : torch::nn::Module {
   NetImpl(int64_t height, int64_t width)
       : conv1(register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 32, 3).padding(1)))),
         conv2(register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(32, 64, 3).padding(1)))),
+        norm1(register_module("norm1", torch::nn::BatchNorm2d(32))),
+        norm2(register_module("norm2", torch::nn::BatchNorm2d(64))),
         dropout1(register_module("dropout1", torch::nn::Dropout2d(0.25))),
         dropout2(register_module("dropout2", torch::nn::Dropout(0.5))),
         fc1(register_module("fc1", torch::nn::Linear(64 * (height / 2) * (width / 2), 128))),
         fc2(register_module("fc2", torch::nn::Linear(128, 10))) {}
 
   torch::Tensor forward(torch::Tensor x) {
-    x = torch::relu(conv1(x));
-    x = torch::relu(conv2(x));
+    x = torch::relu(norm1(conv1(x)));
+    x = torch::relu(norm2(conv2(x)));
     x = dropout1(torch::max_pool2d(x, 2)).flatten(1);
     x = dropout2(torch::relu(fc1(x)));
     return torch::log_softmax(fc2(x), 1);
   }
 
   torch::nn::Conv2d conv1, conv2;
+  torch::nn::BatchNorm2d norm1, norm2;
   torch::nn::Dropout2d dropout1;
   torch::nn::Dropout dropout2;
   torch::nn::Linear fc1, fc2;
