@@ -1,6 +1,5 @@
 #include "adaptdl/torch/data_loader.h"
 
-#include <doctest/doctest.h>
 #include <torch/torch.h>
 
 #include <atomic>
@@ -14,6 +13,9 @@
 #include "adaptdl/torch/epoch.h"
 #include "elastic_job.h"
 #include "numbers.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
 
 namespace {
 
@@ -258,19 +260,33 @@ TEST_CASE("workers fetch no further ahead than allowed, and end with the loop") 
       }
       // The threads are joined: nothing is fetched any more.
       const int at_the_end = *fetched;
-      EXPECT(at_the_end >= 41);
+      EXPECT(at_the_end >= 40);
       std::this_thread::sleep_for(20ms);
       EXPECT(*fetched == at_the_end);
     }
   });
 }
 
-TEST_CASE("workers fetch at the same time") {
+TEST_CASE("workers fetch at the same time, each with a copy of the data set") {
+  struct Meeting : Numbers {
+    using Numbers::Numbers;
+    // Returns when 3 calls have met, each in a copy of its own.
+    std::vector<::torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
+      for (++*arrived; *arrived < 3;) std::this_thread::yield();
+      EXPECT(!busy.exchange(true));
+      auto batch = Numbers::get_batch(indices);
+      busy = false;
+      return batch;
+    }
+    struct Flag : std::atomic<bool> {
+      Flag() : std::atomic<bool>(false) {}
+      Flag(const Flag&) : Flag() {}
+    } busy;
+    std::shared_ptr<std::atomic<int>> arrived = std::make_shared<std::atomic<int>>(0);
+  };
   ElasticJob().run_to(0, 1, [](int) {
-    AdaptiveDataLoader loader(Watched(24, 20ms, 24), {.batch_size = 1, .workers = 8});
-    const auto start = std::chrono::steady_clock::now();
+    AdaptiveDataLoader loader(Meeting(24), {.batch_size = 1, .workers = 3});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) EXPECT(read_all(loader).size() == 24);
-    EXPECT(std::chrono::steady_clock::now() - start < 24 * 20ms);  // 60 ms if nothing else runs
   });
 }
 

@@ -1,0 +1,275 @@
+#include "adaptdl/torch/accumulator.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "elastic_job.h"
+#include "numbers.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+using adaptdl::UsageError;
+using adaptdl::checkpoint::save_all_states;
+using adaptdl::torch::Accumulator;
+using adaptdl::torch::AdaptiveDataLoader;
+using adaptdl::torch::remaining_epochs_until;
+using testing::ElasticJob;
+using testing::Numbers;
+using Loader = AdaptiveDataLoader<Numbers>;
+
+constexpr int kCheckpointed = 143;
+constexpr int kSaved = 7;  // of a program that saves and exits by itself
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Accumulator::Map contents(const Accumulator& accumulator) { return {accumulator.begin(), accumulator.end()}; }
+
+void save_and_exit() {
+  save_all_states();
+  adaptdl::collective::teardown();
+  _exit(kSaved);
+}
+
+}  // namespace
+
+TEST_CASE("sums over all replicas and restarts, with changes that code which is replayed must not repeat") {
+  // The story of the original's test, on 1, 4 and 2 replicas.
+  const ElasticJob job;
+  for (const int restart : {0, 1, 2}) {
+    job.run_to(restart < 2 ? kSaved : 0,
+               restart == 0   ? 1
+               : restart == 1 ? 4
+                              : 2,
+               [&](int rank) {
+                 Accumulator accumulator;
+                 if (restart == 0) accumulator["a"] += 15;
+                 EXPECT(!accumulator.contains("a"));
+                 {
+                   auto synchronized = accumulator.synchronized();
+                   EXPECT(accumulator.contains("a"));
+                   EXPECT(accumulator["a"] == 15);
+                 }
+                 EXPECT(!accumulator.contains("a"));
+                 if (restart == 0) {
+                   accumulator["a"] -= 5;
+                   save_and_exit();
+                 }
+                 if (restart == 1) accumulator.update({{"a", rank}, {"b", rank}});
+                 EXPECT(accumulator.empty());
+                 {
+                   auto synchronized = accumulator.synchronized();
+                   EXPECT(accumulator.size() == 2);
+                   EXPECT(accumulator["a"] == 16);
+                   EXPECT(accumulator["b"] == 6);
+                 }
+                 EXPECT(accumulator.size() == 0);
+                 if (restart == 1) save_and_exit();
+                 accumulator -= {{"b", 5}, {"c", 5}};
+                 {
+                   auto synchronized = accumulator.synchronized();
+                   EXPECT(contents(accumulator) == Accumulator::Map{{"a", 16}, {"b", -4}, {"c", -10}});
+                   accumulator.clear();
+                 }
+                 auto synchronized = accumulator.synchronized();
+                 EXPECT(accumulator.empty());
+               });
+  }
+}
+
+TEST_CASE("in accumulation mode it looks empty, and what would read or set a value is an error that says what to do") {
+  ElasticJob().run_to(0, 1, [](int) {
+    Accumulator accumulator({{"a", 1}});
+    accumulator["a"] += 1;
+    EXPECT(accumulator.empty() && accumulator.size() == 0 && accumulator.begin() == accumulator.end());
+    EXPECT(!accumulator.contains("a"));
+    EXPECT(!accumulator.erase("a"));
+    accumulator.clear();
+    EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["a"]; }),
+                "'a' is read in accumulation mode"));
+    EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["a"]; }), "synchronized()"));
+    EXPECT(says(error_of([&] { accumulator["a"] = 3; }), "'a' is set in accumulation mode"));
+    auto synchronized = accumulator.synchronized();
+    EXPECT(accumulator["a"] == 2);
+  });
+}
+
+TEST_CASE("in synchronized mode it is a map, until the last guard of the outermost one is gone") {
+  ElasticJob().run_to(0, 2, [](int rank) {
+    Accumulator accumulator;
+    accumulator += {{"x", 1.5}, {"y", rank}};
+    accumulator -= {{"x", 0.5}};
+    {
+      auto outer = accumulator.synchronized();
+      EXPECT(accumulator["x"] == 2);
+      {
+        auto inner = accumulator.synchronized();
+        accumulator["z"] = accumulator["x"] / accumulator["y"];
+      }
+      EXPECT(accumulator["z"] == 2);
+      accumulator["z"] += 1;
+      accumulator["new"] -= 1;
+      accumulator["copy"] = accumulator["z"];
+      accumulator.update({{"copy", 1}});
+      EXPECT(contents(accumulator) == Accumulator::Map{{"copy", 4}, {"new", -1}, {"x", 2}, {"y", 1}, {"z", 3}});
+      EXPECT(accumulator.erase("x") && !accumulator.erase("x"));
+      EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["x"]; }),
+                  "has no value 'x'; it has: copy, new, y, z"));
+    }
+    EXPECT(accumulator.empty());
+    accumulator["y"] += 1;
+    auto moved = accumulator.synchronized();
+    auto synchronized = std::move(moved);
+    EXPECT(accumulator["y"] == 3);
+  });
+}
+
+TEST_CASE("numbers are exchanged, saved and loaded bit for bit: NaN, infinities, -0, the smallest and the largest") {
+  using Limits = std::numeric_limits<double>;
+  const std::vector<double> values{Limits::quiet_NaN(),
+                                   Limits::infinity(),
+                                   -Limits::infinity(),
+                                   -0.0,
+                                   Limits::denorm_min(),
+                                   Limits::max(),
+                                   0.1,
+                                   1e22,
+                                   1.0 / 3};
+  const auto expect_values = [&](Accumulator& accumulator) {
+    auto synchronized = accumulator.synchronized();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double got = accumulator[fmt::format("v{}", i)];
+      EXPECT(std::isnan(values[i]) ? std::isnan(got)
+                                   : std::bit_cast<std::uint64_t>(got) == std::bit_cast<std::uint64_t>(values[i]));
+    }
+  };
+  const ElasticJob job;
+  job.run_to(kSaved, 2, [&](int rank) {
+    Accumulator accumulator;
+    Accumulator::Map start;
+    for (std::size_t i = 0; i < values.size(); ++i) start[fmt::format("v{}", i)] = values[i];
+    Accumulator given(start);
+    if (rank == 1) accumulator += start;
+    // A sum begins at 0, and 0 + -0 is 0.
+    {
+      auto synchronized = accumulator.synchronized();
+      accumulator["v3"] = -0.0;
+    }
+    save_and_exit();
+  });
+  job.run_to(0, 3, [&](int) {
+    Accumulator accumulator, given;
+    // The synchronization is replayed, and what was set in it before the restart is in the sums that the second one
+    // finds.
+    { auto synchronized = accumulator.synchronized(); }
+    expect_values(accumulator);
+    expect_values(given);
+  });
+}
+
+TEST_CASE(
+    "replicas are summed in the order of ranks, so the result is the same bit for bit on every replica and in every "
+    "run") {
+  for (int run = 0; run < 5; ++run) {
+    ElasticJob().run_to(0, 3, [](int rank) {
+      Accumulator accumulator;
+      accumulator["x"] += rank == 0 ? 1e16 : rank == 1 ? 1.0 : -1e16;
+      accumulator["only 2"] += rank == 2 ? 3 : 0;
+      auto synchronized = accumulator.synchronized();
+      EXPECT(accumulator["x"] == 0);  // (1e16 + 1) - 1e16; in another order it is 1
+      EXPECT(accumulator["only 2"] == 3);
+    });
+  }
+}
+
+TEST_CASE("a synchronization that is replayed finds what it found, whatever was done to the map in it") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, kCheckpointed, 0}) {
+    job.run_to(code, 2, [&](int rank) {
+      Loader first(Numbers(8), {.batch_size = 2}), second(Numbers(8), {.batch_size = 2});
+      Accumulator accumulator;
+      for (int epoch : remaining_epochs_until(2)) {
+        for (auto& batch : first) accumulator["count"] += static_cast<double>(batch.data.numel());
+        {
+          auto synchronized = accumulator.synchronized();
+          EXPECT(accumulator["count"] == 8);
+          accumulator.clear();
+        }
+        for (auto& batch : second) {
+          accumulator["later"] += static_cast<double>(batch.data.numel());
+          // Interrupts the first run in epoch 0, the second in epoch 1.
+          if (code != 0 && rank == 1 && epoch == (adaptdl::checkpoint::loaded_number() ? 1 : 0))
+            kill(getpid(), SIGTERM);
+        }
+        auto synchronized = accumulator.synchronized();
+        EXPECT(contents(accumulator) == Accumulator::Map{{"later", 8}});
+        accumulator.clear();
+      }
+    });
+  }
+}
+
+TEST_CASE("an accumulator made in an epoch and gone is there again when its code is replayed") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, 0}) {
+    job.run_to(code, code == 0 ? 4 : 2, [&](int rank) {
+      Loader train(Numbers(12), {.batch_size = 4}), test(Numbers(12), {.batch_size = 4});
+      const auto count = [](Loader& loader, const std::function<void()>& in_loop) {
+        Accumulator accumulator;
+        for (auto& batch : loader) {
+          accumulator["samples"] += static_cast<double>(batch.data.numel());
+          in_loop();
+        }
+        auto synchronized = accumulator.synchronized();
+        return accumulator["samples"].value();
+      };
+      for (int epoch : remaining_epochs_until(3)) {
+        const double trained = count(train, [] {});
+        EXPECT(trained == 12);
+        const double tested = count(test, [&] {
+          if (code != 0 && rank == 0 && epoch == 1) kill(getpid(), SIGTERM);
+        });
+        EXPECT(tested == 12);
+      }
+    });
+  }
+}
+
+TEST_CASE("inside a loader loop it may be synchronized too, which is not replayed, but not made") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, 0}) {
+    job.run_to(code, 2, [&](int rank) {
+      Loader loader(Numbers(12), {.batch_size = 2});
+      Accumulator accumulator;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : loader) {
+          EXPECT(says(error_of([] { Accumulator late; }), "make it before the loop"));
+          accumulator["steps"] += 1;
+          auto synchronized = accumulator.synchronized();
+          EXPECT(accumulator["steps"] == static_cast<double>(*loader.helper().current_index() + 2));
+          if (code != 0 && rank == 1 && accumulator["steps"] == 4) kill(getpid(), SIGTERM);
+        }
+        auto synchronized = accumulator.synchronized();
+        EXPECT(accumulator["steps"] == 12);
+      }
+    });
+  }
+}

@@ -1,0 +1,344 @@
+// What a data loader promises over restarts: each replica is a process, each interruption a real signal, each
+// checkpoint on the disk.
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "elastic_job.h"
+#include "numbers.h"
+#include "step_boundary.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using adaptdl::torch::AdaptiveDataLoader;
+using adaptdl::torch::remaining_epochs_until;
+using testing::ElasticJob;
+using testing::Numbers;
+using testing::samples_of;
+using Loader = AdaptiveDataLoader<Numbers>;
+
+constexpr int kCheckpointed = 143;
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A replica's last note, as numbers.
+std::vector<std::size_t> numbers_of(const std::string& note) {
+  std::istringstream text(note);
+  std::vector<std::size_t> numbers;
+  for (std::size_t number = 0; text >> number;) numbers.push_back(number);
+  return numbers;
+}
+
+}  // namespace
+
+TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sample is seen as often as promised") {
+  constexpr std::size_t kSamples = 211;
+  constexpr int kEpochs = 2;
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    const ElasticJob job;
+    std::mt19937 random(seed);
+    std::map<int, int> last_replicas;  // of each epoch
+    bool finished = false;
+    for (int run = 0; !finished; ++run) {
+      REQUIRE(run < 60);
+      const int replicas = 1 + run % 4;
+      const int victim = static_cast<int>(random() % static_cast<unsigned>(replicas));
+      const auto steps = random() % 9;
+      const auto codes = job.run(replicas, [&](int rank) {
+        Loader loader(Numbers(kSamples), {.batch_size = 12, .shuffle = true, .workers = run % 3, .seed = seed});
+        std::size_t step = 0;
+        for (int epoch : remaining_epochs_until(kEpochs)) {
+          for (auto& batch : loader) {
+            if (step++ == steps && rank == victim) kill(getpid(), SIGTERM);
+            std::string note = fmt::format("{} {}", epoch, replicas);
+            for (const auto sample : samples_of(batch)) note += fmt::format(" {}", sample);
+            job.note(note);
+          }
+        }
+      });
+      finished = codes == std::vector<int>(static_cast<std::size_t>(replicas), 0);
+      if (!finished) REQUIRE(codes == std::vector<int>(static_cast<std::size_t>(replicas), kCheckpointed));
+    }
+    std::map<std::size_t, std::map<std::size_t, int>> times;  // epoch -> sample -> times
+    std::map<std::size_t, std::size_t> total, replicas_at_end;
+    for (const auto& note : job.notes()) {
+      const auto numbers = numbers_of(note);
+      replicas_at_end[numbers[0]] = numbers[1];
+      for (std::size_t i = 2; i < numbers.size(); ++i) ++times[numbers[0]][numbers[i]], ++total[numbers[0]];
+    }
+    for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
+      CHECK(times[epoch].size() == kSamples);
+      for (const auto& [sample, count] : times[epoch]) CHECK(count <= 2);
+      CHECK(total[epoch] - kSamples < replicas_at_end[epoch]);
+    }
+  }
+}
+
+TEST_CASE(
+    "a signal to any one replica at any time stops all of them at the same step, with a checkpoint and code 143") {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 12; ++trial) {
+    const int replicas = 1 + trial % 4;
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(replicas));
+    const int number = trial % 2 == 0 ? SIGTERM : SIGINT;
+    const auto delay = std::chrono::microseconds(random() % 30000);
+    CAPTURE(trial);
+    const ElasticJob job;
+    const auto codes = job.run(replicas, [&](int rank) {
+      std::atomic<std::size_t> steps = 0;
+      adaptdl::torch::internal::set_exit_handler([&](int code) {
+        job.note(std::to_string(steps));
+        _exit(code);
+      });
+      Loader first(Numbers(60), {.batch_size = 4}), second(Numbers(40), {.batch_size = 4, .workers = 2});
+      std::thread killer;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(100000)) {
+        for (auto* const loader : {&first, &second}) {
+          for ([[maybe_unused]] auto& batch : *loader) {
+            if (++steps == 1 && rank == victim) {
+              killer = std::thread([&] {
+                std::this_thread::sleep_for(delay);
+                kill(getpid(), number);
+              });
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds(rank * 100));
+          }
+        }
+      }
+    });
+    CHECK(codes == std::vector<int>(static_cast<std::size_t>(replicas), kCheckpointed));
+    const auto notes = job.notes();
+    REQUIRE(notes.size() == static_cast<std::size_t>(replicas));
+    CHECK(std::set<std::string>(notes.begin(), notes.end()).size() == 1);
+    CHECK(job.count_checkpoints() == 1);
+    CHECK(adaptdl::checkpoint::newest_whole(job.checkpoints()));
+    CHECK(says(job.errors(), number == SIGINT ? "stopping on SIGINT" : "stopping on SIGTERM"));
+  }
+}
+
+TEST_CASE(
+    "after a restart finished loops are skipped, and the interrupted one goes on, for several loaders and loops in an "
+    "epoch") {
+  // Loops of an epoch: first, second, first again, and one over a loader made in the epoch. Stops once in each.
+  for (const std::size_t stop_at : {2, 6, 11, 14}) {
+    CAPTURE(stop_at);
+    const ElasticJob job;
+    for (const int code : {kCheckpointed, 0}) {
+      job.run_to(code, 1, [&](int) {
+        Loader first(Numbers(8), {.batch_size = 2}), second(Numbers(10), {.batch_size = 2});
+        for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+          Loader third(Numbers(6), {.batch_size = 2});
+          EXPECT(third.helper().name() == "adaptdl-dataloader-epoch0-0");
+          int loop = 0;
+          for (auto* const loader : {&first, &second, &first, &third}) {
+            for (auto& batch : *loader) {
+              job.note(fmt::format("{}:{}", loop, samples_of(batch)[0]));
+              if (code != 0 && job.notes().size() == stop_at) kill(getpid(), SIGTERM);
+            }
+            ++loop;
+          }
+        }
+      });
+    }
+    std::vector<std::string> expected;
+    for (const int samples : {8, 10, 8, 6}) {
+      const auto loop = expected.empty() ? 0 : std::stoi(expected.back()) + 1;
+      for (int i = 0; i < samples; i += 2) expected.push_back(fmt::format("{}:{}", loop, i));
+    }
+    CHECK(job.notes() == expected);
+  }
+}
+
+TEST_CASE("a loop left by break is not run again after a restart") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, 0}) {
+    job.run_to(code, 2, [&](int rank) {
+      Loader first(Numbers(20), {.batch_size = 2}), second(Numbers(20), {.batch_size = 2});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : first) {
+          if (rank == 0) job.note(fmt::format("first {}", samples_of(batch)[0]));
+          if (samples_of(batch)[0] >= 2) break;
+        }
+        for (auto& batch : second) {
+          if (rank == 0) job.note(fmt::format("second {}", samples_of(batch)[0]));
+          if (code != 0 && samples_of(batch)[0] >= 4) kill(getpid(), SIGTERM);
+        }
+      }
+    });
+  }
+  const auto notes = job.notes();
+  CHECK(std::count(notes.begin(), notes.end(), "first 0") == 1);
+  CHECK(std::count(notes.begin(), notes.end(), "first 2") == 1);
+  CHECK(std::count_if(notes.begin(), notes.end(), [](const auto& note) { return note.starts_with("first"); }) == 2);
+  for (int i = 0; i < 20; i += 2) CHECK(std::count(notes.begin(), notes.end(), fmt::format("second {}", i)) == 1);
+  CHECK(says(job.errors(), "skipping loop 0 of epoch 0 (adaptdl-dataloader-epochnone-0)"));
+}
+
+TEST_CASE("the batch on each replica follows the number of replicas") {
+  const ElasticJob job;
+  std::size_t run = 0;
+  for (const int replicas : {1, 4, 2}) {
+    job.run_to(run < 2 ? kCheckpointed : 0, replicas, [&](int rank) {
+      Loader loader(Numbers(100), {.batch_size = 10});
+      EXPECT(loader.size() == (replicas == 4 ? 9u : 10u));
+      std::size_t batches = 0;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : loader) {
+          const bool short_last = run == 2 && batches == 2;
+          EXPECT(short_last || batch.data.numel() == (replicas == 1 ? 10 : replicas == 4 ? 3 : 5));
+          if (++batches == (run == 0 ? 2u : 3u) && rank == 0 && run < 2) kill(getpid(), SIGTERM);
+          // The first batch of a run is given out before anyone can have asked for a stop.
+          if (batches == 1) job.note(fmt::format("{} {}", run, *loader.helper().current_index()));
+        }
+      }
+    });
+    ++run;
+  }
+  const auto notes = job.notes();
+  const std::set<std::string> first(notes.begin(), notes.end());
+  // A stop asked for in a step is submitted at the next boundary, and decided on at the one after: one more step is
+  // taken.
+  CHECK(first == std::set<std::string>{"0 0", "1 30", "2 78"});
+}
+
+TEST_CASE("a dataset that changed in the middle of a pass is an error that names the loader and both sizes") {
+  const ElasticJob job;
+  job.run_to(kCheckpointed, 1, [](int) {
+    Loader loader(Numbers(1437), {.batch_size = 10});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for ([[maybe_unused]] auto& batch : loader) kill(getpid(), SIGTERM);
+    }
+  });
+  job.run_to(1, 2, [](int) {
+    Loader loader(Numbers(1000), {.batch_size = 10});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for ([[maybe_unused]] auto& batch : loader) continue;
+    }
+  });
+  CHECK(says(job.errors(),
+             "data loader 'adaptdl-dataloader-epochnone-0' cannot go on in the middle of its dataset, which had 1437 "
+             "samples when the checkpoint was taken and has 1000 now"));
+}
+
+TEST_CASE(
+    "without a checkpoint path a signal ends the job with 128 + its number, and a warning that nothing was saved") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const ElasticJob job;
+    const auto codes = testing::run_replicas(2, [&](int rank) {
+      job.prepare();
+      unsetenv("ADAPTDL_CHECKPOINT_PATH");
+      adaptdl::collective::initialize();
+      Loader loader(Numbers(100), {.batch_size = 2});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : loader) {
+          if (rank == 1) kill(getpid(), number);
+          break;
+        }
+        for ([[maybe_unused]] auto& batch : loader) continue;
+      }
+    });
+    CHECK(codes == std::vector<int>(2, 128 + number));
+    CHECK(says(job.errors(), "ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved"));
+    CHECK(job.count_checkpoints() == 0);
+  }
+}
+
+TEST_CASE("a checkpoint that cannot be saved on request is an error of every replica") {
+  const ElasticJob job;
+  const auto codes = job.run(2, [&](int rank) {
+    Loader loader(Numbers(100), {.batch_size = 2});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (rank != 0) continue;
+        std::filesystem::remove_all(job.checkpoints());
+        std::ofstream(job.checkpoints()) << "in the way";
+        kill(getpid(), SIGTERM);
+      }
+    }
+  });
+  CHECK(codes == std::vector<int>{1, 1});
+  CHECK(says(job.errors(), "replica 0: no checkpoint was saved"));
+  CHECK(says(job.errors(), "replica 1: no checkpoint was saved"));
+}
+
+TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and can be resumed after a crash") {
+  const ElasticJob job;
+  const auto program = [&](bool crash) {
+    return [&job, crash](int rank) {
+      Loader loader(Numbers(400), {.batch_size = 4});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : loader) {
+          if (rank == 0) job.note(std::to_string(samples_of(batch)[0]));
+          std::this_thread::sleep_for(4ms);
+          if (crash && samples_of(batch)[0] >= 320) kill(getpid(), SIGKILL);
+        }
+      }
+    };
+  };
+  setenv("ADAPTDL_CHECKPOINT_EVERY", "100ms", 1);
+  const auto start = std::chrono::steady_clock::now();
+  const auto codes = job.run(2, program(true));
+  const auto passed = std::chrono::steady_clock::now() - start;
+  CHECK(codes == std::vector<int>{137, 137});
+  const auto newest = adaptdl::checkpoint::newest_whole(job.checkpoints());
+  REQUIRE(newest);
+  // Numbered from 0: as many as intervals passed, at most, and more than one.
+  CHECK(newest->number + 1 <= static_cast<std::uint64_t>(passed / 100ms));
+  CHECK(newest->number >= 1);
+  const auto index = newest->manifest->progress.at("samples").get<std::size_t>();
+  CHECK(index > 0);
+  CHECK(newest->manifest->progress.at("epoch") == 0);
+  CHECK(newest->manifest->progress.at("dataset_size") == 400);
+  const auto noted = job.notes().size();
+  job.run_to(0, 2, program(false));
+  unsetenv("ADAPTDL_CHECKPOINT_EVERY");
+  CHECK(job.notes().at(noted) == std::to_string(index));
+  CHECK(job.notes().back() == "396");
+}
+
+TEST_CASE("a periodic checkpoint that fails is a warning, and training goes on to its end") {
+  const ElasticJob job;
+  setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
+  job.run_to(0, 2, [&](int rank) {
+    Loader loader(Numbers(40), {.batch_size = 4});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (rank == 0) std::ofstream(job.checkpoints()) << "in the way";
+        std::this_thread::sleep_for(2ms);
+      }
+    }
+  });
+  unsetenv("ADAPTDL_CHECKPOINT_EVERY");
+  CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training goes on: no checkpoint was saved"));
+}
+
+TEST_CASE("a replica that dies is an error on the others, at their next step") {
+  const ElasticJob job;
+  const auto codes = job.run(3, [](int rank) {
+    Loader loader(Numbers(3000), {.batch_size = 3});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      std::size_t step = 0;
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (rank == 1 && ++step == 5) kill(getpid(), SIGKILL);
+        std::this_thread::sleep_for(1ms);
+      }
+    }
+  });
+  CHECK(codes == std::vector<int>{1, 137, 1});
+}
