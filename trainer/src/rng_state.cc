@@ -26,7 +26,8 @@ using Generators = std::map<std::string, Bytes>;  // "cpu", "cuda0", ... -> stat
 std::map<std::string, at::Generator> default_generators() {
   std::map<std::string, at::Generator> generators{{"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
   if (::torch::cuda::is_available()) {
-    for (std::size_t i = 0; i < ::torch::cuda::device_count(); ++i) {
+    const auto devices = static_cast<int>(::torch::cuda::device_count());
+    for (int i = 0; i < devices; ++i) {
       const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
       generators.emplace(fmt::format("cuda{}", i), at::globalContext().defaultGenerator(device));
     }

@@ -62,7 +62,7 @@ class Throughput {
     const std::chrono::duration<double> elapsed = now - last_;
     last_ = now;
     if (std::exchange(loop_, loop) != loop) {
-      weight_ = seconds_ = samples_ = 0;
+      seconds_ = samples_ = 0;
       return 0;
     }
     constexpr double kKeep = 0.95;
@@ -74,7 +74,7 @@ class Throughput {
  private:
   const void* loop_ = nullptr;
   Clock::time_point last_ = Clock::now();
-  double weight_ = 0, seconds_ = 0, samples_ = 0;
+  double seconds_ = 0, samples_ = 0;
 };
 
 std::function<void(int)>& exit_handler() {
@@ -89,10 +89,10 @@ class Boundaries {
   void pass(const LoopPosition& position) {
     auto& world = collective::world();
     if (!begun_) {
-      begun_ = true;
       checkpoint::agree();
-      last_save_ = Clock::now();
       resume_rng();
+      last_save_ = Clock::now();
+      begun_ = true;
     }
     if (agreement_.valid()) decide(decode(agreement_.get()), world);
     agreement_ = world.allreduce_async(encode(wishes(world)), join);
@@ -136,7 +136,7 @@ class Boundaries {
       // So that no replica sees another one's exit as a failure before it is done itself.
       collective::teardown();
     } catch (const Error& error) {
-      log::warn(fmt::format("after the decision to stop: {}", error.what()));
+      log::warn(fmt::format("while stopping: {}", error.what()));
     }
     exit_process(saved ? 128 + SIGTERM : 128 + signal);
   }
@@ -154,8 +154,8 @@ class Boundaries {
   }
 
   bool begun_ = false;
-  const std::chrono::milliseconds every_ =
-      env::checkpoint_every();  // read on all ranks, so that all refuse a malformed one
+  // Read on all ranks, so that all refuse a malformed one.
+  const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
   collective::Future agreement_;
   Throughput throughput_;
