@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,12 +12,22 @@
 #include <csignal>
 #include <functional>
 #include <future>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "adaptdl/collective.h"
+
+namespace doctest {
+
+template <>
+struct StringMaker<std::vector<std::string>> {
+  static String convert(const std::vector<std::string>& texts) { return fmt::format("{}", texts).c_str(); }
+};
+
+}  // namespace doctest
 
 namespace adaptdl::collective::testing {
 
@@ -115,6 +126,8 @@ class Child {
   explicit Child(const std::function<void(const Test&)>& body) {
     int say[2], go[2];
     if (::pipe(say) != 0 || ::pipe(go) != 0) std::abort();
+    std::fflush(nullptr);
+    std::cout.flush();
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(say[0]);
