@@ -1,0 +1,50 @@
+#include "local/lines.h"
+
+#include <doctest/doctest.h>
+
+using adaptdl::sched::LastLines;
+using adaptdl::sched::LineSplitter;
+using namespace std::string_literals;
+
+namespace {
+
+// What a splitter gives out for these feeds, with "$" after a line that ended and "~" after a piece.
+std::string split(std::vector<std::string> feeds, std::size_t limit = LineSplitter::kMaxLine) {
+  LineSplitter splitter(limit);
+  std::string out;
+  const auto sink = [&out](std::string_view text, bool ends) { out += std::string(text) + (ends ? "$" : "~"); };
+  for (const std::string& feed : feeds) splitter.feed(feed, sink);
+  splitter.finish(sink);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("lines come out whole, however the bytes arrive") {
+  CHECK(split({"one\ntwo\n"}) == "one$two$");
+  CHECK(split({"o", "ne", "\nt", "wo\n"}) == "one$two$");
+  CHECK(split({"\n\n"}) == "$$");
+  CHECK(split({}) == "");
+}
+
+TEST_CASE("a last line without a newline is not lost") { CHECK(split({"one\ntw", "o"}) == "one$two$"); }
+
+TEST_CASE("any byte may stand in a line") { CHECK(split({"a\0b\r\x1b[31m\xff\n"s}) == "a\0b\r\x1b[31m\xff$"s); }
+
+TEST_CASE("an endless line comes in pieces of the limit, and nothing of it is lost") {
+  CHECK(split({"abcdefgh\nij\n"}, 3) == "abc~def~gh$ij$");
+  CHECK(split({"abc\nd\n"}, 3) == "abc$d$");
+  CHECK(split({"ab", "cd", "ef"}, 3) == "abc~def$");
+  CHECK(split({"abcdef", "\n"}, 3) == "abc~def$");
+}
+
+TEST_CASE("the last lines are the last twenty, cut where they are long") {
+  LastLines last;
+  for (int i = 0; i < 25; ++i) last.add("line " + std::to_string(i));
+  last.add(std::string(LastLines::kMaxLine + 1, 'x'));
+  const auto lines = last.get();
+  REQUIRE(lines.size() == 20);
+  CHECK(lines.front() == "line 6");
+  CHECK(lines[18] == "line 24");
+  CHECK(lines.back() == std::string(LastLines::kMaxLine, 'x') + " [...]");
+}

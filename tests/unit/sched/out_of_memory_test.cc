@@ -1,0 +1,79 @@
+#include "local/out_of_memory.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+// A machine with control groups of version 2.
+void describe_machine(const fs::path& root, int group_kills, int machine_kills) {
+  write(root / "proc/self/cgroup", "0::/jobs/mine\n");
+  write(root / "proc/vmstat", "nr_free_pages 12\noom_kill " + std::to_string(machine_kills) + "\n");
+  write(root / "sys/fs/cgroup/jobs/mine/memory.events",
+        "low 0\noom 9\noom_kill " + std::to_string(group_kills) + "\noom_group_kill 0\n");
+}
+
+}  // namespace
+
+TEST_CASE("a kill in the control group, or anywhere on the machine, moves a counter") {
+  const test::TemporaryDirectory root;
+  describe_machine(root.path(), 3, 5);
+  const sched::OomWatch watch(root.path());
+  CHECK_FALSE(watch.killed_lately());
+  describe_machine(root.path(), 4, 5);
+  CHECK(watch.killed_lately());
+  describe_machine(root.path(), 3, 6);
+  CHECK(watch.killed_lately());
+}
+
+TEST_CASE("version 1 of the control groups counts too") {
+  const test::TemporaryDirectory root;
+  write(root.path() / "proc/self/cgroup", "8:pids:/\n4:cpuset,memory:/\n3:memory:/mine\n");
+  write(root.path() / "sys/fs/cgroup/memory/mine/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+  const sched::OomWatch watch(root.path());
+  CHECK_FALSE(watch.killed_lately());
+  write(root.path() / "sys/fs/cgroup/memory/mine/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
+  CHECK(watch.killed_lately());
+}
+
+TEST_CASE("a kill of long ago says nothing of now") {
+  const test::TemporaryDirectory root;
+  describe_machine(root.path(), 0, 0);
+  sched::OomWatch watch(root.path());
+  describe_machine(root.path(), 1, 1);
+  const auto now = sched::OomWatch::Clock::now();
+  watch.tick(now + 4s);
+  CHECK(watch.killed_lately());  // within the last seconds
+  watch.tick(now + 8s);
+  CHECK_FALSE(watch.killed_lately());
+}
+
+TEST_CASE("a machine that counts nothing is never out of memory") {
+  const test::TemporaryDirectory root;
+  const sched::OomWatch watch(root.path());
+  CHECK_FALSE(watch.killed_lately());
+}
+
+TEST_CASE("the last words of programs that ran out of memory are understood") {
+  using Lines = std::vector<std::string>;
+  CHECK(sched::says_out_of_memory(
+      Lines{"step 3", "terminate called after throwing an instance of 'std::bad_alloc'", "  what()"}));
+  CHECK(sched::says_out_of_memory(Lines{"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB"}));
+  CHECK(sched::says_out_of_memory(Lines{"torch.cuda.OutOfMemoryError: ..."}));
+  CHECK(sched::says_out_of_memory(Lines{"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"}));
+  CHECK(sched::says_out_of_memory(Lines{"fork: Cannot allocate memory"}));
+  CHECK_FALSE(sched::says_out_of_memory(Lines{"loss 0.3", "error: no such file"}));
+  CHECK_FALSE(sched::says_out_of_memory(Lines{}));
+}

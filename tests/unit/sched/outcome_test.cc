@@ -1,0 +1,99 @@
+#include "local/outcome.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+using namespace adaptdl::sched;
+
+namespace {
+
+ReplicaEnd exited(int rank, int code) { return {.rank = rank, .status = {.signalled = false, .code = code}}; }
+ReplicaEnd signalled(int rank, int number) { return {.rank = rank, .status = {.signalled = true, .code = number}}; }
+ReplicaEnd asked(ReplicaEnd end) {
+  end.asked = true;
+  return end;
+}
+ReplicaEnd killed(ReplicaEnd end) {
+  end.killed = true;
+  return end;
+}
+
+struct Expected {
+  Verdict verdict;
+  int exit_code;
+};
+
+void check(const std::vector<ReplicaEnd>& ends, bool new_checkpoint, Expected expected) {
+  const Outcome outcome = judge({.ends = ends}, new_checkpoint);
+  CHECK(outcome.verdict == expected.verdict);
+  CHECK(outcome.exit_code == expected.exit_code);
+  CHECK(outcome.first_failure.has_value() == (expected.verdict == Verdict::kFailed));
+}
+
+}  // namespace
+
+TEST_CASE("all done is done, also after a request to stop that came too late") {
+  check({exited(0, 0), exited(1, 0)}, false, {Verdict::kDone, 0});
+  check({asked(exited(0, 0)), asked(exited(1, 0))}, true, {Verdict::kDone, 0});
+}
+
+TEST_CASE("143 needs a new checkpoint") {
+  check({asked(exited(0, 143)), asked(exited(1, 143))}, true, {Verdict::kCheckpointed, 143});
+  check({asked(exited(0, 143)), asked(exited(1, 143))}, false, {Verdict::kNothingSaved, 1});
+  check({exited(0, 143), exited(1, 143)}, true, {Verdict::kCheckpointed, 143});  // asked by somebody else
+}
+
+TEST_CASE("a program that dies of the launcher's SIGTERM has not failed, but not saved either") {
+  check({asked(signalled(0, SIGTERM))}, false, {Verdict::kNothingSaved, 1});
+  check({asked(signalled(0, SIGTERM))}, true, {Verdict::kCheckpointed, 143});  // a script around the program that saved
+}
+
+TEST_CASE("the first failure gives the exit code") {
+  check({exited(1, 7), asked(exited(0, 1))}, false, {Verdict::kFailed, 7});
+  check({signalled(1, SIGKILL), asked(exited(0, 1))}, false, {Verdict::kFailed, 137});
+  check({signalled(0, SIGSEGV)}, false, {Verdict::kFailed, 139});
+  const Outcome outcome = judge({.ends = {exited(2, 0), exited(1, 7), exited(0, 9)}}, false);
+  CHECK(outcome.first_failure->rank == 1);
+}
+
+TEST_CASE("a failure while stopping is a failure, new checkpoint or not") {
+  check({asked(exited(0, 143)), asked(exited(1, 3))}, true, {Verdict::kFailed, 3});
+}
+
+TEST_CASE("143 is never given for a failure") { check({signalled(0, SIGTERM)}, true, {Verdict::kFailed, 1}); }
+
+TEST_CASE("what the launcher killed did not fail") {
+  CHECK_FALSE(is_failure(killed(signalled(0, SIGKILL))));
+  CHECK(is_failure(signalled(0, SIGKILL)));
+  CHECK(is_failure(asked(signalled(0, SIGKILL))));
+}
+
+TEST_CASE("the end of the grace is told from a failure, unless nothing was left to kill") {
+  AttemptEnd attempt{.ends = {asked(exited(0, 143)), killed(asked(signalled(1, SIGKILL)))}, .grace_expired = true};
+  CHECK(judge(attempt, true).verdict == Verdict::kGraceExpired);
+  CHECK(judge(attempt, true).exit_code == 1);
+  attempt.ends = {exited(0, 0), killed(exited(1, 0))};
+  CHECK(judge(attempt, false).verdict == Verdict::kDone);
+}
+
+TEST_CASE("a second Ctrl-C gives 130, whatever the replicas did") {
+  CHECK(judge({.ends = {exited(0, 3)}, .killed_at_once = true}, true).exit_code == 130);
+  CHECK(judge({.ends = {killed(signalled(0, SIGKILL))}, .killed_at_once = true}, false).verdict == Verdict::kKilled);
+}
+
+TEST_CASE("of ends noticed at once, a death by a signal is the cause and an exit code the consequence") {
+  std::vector<ReplicaEnd> ends = {exited(0, 1), asked(signalled(1, SIGTERM)), exited(2, 143), signalled(3, SIGKILL),
+                                  exited(4, 1)};
+  order_simultaneous(ends);
+  std::vector<int> ranks;
+  for (const ReplicaEnd& end : ends) ranks.push_back(end.rank);
+  CHECK(ranks == std::vector<int>{3, 0, 4, 1, 2});
+}
+
+TEST_CASE("ends are described by code, signal name or out-of-memory") {
+  CHECK(describe_end(exited(0, 3)) == "exited with code 3");
+  CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
+  ReplicaEnd end = signalled(0, SIGKILL);
+  end.out_of_memory = true;
+  CHECK(describe_end(end) == "ran OUT OF MEMORY and was killed by SIGKILL (killed)");
+}

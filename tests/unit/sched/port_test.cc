@@ -1,0 +1,60 @@
+#include "local/port.h"
+
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <set>
+
+#include "local/fd.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+
+TEST_CASE("ports lie outside of what the kernel hands out by itself") {
+  const auto [first, last] = sched::ephemeral_ports();
+  std::set<int> seen;
+  for (int i = 0; i < 50; ++i) {
+    const int port = sched::free_port();
+    CHECK((port < first || port > last));
+    CHECK(port >= 10000);
+    seen.insert(port);
+  }
+  CHECK(seen.size() > 40);  // at random
+}
+
+TEST_CASE("any program can bind the port, on any address, right away") {
+  const int port = sched::free_port();
+  const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(static_cast<std::uint16_t>(port));
+  CHECK(::bind(socket.get(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0);
+}
+
+TEST_CASE("a port in use, on one address only, is not given") {
+  // All ports but a few count as ephemeral; of the few, one is taken.
+  const sched::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in loopback{};
+  loopback.sin_family = AF_INET;
+  loopback.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int taken = 0;
+  for (int port = 65532; port <= 65535 && taken == 0; ++port) {
+    loopback.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&loopback), sizeof loopback) == 0) taken = port;
+  }
+  REQUIRE(taken != 0);
+  for (int i = 0; i < 20; ++i) CHECK(sched::free_port({1, 65531}) != taken);
+}
+
+TEST_CASE("where all ports are ephemeral, the kernel chooses") { CHECK(sched::free_port({1, 65535}) > 0); }
+
+TEST_CASE("a range that cannot be read is the usual one") {
+  const test::TemporaryDirectory directory;
+  CHECK(sched::ephemeral_ports(directory.path() / "nothing") == std::pair(32768, 60999));
+  std::ofstream(directory.path() / "range") << "15000\t61000\n";
+  CHECK(sched::ephemeral_ports(directory.path() / "range") == std::pair(15000, 61000));
+  std::ofstream(directory.path() / "broken") << "61000 15000\n";
+  CHECK(sched::ephemeral_ports(directory.path() / "broken") == std::pair(32768, 60999));
+}

@@ -1,0 +1,50 @@
+#include "local/program.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+
+#include "adaptdl/error.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A directory with an executable `tool` and a `plain.py` that is none, as the current directory.
+struct Place {
+  Place() {
+    std::ofstream(directory.path() / "tool") << "#!/bin/sh\n";
+    fs::permissions(directory.path() / "tool", fs::perms::owner_all);
+    std::ofstream(directory.path() / "plain.py");
+    fs::create_directory(directory.path() / "folder");
+    fs::current_path(directory.path());
+  }
+  ~Place() { fs::current_path(before); }
+
+  test::TemporaryDirectory directory;
+  fs::path before = fs::current_path();
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Place, "a path is taken as it is, a name is looked for in the search path") {
+  CHECK(sched::find_program("./tool", "") == "./tool");
+  CHECK(sched::find_program("tool", "/nowhere:" + directory.path().string()) == directory.path() / "tool");
+  CHECK(fs::equivalent(sched::find_program("tool", "/nowhere::/nowhere"), "./tool"));
+}
+
+TEST_CASE_FIXTURE(Place, "what cannot be run is refused with the way out") {
+  const auto refused = [](const std::string& name, const char* why) {
+    CHECK_THROWS_WITH_AS(sched::find_program(name, "/nowhere"), why, UsageError);
+  };
+  refused("tool", "cannot find tool in PATH; did you mean ./tool?");
+  refused("./missing", "cannot run ./missing: there is no such file");
+  refused("missing", "cannot find missing in PATH, nor a file of that name here");
+  refused("./folder", "cannot run ./folder: it is a directory");
+  refused("./plain.py",
+          "cannot run ./plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
+  refused("plain.py", "cannot run plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
+  refused("", "the name of the program is empty");
+}

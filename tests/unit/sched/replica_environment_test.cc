@@ -1,0 +1,88 @@
+#include "local/replica_environment.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl::sched;
+
+namespace {
+
+LaunchPlan two_machines() {
+  LaunchPlan plan;
+  plan.job_id = "local/digits";
+  plan.replicas = 3;
+  plan.nodes = 2;
+  plan.node_rank = 1;
+  plan.master_host = "10.0.0.7";
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a replica is told all of the contract") {
+  LaunchPlan plan = two_machines();
+  plan.checkpoints = "/c";
+  plan.share = "/s";
+  plan.settings = {{"ADAPTDL_BACKEND", "gloo"}};
+  const Environment result = replica_environment(plan, {{"HOME", "/me"}}, 2, 4, 4700, 12);
+  const Environment expected = {{"HOME", "/me"},
+                                {"ADAPTDL_BACKEND", "gloo"},
+                                {"ADAPTDL_CHECKPOINT_PATH", "/c"},
+                                {"ADAPTDL_JOB_ID", "local/digits"},
+                                {"ADAPTDL_MASTER_ADDR", "10.0.0.7"},
+                                {"ADAPTDL_MASTER_PORT", "4700"},
+                                {"ADAPTDL_NUM_NODES", "2"},
+                                {"ADAPTDL_NUM_REPLICAS", "6"},
+                                {"ADAPTDL_NUM_RESTARTS", "4"},
+                                {"ADAPTDL_REPLICA_RANK", "5"},
+                                {"ADAPTDL_SHARE_PATH", "/s"},
+                                {"OMP_NUM_THREADS", "4"},
+                                {"PYTHONUNBUFFERED", "1"}};
+  CHECK(result == expected);
+}
+
+TEST_CASE("what the caller has of another job does not reach the replicas") {
+  const Environment caller = {{"ADAPTDL_CHECKPOINT_PATH", "/other"},
+                              {"ADAPTDL_REPLICA_RANK", "7"},
+                              {"ADAPTDL_SUPERVISOR_URL", "http://other"},
+                              {"ADAPTDL_SCHED_VERSION", "0.2.0"},
+                              {"ADAPTDL_STATUS_FD", "9"},
+                              {"ADAPTDL_GENERATION", "3"},
+                              {"ADAPTDL_REPLICA_ID", "x"},
+                              {"ADAPTDL_SUPERVISOR_TOKEN", "secret"}};
+  const Environment result = replica_environment({}, caller, 0, 0, 1, 1);
+  CHECK(result.at("ADAPTDL_REPLICA_RANK") == "0");
+  for (const char* name :
+       {"ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_SUPERVISOR_URL", "ADAPTDL_SCHED_VERSION", "ADAPTDL_STATUS_FD",
+        "ADAPTDL_GENERATION", "ADAPTDL_REPLICA_ID", "ADAPTDL_SUPERVISOR_TOKEN"}) {
+    CHECK_MESSAGE(!result.contains(name), name);
+  }
+}
+
+TEST_CASE("what the caller prefers stays") {
+  const Environment caller = {{"OMP_NUM_THREADS", "7"},
+                              {"PYTHONUNBUFFERED", ""},
+                              {"ADAPTDL_CHECKPOINT_EVERY", "1h"},
+                              {"ADAPTDL_SHARE_PATH", "/s"},
+                              {"CUDA_VISIBLE_DEVICES", "1"}};
+  const Environment result = replica_environment({}, caller, 0, 0, 1, 64);
+  for (const auto& [name, value] : caller) CHECK_MESSAGE(result.at(name) == value, name);
+}
+
+TEST_CASE("every replica has at least one thread, and its own device") {
+  LaunchPlan plan;
+  plan.replicas = 4;
+  plan.devices = {"0", "1", "GPU-x", "3"};
+  const Environment result = replica_environment(plan, {}, 2, 0, 1, 3);
+  CHECK(result.at("OMP_NUM_THREADS") == "1");
+  CHECK(result.at("CUDA_VISIBLE_DEVICES") == "GPU-x");
+}
+
+TEST_CASE("a setting overrides the caller's variable") {
+  LaunchPlan plan;
+  plan.settings = {{"OMP_NUM_THREADS", "2"}, {"X", "1"}, {"X", "2"}};
+  const Environment result = replica_environment(plan, {{"OMP_NUM_THREADS", "7"}}, 0, 0, 1, 64);
+  CHECK(result.at("OMP_NUM_THREADS") == "2");
+  CHECK(result.at("X") == "2");
+}
+
+TEST_CASE("there is always a core to use") { CHECK(usable_cores() >= 1); }

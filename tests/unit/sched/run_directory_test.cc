@@ -1,0 +1,39 @@
+#include "local/run_directory.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include "adaptdl/error.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+namespace fs = std::filesystem;
+
+TEST_CASE("runs are kept below the user's state") {
+  ::setenv("HOME", "/home/me", 1);
+  ::setenv("XDG_STATE_HOME", "/state", 1);
+  CHECK(sched::runs_directory() == "/state/adaptdl/runs");
+  ::setenv("XDG_STATE_HOME", "relative/is/ignored", 1);
+  CHECK(sched::runs_directory() == "/home/me/.local/state/adaptdl/runs");
+  ::unsetenv("XDG_STATE_HOME");
+  ::unsetenv("HOME");
+  CHECK_THROWS_WITH_AS(sched::runs_directory(),
+                       "there is no home directory to keep checkpoints in: give --checkpoint DIR or --no-checkpoint",
+                       UsageError);
+}
+
+TEST_CASE("each run has a directory of its own, even two in one second") {
+  const test::TemporaryDirectory directory;
+  const fs::path a = sched::make_run_directory(directory.path() / "x" / "y", "digits");
+  const fs::path b = sched::make_run_directory(directory.path() / "x" / "y", "digits");
+  const fs::path c = sched::make_run_directory(directory.path() / "x" / "y", "digits");
+  CHECK(a != b);
+  CHECK(b != c);
+  CHECK(a != c);
+  CHECK(fs::is_directory(c));
+  CHECK(a.filename().string().starts_with("digits-20"));
+}
+
+TEST_CASE("a place where nothing can be made is an error that says what to do") {
+  CHECK_THROWS_AS(sched::make_run_directory("/proc/nowhere", "digits"), Error);
+}
