@@ -70,6 +70,11 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", help_text(app, path));
   } catch (const CLI::ParseError& error) {
+    const CLI::Option* last = words.empty() ? nullptr : app.get_option_no_throw(words.back());
+    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && last != nullptr) {
+      throw UsageError(
+          fmt::format("{}: {} needs a value: {} (see `adaptdl help {}`)", path, words.back(), value_name(*last), path));
+    }
     std::string message = error.what();
     if (!message.empty())
       message.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(message.front())));

@@ -66,7 +66,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   if (options.master.empty()) return;
   const std::size_t colon = options.master.rfind(':');
   std::string host = options.master.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+  if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
     host.clear();  // an IPv6 address needs brackets, or its end would be taken for the port

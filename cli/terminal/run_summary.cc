@@ -38,7 +38,7 @@ std::string checkpoint_name(const sched::CheckpointNote& note) {
 
 // Where the work lies that was saved before the run's end, and how to go on.
 std::string where_to_go_on(const sched::LaunchResult& result, const RunSummary& about) {
-  if (!about.checkpoints) return "adaptdl: nothing was saved: the run had --no-checkpoint\n";
+  if (!about.checkpoints) return "adaptdl: nothing was saved, as the run had --no-checkpoint\n";
   if (!result.checkpoint) return "adaptdl: no checkpoint was saved\n";
   return fmt::format("adaptdl: the newest checkpoint is {}; to go on from it:\n  {}\n",
                      checkpoint_name(*result.checkpoint), about.resume);
@@ -58,8 +58,12 @@ std::string run_summary(const sched::LaunchResult& result, const RunSummary& abo
                       Colour::kGreen) +
              fmt::format("adaptdl: to go on, with any number of replicas:\n  {}\n", about.resume);
     case Verdict::kNothingSaved:
-      return headline("adaptdl: error: the replicas stopped without a new checkpoint; does the program handle SIGTERM?",
-                      Colour::kRed) +
+      if (!about.checkpoints)
+        return headline("adaptdl: stopped; nothing was saved, as the run had --no-checkpoint", Colour::kYellow);
+      return headline(
+                 "adaptdl: error: the replicas stopped without saving a checkpoint; had their first step begun, and "
+                 "does the program handle SIGTERM?",
+                 Colour::kRed) +
              where_to_go_on(result, about);
     case Verdict::kGraceExpired:
       return headline(

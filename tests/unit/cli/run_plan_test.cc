@@ -1,0 +1,175 @@
+#include "command/run_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "../sched/temporary_directory.h"
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+using namespace adaptdl::cli;
+using namespace std::chrono_literals;
+
+namespace {
+
+const Machine kBare{.search_path = "/usr/bin:/bin"};
+const Machine kTwoGpus{.search_path = "/usr/bin:/bin", .devices = {"0", "1"}};
+
+RunOptions options() {
+  RunOptions result;
+  result.program = {"sh", "-c", "true"};
+  return result;
+}
+
+void refused(const RunOptions& wrong, const std::string& why, const Machine& machine = kBare) {
+  CHECK_THROWS_WITH_AS(make_plan(wrong, machine), why.c_str(), UsageError);
+}
+
+}  // namespace
+
+TEST_CASE("the defaults: one replica, or one for each GPU") {
+  const auto bare = make_plan(options(), kBare);
+  CHECK(bare.replicas == 1);
+  CHECK(bare.devices.empty());
+  CHECK(bare.nodes == 1);
+  CHECK(bare.master_port == 0);
+  CHECK(bare.grace == 30s);
+  CHECK(bare.max_restarts == 0);
+  CHECK(bare.job_id == "local/sh");
+  CHECK(bare.arguments == std::vector<std::string>{"sh", "-c", "true"});
+  CHECK_FALSE(bare.checkpoints.has_value());
+  const auto gpus = make_plan(options(), kTwoGpus);
+  CHECK(gpus.replicas == 2);
+  CHECK(gpus.devices == std::vector<std::string>{"0", "1"});
+}
+
+TEST_CASE("each option reaches the plan") {
+  const test::TemporaryDirectory directory;
+  RunOptions all = options();
+  all.replicas = "2";
+  all.checkpoint = (directory.path() / "c/").string();
+  all.checkpoint_every = "90s";
+  all.checkpoint_keep = "5";
+  all.share = (directory.path() / "s").string();
+  all.logs = (directory.path() / "l").string();
+  all.backend = "gloo";
+  all.name = "my-job_1.0";
+  all.nodes = "3";
+  all.node_rank = "2";
+  all.master = "[::1]:4700";
+  all.max_restarts = "4";
+  all.grace = "1.5m";
+  all.environment = {"A=1", "B=x=y"};
+  const auto plan = make_plan(all, kBare);
+  CHECK(plan.replicas == 2);
+  CHECK(plan.checkpoints == directory.path() / "c");
+  CHECK(plan.share == directory.path() / "s");
+  CHECK(plan.logs == directory.path() / "l");
+  CHECK(std::filesystem::is_directory(directory.path() / "c"));
+  CHECK(plan.job_id == "local/my-job_1.0");
+  CHECK(plan.nodes == 3);
+  CHECK(plan.node_rank == 2);
+  CHECK(plan.master_host == "::1");
+  CHECK(plan.master_port == 4700);
+  CHECK(plan.max_restarts == 4);
+  CHECK(plan.grace == 90s);
+  CHECK(plan.settings == std::vector<std::pair<std::string, std::string>>{{"ADAPTDL_BACKEND", "gloo"},
+                                                                          {"A", "1"},
+                                                                          {"B", "x=y"},
+                                                                          {"ADAPTDL_CHECKPOINT_EVERY", "90s"},
+                                                                          {"ADAPTDL_CHECKPOINT_KEEP", "5"}});
+}
+
+TEST_CASE("a number of replicas that makes no sense is refused") {
+  for (const char* wrong : {"0", "-1", "two", "1.5", "2x", "", " 2", "99999999999"}) {
+    RunOptions with = options();
+    with.replicas = wrong;
+    refused(with, std::string("run: --replicas takes auto or a whole number from 1 to 1024, not '") + wrong + "'");
+  }
+}
+
+TEST_CASE("GPUs limit the replicas, except over gloo") {
+  RunOptions three = options();
+  three.replicas = "3";
+  refused(three, "3 replicas need 3 GPUs, and there are 2; ask for fewer, or use --backend gloo to let them share",
+          kTwoGpus);
+  three.backend = "gloo";
+  CHECK(make_plan(three, kTwoGpus).devices == std::vector<std::string>{"0", "1", "0"});
+  Machine prefers_gloo = kTwoGpus;
+  prefers_gloo.backend = "gloo";
+  three.backend.clear();
+  CHECK(make_plan(three, prefers_gloo).replicas == 3);
+  three.backend = "nccl";
+  refused(three, "run: --backend nccl needs GPUs, and there are none here; gloo does without");
+  three.backend = "mpi";
+  refused(three, "run: --backend takes gloo or nccl, not 'mpi'");
+}
+
+TEST_CASE("several machines need to know of each other and to share a directory") {
+  RunOptions with = options();
+  with.nodes = "2";
+  refused(with, "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
+  with.node_rank = "1";
+  with.master = "host:1";
+  refused(with, "run: --nodes needs --checkpoint DIR, a directory that all machines see, or --no-checkpoint");
+  with.no_checkpoint = true;
+  CHECK(make_plan(with, kBare).node_rank == 1);
+  with.node_rank = "2";
+  refused(with, "run: --node-rank takes a whole number from 0 to 1, not '2'");
+  with.node_rank = "0";
+  for (const char* wrong : {"host", ":1", "::1:5", "[]:1"}) {
+    with.master = wrong;
+    refused(with, std::string("run: --master takes HOST:PORT or [IPV6]:PORT, not '") + wrong + "'");
+  }
+  with.master = "host:0";
+  refused(with, "run: the port of --master takes a whole number from 1 to 65535, not '0'");
+}
+
+TEST_CASE("what contradicts itself or cannot be is refused") {
+  RunOptions with = options();
+  with.checkpoint = "/c";
+  with.no_checkpoint = true;
+  refused(with, "run: --checkpoint and --no-checkpoint exclude each other");
+  with = options();
+  with.program.clear();
+  refused(with, "run: which program? (see `adaptdl help run`)");
+  with = options();
+  with.environment = {"ADAPTDL_REPLICA_RANK=1"};
+  refused(with, "run: --env cannot set ADAPTDL_REPLICA_RANK, which `adaptdl run` itself decides on");
+  with.environment = {"=1"};
+  refused(with, "run: --env takes NAME=VALUE, not '=1'");
+  with = options();
+  with.name = "a/b";
+  refused(with, "run: --name takes up to 63 letters, digits, '.', '_' and '-', not 'a/b'");
+  with = options();
+  with.max_restarts = "-1";
+  refused(with, "run: --max-restarts takes a whole number from 0 to 1000000, not '-1'");
+  with = options();
+  with.grace = "soon";
+  CHECK_THROWS_AS(make_plan(with, kBare), UsageError);
+  with = options();
+  with.checkpoint_every = "-5m";
+  CHECK_THROWS_AS(make_plan(with, kBare), UsageError);
+}
+
+TEST_CASE("a directory that cannot be is refused, and none is made for a command that is refused") {
+  const test::TemporaryDirectory directory;
+  const auto file = directory.path() / "file";
+  std::ofstream(file) << "x";
+  RunOptions with = options();
+  with.checkpoint = file.string();
+  refused(with, "run: cannot use --checkpoint " + file.string() + ": Not a directory");
+  with.checkpoint = (directory.path() / "new").string();
+  with.program = {"no-such-program-anywhere"};
+  CHECK_THROWS_AS(make_plan(with, kBare), UsageError);
+  CHECK_FALSE(std::filesystem::exists(directory.path() / "new"));
+}
+
+TEST_CASE("a job is named like its program, in plain letters") {
+  CHECK(plain_name("/a/b/digits") == "digits");
+  CHECK(plain_name("./my prog/x y.py") == "x-y.py");
+  CHECK(plain_name("") == "program");
+  CHECK(plain_name(std::string(100, 'x')).size() == 63);
+}

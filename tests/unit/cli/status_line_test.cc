@@ -1,0 +1,37 @@
+#include "terminal/status_line.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+using namespace adaptdl::cli;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+TEST_CASE("everything that was reported is shown") {
+  const json progress = {{"epoch", 3},       {"step", 120.0},           {"steps", 6000},
+                         {"loss", 0.123456}, {"samples_per_s", 5120.4}, {"batch_size", 64}};
+  CHECK(status_text(progress, 2, 67s, 200) ==
+        "epoch 3  step 120/6,000  loss 0.1235  5,120 samples/s  batch 64  2 replicas  1:07");
+}
+
+TEST_CASE("without a report there is the time and the number of replicas") {
+  CHECK(status_text(json::object(), 1, 5s, 80) == "1 replica  0:05");
+}
+
+TEST_CASE("what is no number is left out") {
+  const json progress = {{"epoch", "three\x1b[2J"},
+                         {"step", nullptr},
+                         {"loss", std::numeric_limits<double>::quiet_NaN()},
+                         {"samples_per_s", 0.5},
+                         {"batch_size", json::array()}};
+  CHECK(status_text(progress, 3, 0s, 80) == "0.5 samples/s  3 replicas  0:00");
+  CHECK(status_text({{"step", 1e300}}, 1, 0s, 80) == "step 1e+300  1 replica  0:00");
+}
+
+TEST_CASE("the line never exceeds the width") {
+  CHECK(status_text({{"epoch", 3}, {"loss", 0.5}}, 2, 0s, 12) == "epoch 3  lo…");
+  CHECK(status_text({{"epoch", 3}}, 2, 0s, 0) == "");
+}

@@ -1,0 +1,42 @@
+#include "terminal/table.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl::cli;
+
+namespace {
+
+Table table() {
+  Table result({{"NAME"}, {"SIZE", Table::Align::kRight}, {"NOTE"}});
+  result.add_row({"a", "1.00 KiB", ""});
+  result.add_row({"longer ü", "7 B", "fine"});
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("columns are aligned, two spaces apart, without trailing blanks") {
+  CHECK(table().render() ==
+        "NAME          SIZE  NOTE\n"
+        "a         1.00 KiB\n"
+        "longer ü       7 B  fine\n");
+}
+
+TEST_CASE("lines are cut to the width, and never wrapped") {
+  CHECK(table().render(12) ==
+        "NAME       …\n"
+        "a         1…\n"
+        "longer ü   …\n");
+}
+
+TEST_CASE("a name cannot break the table") {
+  Table result({{"NAME"}});
+  result.add_row({"two\nlines"});
+  CHECK(result.render() == "NAME\ntwo\\x0alines\n");
+}
+
+TEST_CASE("a row has as many cells as there are columns") {
+  Table result({{"A"}, {"B"}});
+  CHECK_THROWS(result.add_row({"1"}));
+  CHECK(result.empty());
+}

@@ -1,0 +1,64 @@
+#include "terminal/terminal.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <pty.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+using namespace adaptdl::cli;
+
+namespace {
+
+// A pseudo-terminal of 33 columns.
+struct Terminal {
+  Terminal() {
+    winsize size{.ws_row = 10, .ws_col = 33, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(::openpty(&master, &slave, nullptr, nullptr, &size) == 0);
+    ::setenv("TERM", "xterm", 1);
+    ::unsetenv("NO_COLOR");
+  }
+  ~Terminal() {
+    ::close(master);
+    ::close(slave);
+  }
+  int master = -1, slave = -1;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Terminal, "a terminal is coloured unless something speaks against it") {
+  CHECK(use_colour(slave));
+  ::setenv("NO_COLOR", "", 1);
+  CHECK(use_colour(slave));  // set to nothing is not set
+  ::setenv("NO_COLOR", "1", 1);
+  CHECK_FALSE(use_colour(slave));
+  CHECK(is_capable_terminal(slave));
+  ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "dumb", 1);
+  CHECK_FALSE(use_colour(slave));
+  CHECK_FALSE(is_capable_terminal(slave));
+}
+
+TEST_CASE_FIXTURE(Terminal, "the width is the terminal's, and nothing else has one") {
+  CHECK(terminal_width(slave) == 33);
+  const int file = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  CHECK_FALSE(terminal_width(file).has_value());
+  CHECK_FALSE(use_colour(file));
+  ::close(file);
+}
+
+TEST_CASE("text is cut at characters, not at bytes") {
+  CHECK(display_width("Zürich") == 6);
+  CHECK(truncated("Zürich", 6) == "Zürich");
+  CHECK(truncated("Zürich", 5) == "Züri…");
+  CHECK(truncated("Zürich", 1) == "…");
+  CHECK(truncated("Zürich", 0) == "");
+}
+
+TEST_CASE("control characters are shown, not sent") { CHECK(printable("a\x1b[2J\n\x7f ü") == "a\\x1b[2J\\x0a\\x7f ü"); }
+
+TEST_CASE("text is coloured only when asked for") {
+  CHECK(coloured("x", Colour::kRed, false) == "x");
+  CHECK(coloured("x", Colour::kRed, true) == "\x1b[31mx\x1b[0m");
+}
