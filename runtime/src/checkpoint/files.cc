@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <random>
 #include <system_error>
+#include <vector>
 
 namespace adaptdl::checkpoint {
 
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kHashChunk = std::size_t{256} << 10;  // stays in the processor's cache between read and checksum
+constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // a call that asks for a GiB is slower than a thousand
 constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // written back at a time
 constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // bound on what the disk lags behind
 
@@ -72,7 +74,7 @@ InputFile::InputFile(const Fd& directory, const fs::path& path, const std::strin
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
-    const ssize_t count = ::pread(fd_.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kReadChunk), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
     if (count == 0) throw Damage(fmt::format("{} ends at byte {}", path_.string(), offset));
