@@ -12,7 +12,7 @@ from pathlib import Path
 from checkpoints import read_tensors  # beside this file
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
-DIGITS = os.environ["ADAPTDL_DIGITS"]
+DIGITS = os.environ["DIGITS"]
 STOPPED = 143
 
 
