@@ -1,0 +1,156 @@
+#include "adaptdl/progress.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <climits>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+
+namespace adaptdl::progress {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr std::chrono::milliseconds kInterval{100};
+
+// Keeps SIGPIPE from the calling thread, and takes it away if it came, without a change to what the process does with
+// it.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    ::sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (::sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+      }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_{}, before_{};
+  bool was_pending_ = false;
+};
+
+// The descriptor of the launcher, used without ever blocking on it.
+class Channel {
+ public:
+  ~Channel() { close_own(); }
+
+  void write_line(const std::string& line) {
+    if (!open()) return;
+    // Longer lines may be cut in the middle by a pipe that is nearly full.
+    if (line.size() > PIPE_BUF) return;
+    if (socket_) {
+      [[maybe_unused]] const auto sent = ::send(given_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      return;
+    }
+    const NoSigpipe guard;
+    pollfd writable{own_ >= 0 ? own_ : given_, POLLOUT, 0};
+    if (::poll(&writable, 1, 0) != 1 || !(writable.revents & POLLOUT)) return;
+    [[maybe_unused]] const auto written = ::write(writable.fd, line.data(), line.size());
+  }
+
+ private:
+  // Finds the descriptor that the environment names now.
+  bool open() {
+    int given = -1;
+    try {
+      given = env::status_fd().value_or(-1);
+    } catch (const UsageError& error) {
+      if (!warned_) log::warn(fmt::format("no progress is reported: {}", error.what()));
+      warned_ = true;
+    }
+    if (given == given_) return given_ >= 0;
+    close_own();
+    given_ = given;
+    struct stat info {};
+    if (given_ < 0 || ::fstat(given_, &info) != 0) return given_ >= 0;
+    socket_ = S_ISSOCK(info.st_mode);
+    // Whether writes block belongs to the open file, which others share. A pipe can be opened once more.
+    if (S_ISFIFO(info.st_mode))
+      own_ = ::open(fmt::format("/proc/self/fd/{}", given_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return true;
+  }
+
+  void close_own() {
+    if (own_ >= 0) ::close(own_);
+    own_ = -1;
+    socket_ = false;
+  }
+
+  int given_ = -1;
+  int own_ = -1;
+  bool socket_ = false;
+  bool warned_ = false;
+};
+
+struct State {
+  std::mutex mutex;
+  std::map<std::string, double, std::less<>> values;
+  Clock::time_point next_report;
+  Channel channel;
+};
+
+// Never destroyed: a thread may still report while the process ends.
+State& state() {
+  static State* const only = new State;
+  return *only;
+}
+
+std::string to_line(const json& object) { return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
+
+}  // namespace
+
+void set(std::string_view key, double value) {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const auto entry = own.values.find(key);
+  if (entry == own.values.end())
+    own.values.emplace(key, value);
+  else
+    entry->second = value;
+}
+
+void report() {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const auto now = Clock::now();
+  if (now < own.next_report) return;
+  own.next_report = now + kInterval;
+  json object = json::object();
+  for (const auto& [key, value] : own.values) object[key] = value;
+  own.channel.write_line(to_line(object));
+}
+
+void event(std::string_view name, const json& fields) {
+  json object = fields.is_object() ? fields : json::object();
+  object["event"] = name;
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  own.channel.write_line(to_line(object));
+}
+
+}  // namespace adaptdl::progress

@@ -1,0 +1,94 @@
+#include "adaptdl/supervisor.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "http.h"
+
+namespace adaptdl::supervisor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr std::chrono::seconds kPoll{30};       // the server holds a request so long, and then answers 408
+constexpr std::chrono::seconds kPollSlack{15};  // for it to do so
+constexpr std::chrono::seconds kMaxDisconnected{30};
+constexpr std::chrono::milliseconds kPause{200};  // before the next try
+constexpr std::size_t kShownBody = 200;
+constexpr std::size_t kMaxBody = 1 << 20;
+
+std::string discover_url(std::string base, const std::string& job_id, int group) {
+  const auto slash = job_id.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == job_id.size() ||
+      job_id.find('/', slash + 1) != std::string::npos)
+    throw UsageError(fmt::format("job \"{}\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID", job_id));
+  while (!base.empty() && base.back() == '/') base.pop_back();
+  return fmt::format("{}/discover/{}/{}/{}", base, http::escape(job_id.substr(0, slash)),
+                     http::escape(job_id.substr(slash + 1)), group);
+}
+
+// The beginning of an answer, fit for a line.
+std::string shown(std::string body) {
+  body = body.substr(0, kShownBody);
+  std::replace_if(
+      body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return body;
+}
+
+std::vector<std::string> parse_addresses(const std::string& url, const std::string& body) {
+  const json parsed = json::parse(body, nullptr, false);
+  const bool well_formed =
+      parsed.is_array() && !parsed.empty() && std::all_of(parsed.begin(), parsed.end(), [](const json& each) {
+        return each.is_string() && !each.get_ref<const std::string&>().empty();
+      });
+  if (!well_formed) throw Error(fmt::format("{} answers what is no list of addresses: \"{}\"", url, shown(body)));
+  return parsed.get<std::vector<std::string>>();
+}
+
+}  // namespace
+
+std::vector<std::string> discover(const std::string& url, const std::string& job_id, int group,
+                                  std::chrono::milliseconds timeout) {
+  const std::string target = discover_url(url, job_id, group);
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
+  http::Request request;
+  request.max_body = kMaxBody;
+  if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
+  std::optional<Clock::time_point> disconnected;  // since when
+  std::string last = "it did not answer in time";
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0)
+      throw Error(fmt::format("{}: not all replicas were found within {:g} s: {}", target,
+                              std::chrono::duration<double>(timeout).count(), last));
+    const auto poll = std::clamp(std::chrono::ceil<std::chrono::seconds>(left), std::chrono::seconds(1), kPoll);
+    request.url = fmt::format("{}?timeout={}", target, poll.count());
+    request.timeout = std::min<std::chrono::milliseconds>(left, poll + kPollSlack);
+    const auto started = Clock::now();
+    try {
+      const http::Response response = http::send(request);
+      if (response.status == 200) return parse_addresses(target, response.body);
+      if (response.status != 408)
+        throw Error(fmt::format("{} answers {}: \"{}\"", target, response.status, shown(response.body)));
+      last = "they are not all up yet";
+      disconnected.reset();
+    } catch (const http::ConnectionError& error) {
+      if (!disconnected) disconnected = started;
+      if (Clock::now() - *disconnected >= kMaxDisconnected)
+        throw Error(
+            fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
+      last = error.what();
+    }
+    std::this_thread::sleep_for(
+        std::min<Clock::duration>(kPause, std::max(deadline - Clock::now(), Clock::duration::zero())));
+  }
+}
+
+}  // namespace adaptdl::supervisor

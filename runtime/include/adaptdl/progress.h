@@ -2,7 +2,7 @@
 //
 // When ADAPTDL_STATUS_FD is set, each report is one JSON object on one line written to that descriptor. `adaptdl run`
 // shows it in its status line. A report never blocks and never fails: when the pipe is full or gone, the line is
-// dropped.
+// dropped; so is one of more than 4096 bytes, which a pipe could cut. Numbers that are not finite become null.
 //
 // Threading: callable from any thread.
 #pragma once

@@ -1,0 +1,160 @@
+#include "adaptdl/env.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Sets a variable until the end of the scope.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string refused(const std::function<void()>& read) {
+  try {
+    read();
+    return "nothing was thrown";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every variable has its default when it is unset, and when it is empty") {
+  const auto check = [] {
+    CHECK_FALSE(env::checkpoint_path());
+    CHECK_FALSE(env::share_path());
+    CHECK_FALSE(env::job_id());
+    CHECK(env::master_addr() == "0.0.0.0");
+    CHECK(env::master_port() == 0);
+    CHECK(env::replica_rank() == 0);
+    CHECK(env::num_nodes() == 1);
+    CHECK(env::num_replicas() == 1);
+    CHECK(env::num_restarts() == 0);
+    CHECK_FALSE(env::supervisor_url());
+    CHECK_FALSE(env::supervisor_token());
+    CHECK_FALSE(env::sched_version());
+    CHECK_FALSE(env::tensorboard_logdir());
+    CHECK_FALSE(env::replica_id());
+    CHECK(env::generation() == 0);
+    CHECK(env::checkpoint_every() == 5min);
+    CHECK(env::checkpoint_keep() == 2);
+    CHECK_FALSE(env::backend());
+    CHECK_FALSE(env::status_fd());
+    CHECK(env::collective_timeout() == 30min);
+  };
+  const char* const names[] = {"CHECKPOINT_PATH",    "SHARE_PATH",     "JOB_ID",           "MASTER_ADDR",
+                               "MASTER_PORT",        "REPLICA_RANK",   "NUM_NODES",        "NUM_REPLICAS",
+                               "NUM_RESTARTS",       "SUPERVISOR_URL", "SUPERVISOR_TOKEN", "SCHED_VERSION",
+                               "TENSORBOARD_LOGDIR", "REPLICA_ID",     "GENERATION",       "CHECKPOINT_EVERY",
+                               "CHECKPOINT_KEEP",    "BACKEND",        "STATUS_FD",        "COLLECTIVE_TIMEOUT"};
+  for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
+  check();
+  for (const char* name : names) ::setenv((std::string("ADAPTDL_") + name).c_str(), "", 1);
+  check();
+  for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
+}
+
+TEST_CASE("values are taken as they are set, and read anew at each call") {
+  const Variable replicas("ADAPTDL_NUM_REPLICAS", "4");
+  CHECK(env::num_replicas() == 4);
+  CHECK(env::num_nodes() == 4);
+  {
+    const Variable nodes("ADAPTDL_NUM_NODES", "2");
+    CHECK(env::num_nodes() == 2);
+  }
+  CHECK(env::num_nodes() == 4);
+  const Variable rank("ADAPTDL_REPLICA_RANK", "3");
+  CHECK(env::replica_rank() == 3);
+  const Variable port("ADAPTDL_MASTER_PORT", "65535");
+  CHECK(env::master_port() == 65535);
+  const Variable every("ADAPTDL_CHECKPOINT_EVERY", "0");
+  CHECK(env::checkpoint_every() == 0ms);
+  const Variable path("ADAPTDL_CHECKPOINT_PATH", "/some where/é");
+  CHECK(env::checkpoint_path() == "/some where/é");
+  const Variable backend("ADAPTDL_BACKEND", "gloo");
+  CHECK(env::backend() == "gloo");
+}
+
+TEST_CASE("a malformed number names the variable, its value and what it takes") {
+  const Variable replicas("ADAPTDL_NUM_REPLICAS", "two");
+  CHECK(refused(env::num_replicas) == "ADAPTDL_NUM_REPLICAS=\"two\": takes a whole number of at least 1");
+  for (const char* value : {"1x", " 1", "1 ", "+1", "0x10", "1.0", "1e3", "-", "99999999999999999999", "-1", "65536"}) {
+    CAPTURE(value);
+    const Variable port("ADAPTDL_MASTER_PORT", value);
+    CHECK(refused(env::master_port) ==
+          std::string("ADAPTDL_MASTER_PORT=\"") + value + "\": takes a whole number from 0 to 65535");
+  }
+}
+
+TEST_CASE("numbers out of range are refused") {
+  const auto check = [](const char* name, const char* value, const std::function<void()>& read) {
+    const Variable variable(name, value);
+    CAPTURE(name);
+    CHECK(refused(read).find(std::string(name) + "=\"" + value + "\": takes a whole number") == 0);
+  };
+  check("ADAPTDL_NUM_REPLICAS", "0", env::num_replicas);
+  check("ADAPTDL_NUM_RESTARTS", "-1", env::num_restarts);
+  check("ADAPTDL_GENERATION", "-1", env::generation);
+  check("ADAPTDL_CHECKPOINT_KEEP", "0", env::checkpoint_keep);
+  check("ADAPTDL_STATUS_FD", "-1", env::status_fd);
+  const Variable replicas("ADAPTDL_NUM_REPLICAS", "3");
+  check("ADAPTDL_REPLICA_RANK", "3", env::replica_rank);
+  check("ADAPTDL_REPLICA_RANK", "-1", env::replica_rank);
+  check("ADAPTDL_NUM_NODES", "0", env::num_nodes);
+  check("ADAPTDL_NUM_NODES", "4", env::num_nodes);
+}
+
+TEST_CASE("a rank that is not less than the number of replicas says so") {
+  const Variable rank("ADAPTDL_REPLICA_RANK", "1");
+  CHECK(refused(env::replica_rank) ==
+        "ADAPTDL_REPLICA_RANK=\"1\": takes a whole number from 0 to 0, less than ADAPTDL_NUM_REPLICAS");
+}
+
+TEST_CASE("a backend other than gloo and nccl is refused") {
+  const Variable backend("ADAPTDL_BACKEND", "mpi");
+  CHECK(refused(env::backend) == "ADAPTDL_BACKEND=\"mpi\": takes gloo or nccl");
+}
+
+TEST_CASE("durations take a number and a unit") {
+  const auto parse = [](const char* text) { return env::parse_duration(text, "--every"); };
+  CHECK(parse("500ms") == 500ms);
+  CHECK(parse("90s") == 90s);
+  CHECK(parse("90") == 90s);
+  CHECK(parse("1.5h") == 90min);
+  CHECK(parse(".5m") == 30s);
+  CHECK(parse("5m") == 5min);
+  CHECK(parse("2d") == 48h);
+  CHECK(parse("0") == 0ms);
+  CHECK(parse("0.0001ms") == 1ms);  // not nothing
+}
+
+TEST_CASE("what is no duration names the option, the text and what it takes") {
+  for (const char* text : {"", "s", "5 m", "5min", "-5s", "+5s", "1e3s", "inf", "nan", "5s5", "0x5s", "1,5h", "5M"}) {
+    CAPTURE(text);
+    CHECK(refused([&] { env::parse_duration(text, "--every"); }) ==
+          std::string("--every=\"") + text +
+              "\": takes a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
+  }
+  CHECK(refused([] { env::parse_duration("999999999d", "--every"); }) ==
+        "--every=\"999999999d\": is too long, 100 years at most");
+  const Variable timeout("ADAPTDL_COLLECTIVE_TIMEOUT", "0s");
+  CHECK(refused(env::collective_timeout) == "ADAPTDL_COLLECTIVE_TIMEOUT=\"0s\": takes a duration above 0");
+  const Variable every("ADAPTDL_CHECKPOINT_EVERY", "soon");
+  CHECK(refused(env::checkpoint_every).find("ADAPTDL_CHECKPOINT_EVERY=\"soon\": takes a duration") == 0);
+}

@@ -1,0 +1,72 @@
+// The wrapper of libcurl, against a real HTTP server in a process of its own.
+#include "http.h"
+
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+
+#include "http_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Server;
+using nlohmann::json;
+
+namespace {
+
+http::Request request_to(const Server& server, const std::string& method, const std::string& body = "") {
+  http::Request request;
+  request.method = method;
+  request.url = server.url() + "/x";
+  request.body = body;
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("a request carries its method, headers and body, and the answer its status and body") {
+  Server server({{200, "got"}, {204, ""}, {500, "broken"}, {200, "patched"}, {404, ""}});
+  auto put = request_to(server, "PUT", std::string(40000, 'p'));
+  put.headers = {"Authorization: Bearer t", "Content-Type: application/json"};
+  const auto answer = http::send(put);
+  CHECK(answer.status == 200);
+  CHECK(answer.body == "got");
+  CHECK(server.request() == json{"PUT", "/x", "Bearer t", put.body});
+  CHECK(http::send(request_to(server, "PUT")).status == 204);
+  CHECK(server.request() == json{"PUT", "/x", nullptr, ""});
+  CHECK(http::send(request_to(server, "POST", "{}")).body == "broken");
+  CHECK(server.request() == json{"POST", "/x", nullptr, "{}"});
+  CHECK(http::send(request_to(server, "PATCH", "[]")).body == "patched");
+  CHECK(server.request() == json{"PATCH", "/x", nullptr, "[]"});
+  CHECK(http::send(request_to(server, "DELETE")).status == 404);
+  CHECK(server.request() == json{"DELETE", "/x", nullptr, ""});
+}
+
+TEST_CASE("an answer at the bound passes, one over it is an error") {
+  Server server({{200, "x", 0, 1000}, {200, "x", 0, 1001}});
+  auto request = request_to(server, "GET");
+  request.max_body = 1000;
+  CHECK(http::send(request).body.size() == 1000);
+  CHECK_THROWS_WITH_AS(http::send(request),
+                       fmt::format("GET {}/x: the answer is over 1000 bytes", server.url()).c_str(), Error);
+}
+
+TEST_CASE("a server that takes too long is a connection error, in time") {
+  Server server({{200, "late", 30}});
+  auto request = request_to(server, "GET");
+  request.timeout = 200ms;
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(http::send(request), http::ConnectionError);
+  CHECK(std::chrono::steady_clock::now() - start < 5s);
+}
+
+TEST_CASE("a proxy of the environment is not asked for this machine") {
+  ::setenv("http_proxy", "http://127.0.0.1:1", 1);
+  Server server({{200, "direct"}});
+  CHECK(http::send(request_to(server, "GET")).body == "direct");
+  ::unsetenv("http_proxy");
+}
+
+TEST_CASE("the segments of a path are escaped") {
+  CHECK(http::escape("a/b c?d\xc3\xa9") == "a%2Fb%20c%3Fd%C3%A9");
+  CHECK(http::escape("") == "");
+}

@@ -1,0 +1,153 @@
+#include "adaptdl/progress.h"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <cmath>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "process_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Process;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kFd = 9;
+
+void report_to(int fd) { ::setenv("ADAPTDL_STATUS_FD", std::to_string(fd).c_str(), 1); }
+
+// Far more than any pipe or socket holds, and never waits; true if it took no time to speak of.
+bool flood() {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5000; ++i) progress::event("flood", {{"path", std::string(1000, 'x')}});
+  return std::chrono::steady_clock::now() - start < 5s;
+}
+
+}  // namespace
+
+TEST_CASE("a report is one line of JSON with what was set last") {
+  Process process(kFd, [] {
+    report_to(kFd);
+    progress::set("epoch", 3);
+    progress::set("loss", 2.5);
+    progress::set("loss", 0.5);
+    progress::set("samples_per_s", std::nan(""));
+    progress::report();
+    return 0;
+  });
+  CHECK(json::parse(process.line()) == json{{"epoch", 3}, {"loss", 0.5}, {"samples_per_s", nullptr}});
+  CHECK(process.rest() == "");
+}
+
+TEST_CASE("an event is written at once, whatever is in it") {
+  Process process(kFd, [] {
+    report_to(kFd);
+    progress::report();
+    progress::event("checkpoint", {{"path", "/a\nb\xff"}});
+    progress::event("checkpoint", {{"path", std::string(5000, 'x')}});  // too long for a pipe
+    progress::event("done", nullptr);
+    return 0;
+  });
+  CHECK(process.line() == "{}");
+  CHECK(json::parse(process.line()) == json{{"event", "checkpoint"}, {"path", "/a\nb\ufffd"}});
+  CHECK(process.line() == "{\"event\":\"done\"}");
+  CHECK(process.rest() == "");
+}
+
+TEST_CASE("there are ten reports a second at most") {
+  Process process(kFd, [] {
+    report_to(kFd);
+    const auto end = std::chrono::steady_clock::now() + 350ms;
+    for (int i = 0; std::chrono::steady_clock::now() < end; ++i) {
+      progress::set("step", i);
+      progress::report();
+    }
+    return 0;
+  });
+  const std::string lines = process.rest();
+  const auto count = std::count(lines.begin(), lines.end(), '\n');
+  CHECK(count >= 2);
+  CHECK(count <= 5);
+}
+
+TEST_CASE("reports of several threads are whole lines") {
+  Process process(kFd, [] {
+    report_to(kFd);
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread)
+      threads.emplace_back([thread] {
+        for (int i = 0; i < 100; ++i) {
+          progress::set("step", i);
+          progress::report();
+          progress::event("thread", {{"number", thread}, {"text", std::string(100, 'x')}});
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    return 0;
+  });
+  for (std::string line = process.line(); !line.empty(); line = process.line()) CHECK(json::accept(line));
+}
+
+TEST_CASE("a full pipe costs lines, not time, and the lines that arrive are whole") {
+  Process process(kFd, [] {
+    report_to(kFd);
+    const bool quick = flood();
+    return (::fcntl(kFd, F_GETFL) & O_NONBLOCK) == 0 && quick ? 0 : 1;  // the launcher's own descriptor is as it was
+  });
+  CHECK(process.join() == 0);
+  int whole = 0;
+  for (std::string line = process.line(); !line.empty(); line = process.line(), ++whole) REQUIRE(json::accept(line));
+  CHECK(whole > 10);
+}
+
+TEST_CASE("a full socket costs lines, not time") {
+  Process process(STDERR_FILENO, [] {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
+    report_to(ends[0]);
+    return flood() ? 0 : 1;
+  });
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("a launcher that is gone, or was never there, costs nothing") {
+  Process process(STDERR_FILENO, [] {
+    int ends[2];
+    if (::pipe(ends) != 0) return 2;
+    ::close(ends[0]);
+    report_to(ends[1]);
+    progress::event("nobody reads", json::object());
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
+    ::close(ends[0]);
+    report_to(ends[1]);
+    progress::event("nobody reads", json::object());
+    report_to(1234);
+    progress::event("no such descriptor", json::object());
+    ::unsetenv("ADAPTDL_STATUS_FD");
+    progress::event("no variable", json::object());
+    progress::report();
+    struct sigaction action {};
+    ::sigaction(SIGPIPE, nullptr, &action);
+    sigset_t blocked;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    return action.sa_handler == SIG_DFL && !sigismember(&blocked, SIGPIPE) ? 0 : 1;
+  });
+  CHECK(process.rest() == "");
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("a malformed descriptor is said once and reported to never") {
+  Process process(STDERR_FILENO, [] {
+    ::setenv("ADAPTDL_STATUS_FD", "x", 1);
+    for (int i = 0; i < 3; ++i) progress::event("e", json::object());
+    return 0;
+  });
+  CHECK(process.rest() ==
+        "adaptdl: warning: no progress is reported: ADAPTDL_STATUS_FD=\"x\": takes a whole number of at least 0\n");
+}

@@ -1,0 +1,198 @@
+// Real processes and real signals.
+#include "adaptdl/signal.h"
+
+#include <doctest/doctest.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <thread>
+
+#include "process_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Process;
+
+namespace {
+
+void say(const std::string& line) {
+  if (::write(STDERR_FILENO, (line + "\n").data(), line.size() + 1) < 0) ::_exit(99);
+}
+
+// Says each change of stop_signal(), until SIGKILL.
+int watch() {
+  say("ready");
+  for (int before = 0;;) {
+    const int now = signal::stop_signal();
+    if (now != before) say("stop " + std::to_string(now));
+    before = now;
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+int install_and_watch() {
+  signal::install();
+  signal::install();
+  return watch();
+}
+
+const std::string kInterruptLine = "adaptdl: SIGINT: checkpointing at the next step; again to end at once\n";
+const std::string kTerminateLine = "adaptdl: SIGTERM: checkpointing at the next step\n";
+
+std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("the first SIGINT asks for a stop and says so, the second ends the process by that signal") {
+  Process process(STDERR_FILENO, install_and_watch);
+  REQUIRE(process.await("ready"));
+  process.signal(SIGINT);
+  REQUIRE(process.await(kInterruptLine));
+  REQUIRE(process.await("stop 2\n"));
+  process.signal(SIGINT);
+  CHECK(count(process.rest(), "SIGINT") == 1);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("SIGTERM asks for a stop once, and never ends the process") {
+  Process process(STDERR_FILENO, install_and_watch);
+  REQUIRE(process.await("ready"));
+  for (int i = 0; i < 3; ++i) {
+    process.signal(SIGTERM);
+    REQUIRE(process.await("stop 15\n"));
+    std::this_thread::sleep_for(20ms);
+  }
+  process.signal(SIGKILL);
+  CHECK(count(process.rest(), kTerminateLine) == 1);
+  CHECK(process.join() == -SIGKILL);
+}
+
+TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the process") {
+  Process process(STDERR_FILENO, install_and_watch);
+  REQUIRE(process.await("ready"));
+  process.signal(SIGTERM);
+  REQUIRE(process.await("stop 15\n"));
+  process.signal(SIGINT);
+  REQUIRE(process.await(kInterruptLine));
+  process.signal(SIGINT);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("a second SIGINT ends a process that hangs in a call") {
+  Process process(STDERR_FILENO, [] {
+    signal::install();
+    say("ready");
+    for (;;) std::this_thread::sleep_for(1h);
+    return 0;
+  });
+  REQUIRE(process.await("ready"));
+  process.signal(SIGINT);
+  REQUIRE(process.await(kInterruptLine));
+  process.signal(SIGINT);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("a stop asked for by the program is as one by a signal, but no first SIGINT") {
+  Process process(STDERR_FILENO, [] {
+    signal::install();
+    signal::request_stop(SIGINT);
+    signal::request_stop(SIGTERM);
+    return watch();
+  });
+  REQUIRE(process.await("stop 2\n"));  // the first request stays
+  process.signal(SIGINT);
+  REQUIRE(process.await(kInterruptLine));
+  process.signal(SIGINT);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("signals may arrive at any thread") {
+  Process process(STDERR_FILENO, [] {
+    signal::install();
+    std::atomic<pthread_t> worker{};
+    std::thread thread([&] {
+      worker = ::pthread_self();
+      for (;;) std::this_thread::sleep_for(1ms);
+    });
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // this thread takes none
+    return watch();
+  });
+  REQUIRE(process.await("ready"));
+  process.signal(SIGINT);
+  REQUIRE(process.await("stop 2\n"));
+  process.signal(SIGINT);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("system calls and errno of the program do not notice a signal") {
+  Process process(STDERR_FILENO, [] {
+    signal::install();
+    int ends[2];
+    if (::pipe(ends) != 0) return 2;
+    std::thread writer([&] {
+      while (signal::stop_signal() == 0) std::this_thread::sleep_for(1ms);
+      std::this_thread::sleep_for(20ms);
+      if (::write(ends[1], "x", 1) != 1) ::_exit(3);
+    });
+    say("ready");
+    errno = 77;
+    char byte = 0;
+    const ssize_t count = ::read(ends[0], &byte, 1);
+    const int left = errno;
+    writer.join();
+    return count == 1 && left == 77 ? 0 : 1;
+  });
+  REQUIRE(process.await("ready"));
+  process.signal(SIGTERM);
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("where SIGINT was ignored, another process can still ask with it") {
+  Process process(STDERR_FILENO, [] {
+    ::signal(SIGINT, SIG_IGN);
+    return install_and_watch();
+  });
+  REQUIRE(process.await("ready"));
+  process.signal(SIGINT);
+  REQUIRE(process.await("stop 2\n"));
+  process.signal(SIGINT);
+  CHECK(process.join() == -SIGINT);
+}
+
+TEST_CASE("where SIGINT was ignored, Ctrl-C at the terminal is ignored still") {
+  const auto on_terminal = [](bool ignored) {
+    const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    REQUIRE(::grantpt(master) == 0);
+    REQUIRE(::unlockpt(master) == 0);
+    const std::string name = ::ptsname(master);
+    Process process(STDERR_FILENO, [&] {
+      ::setsid();
+      if (::open(name.c_str(), O_RDWR) < 0) return 2;  // becomes the controlling terminal
+      if (ignored) ::signal(SIGINT, SIG_IGN);
+      return install_and_watch();
+    });
+    REQUIRE(process.await("ready"));
+    REQUIRE(::write(master, "\x03", 1) == 1);
+    std::this_thread::sleep_for(200ms);
+    process.signal(SIGTERM);
+    REQUIRE(process.await("stop "));
+    std::this_thread::sleep_for(20ms);
+    process.signal(SIGKILL);
+    const std::string said = process.rest();
+    process.join();
+    ::close(master);
+    return said;
+  };
+  CHECK(count(on_terminal(false), "stop 2\n") == 1);
+  const std::string said = on_terminal(true);
+  CHECK(count(said, "stop 15\n") == 1);
+  CHECK(count(said, "SIGINT") == 0);
+}

@@ -1,0 +1,118 @@
+// The client of the supervisor, against a real HTTP server in a process of its own.
+#include "adaptdl/supervisor.h"
+
+#include <doctest/doctest.h>
+#include <fmt/core.h>
+
+#include <functional>
+
+#include "adaptdl/error.h"
+#include "http_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Answer;
+using adaptdl::testing::Server;
+using nlohmann::json;
+
+namespace {
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+    return "nothing was thrown";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+const std::vector<std::string> kAddresses{"10.0.0.1", "10.0.0.2"};
+
+}  // namespace
+
+TEST_CASE("discover asks again while the answer is 408 and gives the addresses by rank") {
+  Server server({{408, "later"}, {408, ""}, {200, R"(["10.0.0.1", "10.0.0.2"])"}});
+  CHECK(supervisor::discover(server.url() + "/", "ns/job", 3) == kAddresses);
+  for (int i = 0; i < 3; ++i) CHECK(server.request() == json{"GET", "/discover/ns/job/3?timeout=30", nullptr, ""});
+}
+
+TEST_CASE("discover sends the bearer token") {
+  Server server({{200, R"(["a"])"}});
+  ::setenv("ADAPTDL_SUPERVISOR_TOKEN", "s3cret", 1);
+  CHECK(supervisor::discover(server.url(), "ns/job", 0, 5s) == std::vector<std::string>{"a"});
+  ::unsetenv("ADAPTDL_SUPERVISOR_TOKEN");
+  CHECK(server.request() == json{"GET", "/discover/ns/job/0?timeout=5", "Bearer s3cret", ""});
+}
+
+TEST_CASE("discover escapes the name of the job") {
+  Server server({{200, R"(["a"])"}});
+  supervisor::discover(server.url(), "n s/j?b", 0);
+  CHECK(server.request()[1] == "/discover/n%20s/j%3Fb/0?timeout=30");
+}
+
+TEST_CASE("discover tries again when a connection breaks") {
+  Server server({{0, ""}, {0, ""}, {200, R"(["a"])"}});
+  CHECK(supervisor::discover(server.url(), "ns/job", 0) == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("another status is an error with the URL and the answer") {
+  const std::string body = "no such\njob";
+  Server server({{400, body}, {403, body}, {404, body}, {500, body}, {302, body}});
+  for (const int status : {400, 403, 404, 500, 302}) {
+    CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
+          fmt::format("{}/discover/ns/job/1 answers {}: \"no such job\"", server.url(), status));
+  }
+}
+
+TEST_CASE("a malformed body is an error with the URL and the answer") {
+  const std::vector<std::string> bodies{"", "{", "{}", "[]", "[1]", "[null]", "[\"\"]", "\"10.0.0.1\"", "[\"a\", 1]"};
+  std::vector<Answer> answers;
+  for (const std::string& body : bodies) answers.push_back({200, body});
+  Server server(answers);
+  for (const std::string& body : bodies) {
+    CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
+          fmt::format("{}/discover/ns/job/1 answers what is no list of addresses: \"{}\"", server.url(), body));
+  }
+}
+
+TEST_CASE("an answer of any size is an error, not an allocation") {
+  Server server({{200, "x", 0, 4 << 20}});
+  CHECK(error_of([&] { supervisor::discover(server.url(), "ns/job", 1); }) ==
+        fmt::format("GET {}/discover/ns/job/1?timeout=30: the answer is over 1048576 bytes", server.url()));
+}
+
+TEST_CASE("discover gives up at its timeout, and says why it had to wait") {
+  Server late({{408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}, {408, ""}});
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(error_of([&] { supervisor::discover(late.url(), "ns/job", 1, 500ms); }) ==
+        late.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: they are not all up yet");
+  Server silent({{200, "[]", 60}});
+  const std::string error = error_of([&] { supervisor::discover(silent.url(), "ns/job", 1, 500ms); });
+  CHECK_MESSAGE(error.find(silent.url() + "/discover/ns/job/1: not all replicas were found within 0.5 s: ") == 0,
+                error);
+  CHECK(std::chrono::steady_clock::now() - start < 5s);
+}
+
+TEST_CASE("a supervisor that is not there is an error that says so") {
+  std::string gone;
+  {
+    Server server({});
+    gone = server.url();
+  }
+  const std::string error = error_of([&] { supervisor::discover(gone, "ns/job", 1, 500ms); });
+  CHECK_MESSAGE(error.find(gone + "/discover/ns/job/1: not all replicas were found within 0.5 s: ") == 0, error);
+  CHECK_MESSAGE(error.find("Failed to connect") != std::string::npos, error);
+}
+
+TEST_CASE("what can never work is an error at once") {
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(error_of([] { supervisor::discover("http://127.0.0.1:1", "job", 0); }) ==
+        "job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID");
+  for (const char* job : {"", "/", "a/", "/b", "a/b/c"})
+    CHECK_THROWS_AS(supervisor::discover("http://127.0.0.1:1", job, 0), UsageError);
+  CHECK_MESSAGE(error_of([] { supervisor::discover("file:///etc", "ns/job", 0); }).find("GET file:///etc") == 0,
+                "file:");
+  CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("GET not a url") == 0,
+                "malformed");
+  CHECK(std::chrono::steady_clock::now() - start < 2s);
+}
