@@ -7,6 +7,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a program as the replicas of a job on this machine", Needs::kNothing, add_run},
+    {"checkpoint", "look at the checkpoints of a job, check, export and prune them", Needs::kNothing, add_checkpoint},
     {"help", "show what adaptdl can do, or how one command is used", Needs::kNothing, add_help},
 };
 

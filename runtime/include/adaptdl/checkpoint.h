@@ -184,6 +184,10 @@ struct Entry {
   std::string problem;               // why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong
 };
 
+// What is known of one checkpoint, under whatever name it lies, from its manifest and sizes. Throws CheckpointError if there is no
+// such directory. `number` is the manifest's, or 0 if there is none to read.
+Entry inspect(const std::filesystem::path& checkpoint);
+
 // The checkpoints in `directory`, newest first. Reads manifests and looks at sizes, no more. Throws CheckpointError if the directory cannot be read.
 std::vector<Entry> list(const std::filesystem::path& directory);
 

@@ -55,6 +55,20 @@ void require_directory(const fs::path& path) {
 
 }  // namespace
 
+Entry inspect(const fs::path& checkpoint) {
+  require_directory(checkpoint);
+  Entry entry{0, checkpoint, {}, {}};
+  try {
+    Snapshot snapshot(checkpoint);
+    entry.manifest = snapshot.manifest();
+    entry.number = entry.manifest->number;
+    snapshot.check_sizes();
+  } catch (const CheckpointError& error) {
+    entry.problem = error.what();
+  }
+  return entry;
+}
+
 std::vector<Entry> list(const fs::path& directory) {
   const Scan found = scan(directory);
   for (const std::string& name : found.ignored)
@@ -63,12 +77,11 @@ std::vector<Entry> list(const fs::path& directory) {
   for (const Found& candidate : found.checkpoints) {
     Entry entry{candidate.number, candidate.path, {}, {}};
     try {
-      Snapshot snapshot(candidate.path);
-      entry.manifest = snapshot.manifest();
-      snapshot.check_sizes();
+      entry = inspect(candidate.path);
     } catch (const CheckpointError& error) {
       entry.problem = error.what();
     }
+    entry.number = candidate.number;
     entries.push_back(std::move(entry));
   }
   return entries;

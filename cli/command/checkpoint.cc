@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+#include <time.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/checkpoint.h"
+#include "command/command.h"
+#include "terminal/format.h"
+#include "terminal/table.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::CheckpointError;
+using checkpoint::Entry;
+using nlohmann::json;
+
+struct Options {
+  std::string directory;
+  bool json = false;
+  std::string output;
+  std::string state;
+  int keep = 2;
+  bool dry_run = false;
+};
+
+bool is_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "manifest.json", ignored) ||
+         fs::path(path / "").parent_path().filename().string().starts_with("checkpoint-");
+}
+
+// The checkpoints that a command line names: one, or all in a directory, newest first.
+std::vector<Entry> named_checkpoints(const fs::path& path) {
+  if (is_checkpoint(path)) return {checkpoint::inspect(path)};
+  return checkpoint::list(path);
+}
+
+// The one that a command line names: itself, or the newest in a directory.
+Entry named_checkpoint(const fs::path& path) {
+  std::vector<Entry> entries = named_checkpoints(path);
+  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", path.string()));
+  return std::move(entries.front());
+}
+
+std::optional<std::chrono::seconds> age(const Entry& entry) {
+  std::tm created{};
+  if (!entry.manifest || ::strptime(entry.manifest->created.c_str(), "%Y-%m-%dT%H:%M:%SZ", &created) == nullptr)
+    return {};
+  return std::chrono::seconds(::time(nullptr) - ::timegm(&created));
+}
+
+std::uint64_t size_of(const checkpoint::StateInfo& state) {
+  std::uint64_t size = 0;
+  for (const auto& file : state.files) size += file.size;
+  return size;
+}
+
+std::uint64_t size_of(const checkpoint::Manifest& manifest) {
+  std::uint64_t size = 0;
+  for (const auto& state : manifest.states) size += size_of(state);
+  return size;
+}
+
+// "epoch 3, loss 0.125"
+std::string progress_text(const json& progress) {
+  std::string text;
+  for (const auto& [key, value] : progress.items()) {
+    if (value.is_structured() || value.is_null()) continue;
+    text += text.empty() ? "" : ", ";
+    text += key + ' ';
+    text += value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
+            : value.is_string()     ? value.get<std::string>()
+                                    : value.dump();
+  }
+  return text.empty() ? "-" : text;
+}
+
+json to_json(const Entry& entry) {
+  json out{{"path", entry.path.string()}, {"number", entry.number}, {"complete", entry.problem.empty()}};
+  if (!entry.problem.empty()) out["problem"] = entry.problem;
+  if (!entry.manifest) return out;
+  const checkpoint::Manifest& manifest = *entry.manifest;
+  out["format"] = manifest.format;
+  out["created"] = manifest.created;
+  out["age_seconds"] = age(entry) ? json(age(entry)->count()) : json();
+  out["version"] = manifest.version;
+  out["job"] = manifest.job;
+  out["replicas"] = manifest.replicas;
+  out["progress"] = manifest.progress;
+  out["size"] = size_of(manifest);
+  out["states"] = json::array();
+  for (const auto& state : manifest.states) {
+    json files = json::array();
+    for (const auto& file : state.files)
+      files.push_back({{"name", file.name}, {"size", file.size}, {"checksum", file.checksum}});
+    out["states"].push_back({{"name", state.name}, {"size", size_of(state)}, {"files", std::move(files)}});
+  }
+  return out;
+}
+
+void print_json(const json& value) { fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace)); }
+
+void ls(const Options& options) {
+  const std::vector<Entry> entries = named_checkpoints(options.directory);
+  if (options.json) {
+    json all = json::array();
+    for (const Entry& entry : entries) all.push_back(to_json(entry));
+    return print_json(all);
+  }
+  if (entries.empty()) return fmt::print("no checkpoint in {}\n", printable(options.directory));
+  Table table({{"NUMBER", Table::Align::kRight},
+               {"AGE", Table::Align::kRight},
+               {"PROGRESS"},
+               {"STATES", Table::Align::kRight},
+               {"REPLICAS", Table::Align::kRight},
+               {"SIZE", Table::Align::kRight},
+               {"STATUS"}});
+  for (const Entry& entry : entries) {
+    const std::string number = fmt::format("{}", entry.number);
+    const std::string status = entry.problem.empty() ? "complete" : "damaged: " + entry.problem;
+    if (!entry.manifest) {
+      table.add_row({number, "-", "-", "-", "-", "-", status});
+      continue;
+    }
+    const auto& manifest = *entry.manifest;
+    table.add_row({number, age(entry) ? format_duration(*age(entry)) : "-", progress_text(manifest.progress),
+                   fmt::format("{}", manifest.states.size()), fmt::format("{}", manifest.replicas),
+                   format_bytes(size_of(manifest)), status});
+  }
+  table.print();
+}
+
+void show(const Options& options) {
+  const Entry entry = named_checkpoint(options.directory);
+  if (options.json) return print_json(to_json(entry));
+  if (!entry.manifest) throw CheckpointError(entry.problem);
+  const checkpoint::Manifest& manifest = *entry.manifest;
+  const std::string ago = age(entry) ? fmt::format(" ({} ago)", format_duration(*age(entry))) : "";
+  fmt::print("{}\n", printable(entry.path.string()));
+  fmt::print("  saved     {}{} by adaptdl {}\n", printable(manifest.created), ago, printable(manifest.version));
+  if (!manifest.job.empty()) fmt::print("  job       {}\n", printable(manifest.job));
+  fmt::print("  replicas  {}\n", manifest.replicas);
+  fmt::print("  progress  {}\n", printable(progress_text(manifest.progress)));
+  fmt::print("  size      {}\n", format_bytes(size_of(manifest)));
+  fmt::print("  status    {}\n\n", entry.problem.empty() ? "complete" : "damaged: " + printable(entry.problem));
+  Table table({{"STATE"}, {"FILE"}, {"SIZE", Table::Align::kRight}, {"CHECKSUM"}});
+  for (const auto& state : manifest.states) {
+    if (state.files.empty()) table.add_row({state.name, "-", "-", "-"});
+    for (const auto& file : state.files) table.add_row({state.name, file.name, format_bytes(file.size), file.checksum});
+  }
+  table.print();
+}
+
+bool verify(const Options& options) {
+  const std::vector<Entry> entries = named_checkpoints(options.directory);
+  if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", options.directory));
+  bool whole = true;
+  json all = json::array();
+  for (const Entry& entry : entries) {
+    // A file in place of a directory cannot be looked into; why is known already.
+    const bool readable = fs::is_directory(entry.path);
+    const auto problems = readable ? checkpoint::verify(entry.path) : std::vector{entry.problem};
+    whole = whole && problems.empty();
+    all.push_back({{"path", entry.path.string()}, {"whole", problems.empty()}, {"problems", problems}});
+    if (options.json) continue;
+    fmt::print("{}: {}\n", printable(entry.path.string()), problems.empty() ? "whole" : "damaged");
+    for (const std::string& problem : problems) fmt::print("  {}\n", printable(problem));
+  }
+  if (options.json) print_json(all);
+  return whole;
+}
+
+void export_tensors(const Options& options) {
+  const Entry entry = named_checkpoint(options.directory);
+  checkpoint::export_tensors(entry.path, options.output,
+                             options.state.empty() ? std::nullopt : std::optional(options.state));
+  const std::uint64_t size = fs::file_size(options.output);
+  if (options.json) return print_json({{"checkpoint", entry.path.string()}, {"file", options.output}, {"size", size}});
+  fmt::print("{} from {}, {}\n", printable(options.output), printable(entry.path.string()), format_bytes(size));
+}
+
+void prune(const Options& options) {
+  if (is_checkpoint(options.directory))
+    throw UsageError(
+        fmt::format("checkpoint prune: {} is one checkpoint: give the directory that it is in", options.directory));
+  const auto deleted = checkpoint::prune(options.directory, options.keep, options.dry_run);
+  if (options.json) {
+    json paths = json::array();
+    for (const fs::path& path : deleted) paths.push_back(path.string());
+    return print_json({{"deleted", std::move(paths)}, {"dry_run", options.dry_run}});
+  }
+  for (const fs::path& path : deleted)
+    fmt::print("{} {}\n", options.dry_run ? "would delete" : "deleted", printable(path.string()));
+  if (deleted.empty()) fmt::print("nothing to delete\n");
+}
+
+// A verb with what all of them have: DIR and --json.
+CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, const char* directory, Options& options) {
+  CLI::App* verb = app.add_subcommand(name, summary);
+  verb->add_option("dir", options.directory, directory)->required()->type_name("DIR");
+  verb->add_flag("--json", options.json, "print JSON");
+  return verb;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app, int& exit_code) {
+  constexpr const char* kMany = "a directory of checkpoints, or one checkpoint in it";
+  constexpr const char* kNewest = "a checkpoint, or a directory of checkpoints for the newest in it";
+  auto options = std::make_shared<Options>();
+
+  CLI::App* verb = add_verb(app, "ls", "list checkpoints, newest first", kMany, *options);
+  verb->footer("\"complete\" is known from manifests and sizes; `adaptdl checkpoint verify` reads every byte.");
+  verb->callback([options] { ls(*options); });
+
+  verb = add_verb(app, "show", "show what is in a checkpoint", kNewest, *options);
+  verb->callback([options] { show(*options); });
+
+  verb = add_verb(app, "verify", "read every byte and say what is damaged", kMany, *options);
+  verb->footer("Exits with 1 if anything is damaged.");
+  verb->callback([options, &exit_code] { exit_code = verify(*options) ? 0 : 1; });
+
+  verb = add_verb(app, "export", "write the tensors of a checkpoint to one safetensors file", kNewest, *options);
+  verb->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
+  verb->add_option("--state", options->state,
+                   "only those of this state, under their own names (default: all, as STATE/TENSOR)")
+      ->type_name("NAME");
+  verb->callback([options] { export_tensors(*options); });
+
+  verb = add_verb(app, "prune", "delete all but the newest whole checkpoints, and what interrupted saves left",
+                  "a directory of checkpoints", *options);
+  verb->add_option("--keep", options->keep, "how many to keep, at least 1 (default 2)")->type_name("N");
+  verb->add_flag("--dry-run", options->dry_run, "only say what would be deleted");
+  verb->callback([options] { prune(*options); });
+}
+
+}  // namespace adaptdl::cli
