@@ -26,7 +26,7 @@ std::string resume_command(const CLI::App& app, const RunOptions& options, const
   for (const CLI::Option* option : visible_options(app)) {
     const std::string name = option_words(*option).back();
     if (name == "--checkpoint" || value_name(*option).empty()) continue;
-    for (const std::string& value : option->results()) words.insert(words.end(), {name, value});
+    for (const std::string& value : option->reduced_results()) words.insert(words.end(), {name, value});
   }
   words.emplace_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
@@ -101,7 +101,7 @@ void add_run(CLI::App& app, int& exit_code) {
       ->type_name("gloo|nccl");
   app.add_option("--env", options->environment, "an environment variable for the replicas; may be given several times")
       ->type_name("NAME=VALUE")
-      ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--name", options->name, "name of the job (default: the program's, with the time)")->type_name("NAME");
   app.add_option("--nodes", options->nodes, "machines of the job, on each of which the same command runs (default 1)")

@@ -1,0 +1,196 @@
+"""Replicas that fail, and a launcher that is killed: the end comes soon, says why, and leaves nothing behind."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from run_support import REPLICA_PROGRAM, RunTest, eventually, guardian_of, interrupt, is_alive, replicas_of
+
+FOREVER = 1_000_000  # steps
+
+
+class FailureTest(RunTest):
+    def start_counting(self, *arguments, replicas=3, **more):
+        run = self.start("-n", replicas, *arguments, REPLICA_PROGRAM, "--steps", FOREVER, **more)
+        run.wait_for("begins at step", replicas)
+        return run
+
+    def test_a_replica_killed_by_sigkill_ends_the_run_within_5_seconds(self):
+        run = self.start_counting("--checkpoint", "c")
+        victim = replicas_of(run.pid)[1]
+        rank = pathlib.Path(f"/proc/{victim}/environ").read_bytes().split(b"ADAPTDL_REPLICA_RANK=")[1].split(b"\0")[0].decode()
+        began = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(run.finish(), 137, run.text())
+        self.assertLess(time.monotonic() - began, 5)
+        run.wait_for(f"adaptdl: error: replica {rank} failed first: it was killed by SIGKILL (killed)")
+
+    def test_even_if_the_others_neither_notice_nor_listen(self):
+        program = self.script("deaf", "#!/bin/sh\ntrap '' TERM INT\necho ready\nwhile :; do sleep 1; done\n")
+        run = self.start("-n", 3, program)
+        run.wait_for("ready", 3)
+        began = time.monotonic()
+        os.kill(replicas_of(run.pid)[2], signal.SIGKILL)
+        self.assertEqual(run.finish(), 137, run.text())
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_the_first_to_fail_is_named_not_the_consequences(self):
+        run = self.start("-n", 4, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--at-step", 5, "--rank", 2, "--exit", 7)
+        self.assertEqual(run.finish(), 7, run.text())
+        [_, last] = [index for index, line in enumerate(run.err) if "exiting with 7 on purpose" in line]
+        self.assertEqual(run.err[last], "  | exiting with 7 on purpose")
+        self.assertEqual(run.err[last + 1], "adaptdl: error: replica 2 failed first: it exited with code 7")
+        # The others lost their peer, and their words about it come before the verdict.
+        consequences = [index for index, line in enumerate(run.err) if "error: " in line and line.startswith("[")]
+        self.assertTrue(all(index < last for index in consequences))
+        self.assertRegex(run.err[last + 2], r"^adaptdl: the others: replica \d ")
+
+    def test_signals_are_named_and_give_128_more(self):
+        for number, name in ((signal.SIGSEGV, "SIGSEGV (segmentation fault)"), (signal.SIGABRT, "SIGABRT (aborted)"), (signal.SIGTERM, "SIGTERM (terminated)")):
+            with self.subTest(name):
+                run = self.start("-n", 1, "--no-checkpoint", "sh", "-c", f"kill -{int(number)} $$")
+                # 143 would promise a checkpoint.
+                self.assertEqual(run.finish(), 1 if number == signal.SIGTERM else 128 + number, run.text())
+                run.wait_for(f"replica 0 failed first: it was killed by {name}")
+
+    def test_the_last_twenty_lines_of_the_first_failure_are_shown_again(self):
+        program = self.script("talk", "#!/bin/sh\nseq 1 100\necho the reason >&2\nexit 3\n")
+        run = self.run_to_end("-n", 1, program, code=3)
+        again = [line[4:] for line in run.err if line.startswith("  | ")]
+        self.assertEqual(len(again), 20)
+        self.assertIn("the reason", again)
+        self.assertIn("100", again)
+
+    def test_exit_codes_are_passed_on(self):
+        for code in (1, 2, 42, 127, 255):
+            with self.subTest(code):
+                self.run_to_end("-n", 2, "sh", "-c", f"exit {code}", code=code)
+
+    def test_one_replica_that_is_done_does_not_end_the_others(self):
+        run = self.run_to_end("-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] && exit 0; sleep 1; echo still here")
+        self.assertEqual(run.out, ["[1] still here"])
+
+    def test_out_of_memory_is_called_so(self):
+        program = self.python("hungry", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nx = bytearray(1 << 30)\n")
+        run = self.run_to_end("-n", 1, program, code=1)
+        run.wait_for("adaptdl: error: replica 0 failed first: it ran OUT OF MEMORY and exited with code 1")
+
+    def test_a_failed_run_keeps_its_checkpoints_and_says_how_to_go_on(self):
+        run = self.start("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER, "--checkpoint-at", 3, "--at-step", 6, "--exit", 9)
+        self.assertEqual(run.finish(), 9, run.text())
+        [directory] = self.runs.iterdir()
+        run.wait_for(f"the newest checkpoint is {directory}/checkpoint-0")
+        self.assertIn(f"--checkpoint {directory} ", run.err[-1])
+        self.run_to_end("-n", 1, "false", code=1)
+        self.assertEqual(list(self.runs.iterdir()), [directory])  # an empty one is not kept
+
+    def test_a_failure_while_stopping_is_a_failure(self):
+        run = self.start("-n", 2, "sh", "-c", "trap 'exit $((3 + ADAPTDL_REPLICA_RANK * 140))' TERM; echo ready; while :; do sleep 0.05; done")
+        run.wait_for("ready", 2)
+        interrupt(run)
+        self.assertEqual(run.finish(), 3, run.text())
+        run.wait_for("replica 0 failed first: it exited with code 3")
+
+
+class RestartTest(RunTest):
+    def test_all_start_again_from_the_newest_checkpoint(self):
+        run = self.start("-n", 2, "--checkpoint", "c", "--max-restarts", 2, "--logs", "l", REPLICA_PROGRAM, "--steps", 12, "--checkpoint-at", 4,
+                         "--at-step", 8, "--rank", 1, "--signal", int(signal.SIGSEGV))
+        self.assertEqual(run.finish(), 0, run.text())
+        run.wait_for("adaptdl: replica 1 was killed by SIGSEGV (segmentation fault): starting all again from checkpoint-0 (restart 1 of 2)")
+        for rank in range(2):
+            self.assertIn(f"[{rank}] begins at step 4 of start 1", run.out)
+            self.assertIn(f"[{rank}] done at step 12", run.out)
+            self.assertIn("start 1, ", (self.directory / "l" / f"rank-{rank}.log").read_text())
+
+    def test_restarts_end_when_they_are_used_up(self):
+        run = self.run_to_end("-n", 1, "--max-restarts", 2, "sh", "-c", "echo start $ADAPTDL_NUM_RESTARTS $ADAPTDL_MASTER_PORT; exit 4", code=4)
+        starts = [line.split() for line in run.out]
+        self.assertEqual([start[2] for start in starts], ["0", "1", "2"])
+        self.assertEqual(len({start[3] for start in starts}), 3)  # a port of its own each
+        run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 2 of 2)")
+        run.wait_for("replica 0 failed first: it exited with code 4")
+
+    def test_an_interrupt_between_two_starts_ends_the_run(self):
+        run = self.start("-n", 1, "--max-restarts", 100, "sh", "-c", "exit 4")
+        run.wait_for("(restart 2 of 100)")
+        interrupt(run)
+        self.assertEqual(run.finish(), 4, run.text())
+        self.assertLess(len(run.wait_for("starting all again")), 6)
+
+
+class OrphanTest(RunTest):
+    # A replica with children in its own group and in groups of their own, all deaf to polite signals.
+    FAMILY = """
+import os, signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+same = subprocess.Popen(["sh", "-c", "trap '' TERM INT HUP; sleep 1000 & wait"])
+other = subprocess.Popen(["sleep", "1000"], preexec_fn=os.setpgrp)
+print("family", os.getpid(), same.pid, other.pid, flush=True)
+time.sleep(1000)
+"""
+
+    def family(self, run, replicas):
+        """All processes below the launcher, with the guardian."""
+        run.wait_for("] family ", replicas)
+        sessions = {int(line.split()[2]) for line in run.out}
+
+        def members():
+            found = []
+            for entry in pathlib.Path("/proc").iterdir():
+                if entry.name.isdigit():
+                    try:
+                        if os.getsid(int(entry.name)) in sessions:
+                            found.append(int(entry.name))
+                    except ProcessLookupError:
+                        pass
+            return found
+
+        eventually(lambda: len(members()) >= 4 * replicas)
+        return members() + [guardian_of(run.pid)]
+
+    def assert_all_gone(self, pids, within):
+        self.assertTrue(eventually(lambda: not any(map(is_alive, pids)), within), [pid for pid in pids if is_alive(pid)])
+
+    def test_nobody_outlives_a_launcher_killed_by_sigkill(self):
+        run = self.start("-n", 3, self.python("family", self.FAMILY))
+        pids = self.family(run, 3)
+        self.assertGreaterEqual(len(pids), 13)
+        run.send(signal.SIGKILL)
+        self.assert_all_gone(pids, within=2)
+        self.assertEqual(run.finish(), -signal.SIGKILL)  # and nobody holds its output open
+
+    def test_nobody_outlives_it_if_the_guardian_was_killed_before(self):
+        run = self.start("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER)
+        run.wait_for("begins at step", 2)
+        pids = replicas_of(run.pid)
+        os.kill(guardian_of(run.pid), signal.SIGKILL)
+        run.send(signal.SIGKILL)
+        self.assert_all_gone(pids, within=2)
+
+    def test_the_guardian_is_not_found_by_the_command_line_of_the_run(self):
+        run = self.start("-n", 1, "--name", f"unique-{os.getpid()}", "sleep", 1000)
+        eventually(lambda: len(replicas_of(run.pid)) == 1)
+        found = subprocess.run(["pgrep", "-f", f"unique-{os.getpid()}"], capture_output=True, text=True).stdout.split()
+        self.assertEqual(found, [str(run.pid)])
+        fds = sorted(os.readlink(entry) for entry in pathlib.Path(f"/proc/{guardian_of(run.pid)}/fd").iterdir())
+        self.assertEqual([fd.split(":")[0] for fd in fds], ["pipe"])
+
+    def test_what_a_finished_replica_leaves_is_cleared_away(self):
+        run = self.run_to_end("-n", 2, "sh", "-c", "sleep 1000 & echo child $!")
+        pids = [int(line.split()[-1]) for line in run.out]
+        self.assertEqual(len(pids), 2)
+        self.assertEqual([pid for pid in pids if is_alive(pid)], [])
+
+    def test_there_are_no_zombies_while_it_runs(self):
+        run = self.start("-n", 3, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 2 ] || exit 0; echo last; sleep 1000")
+        run.wait_for("last")
+        states = lambda: [line.split() for line in subprocess.run(["ps", "--ppid", str(run.pid), "-o", "stat="], capture_output=True, text=True).stdout.splitlines()]
+        self.assertTrue(eventually(lambda: len(states()) == 2 and all(state[0][0] != "Z" for state in states()), 5), states())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,197 @@
+"""Ctrl-C, SIGTERM and what comes of them: a checkpoint and the way on, or a clear word that there is none."""
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+import unittest
+
+from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, interrupt, is_alive, replicas_of
+
+FOREVER = 1_000_000  # steps
+
+
+class GracefulStopTest(RunTest):
+    def start_counting(self, *arguments, replicas=2, program=(REPLICA_PROGRAM, "--steps", FOREVER), **more):
+        run = self.start("-n", replicas, *arguments, *program, **more)
+        run.wait_for("begins at step", replicas)
+        return run
+
+    def resume_command(self, run):
+        """The command that the summary ends with."""
+        self.assertIn("to go on", run.err[-2])
+        return shlex.split(run.err[-1])
+
+    def test_ctrl_c_saves_and_says_where_and_how_to_go_on(self):
+        run = self.start_counting()
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        [directory] = self.runs.iterdir()
+        [checkpoint] = directory.glob("checkpoint-*")
+        step = int(run.wait_for("saved step")[0].split()[-1])
+        self.assertIn(f"adaptdl: stopped with checkpoint {checkpoint} (epoch {step // 10})", run.err)
+
+        command = self.resume_command(run)
+        self.assertEqual(command, [ADAPTDL, "run", "--checkpoint", str(directory), "--replicas", "2", "--", REPLICA_PROGRAM, "--steps", str(FOREVER)])
+        again = self.start(*[str(step + 3) if word == str(FOREVER) else word for word in command[2:]])
+        self.assertEqual(again.finish(), 0, again.text())
+        self.assertIn(f"[0] begins at step {step} of start 0", again.out)
+        self.assertIn(f"[1] done at step {step + 3}", again.out)
+        self.assertTrue(checkpoint.exists())  # a directory that was named is the user's
+
+    def test_the_resume_command_keeps_the_options_and_survives_a_shell(self):
+        self.script("my program", f"#!/bin/sh\nexec {REPLICA_PROGRAM} --steps {FOREVER}\n")
+        run = self.start_counting("--checkpoint", "it's here", "--env", "A=1 2", "--env", "B=$X", "--max-restarts", 2, "-n", 3, replicas=3,
+                                  program=["--", "./my program", "--", "$HOME", "-n"])
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        self.assertEqual(self.resume_command(run), [
+            ADAPTDL, "run", "--checkpoint", str(self.directory / "it's here"), "--replicas", "3", "--env", "A=1 2", "--env", "B=$X", "--max-restarts", "2",
+            "--", "./my program", "--", "$HOME", "-n"])
+
+    def test_sigterm_and_a_closed_terminal_are_requests_too(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number):
+                run = self.start_counting("--checkpoint", f"c{number}")
+                run.send(number)
+                self.assertEqual(run.finish(), 143, run.text())
+
+    def test_nohup_is_respected(self):
+        process = subprocess.Popen(["nohup", ADAPTDL, "run", "-n", "1", "--no-checkpoint", "sh", "-c", "echo ready; sleep 1; echo done"], cwd=self.directory,
+                                   env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.assertEqual(process.stdout.readline(), "[0] ready\n")
+        process.send_signal(signal.SIGHUP)
+        out, _ = process.communicate(timeout=PATIENCE)
+        self.assertEqual((out, process.returncode), ("[0] done\n", 0))
+
+    def test_an_interrupt_works_from_a_script_that_started_the_run_in_the_background(self):
+        # Such a process starts with SIGINT ignored, and so would its replicas.
+        process = subprocess.Popen(["sh", "-c", f"{ADAPTDL} run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps {FOREVER} & echo $!; wait $!"],
+                                   cwd=self.directory, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        pid = int(process.stdout.readline())
+        self.assertIn("begins at step", process.stdout.readline())
+        os.kill(pid, signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 143)
+
+    def test_many_sigterms_are_one(self):
+        run = self.start_counting("--checkpoint", "c")
+        for _ in range(5):
+            run.send(signal.SIGTERM)
+            time.sleep(0.002)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_a_request_to_one_replica_stops_all(self):
+        run = self.start_counting("--checkpoint", "c")
+        os.kill(replicas_of(run.pid)[1], signal.SIGTERM)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_a_program_that_finishes_by_itself_has_finished(self):
+        run = self.start("-n", 1, "sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
+        run.wait_for("ready")
+        interrupt(run)
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assertEqual(list(self.runs.iterdir()), [])
+
+    def test_a_script_that_passes_no_signals_on_gets_its_checkpoint_too(self):
+        program = self.script("wrapper", f"#!/bin/sh\n{REPLICA_PROGRAM} --steps {FOREVER}\necho after\n")
+        run = self.start_counting("--checkpoint", "c", program=[program])
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        run.wait_for("saved step", 2)
+
+    def test_a_stop_never_starts_again(self):
+        run = self.start_counting("--checkpoint", "c", "--max-restarts", 5)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        self.assertEqual(len(run.wait_for("begins at step")), 2)
+
+
+class NothingSavedTest(RunTest):
+    def test_143_without_a_new_checkpoint_is_a_failure(self):
+        run = self.start("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2)
+        run.wait_for("saved step 2", 2)  # an older checkpoint does not count
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+        run.wait_for("error: the replicas stopped without saving a checkpoint")
+        run.wait_for(f"the newest checkpoint is {self.directory}/c/checkpoint-0")
+
+    def test_a_program_that_knows_no_sigterm_is_named_as_such(self):
+        run = self.start("-n", 1, "sh", "-c", "echo ready; exec sleep 1000")
+        run.wait_for("ready")
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+        run.wait_for("does the program handle SIGTERM?")
+        self.assertEqual(list(self.runs.iterdir()), [])  # nothing was in it
+
+    def test_with_no_checkpoint_nothing_is_promised(self):
+        run = self.start("-n", 1, "--no-checkpoint", REPLICA_PROGRAM, "--steps", FOREVER)
+        run.wait_for("begins at step")
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+        self.assertEqual(run.err[-1], "adaptdl: stopped; nothing was saved, as the run had --no-checkpoint")
+
+
+class ForcedStopTest(RunTest):
+    def test_a_second_ctrl_c_kills_at_once(self):
+        run = self.start("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
+        run.wait_for("begins at step", 2)
+        replicas = replicas_of(run.pid)
+        interrupt(run)
+        run.wait_for("interrupted: waiting up to 30s for replicas 0, 1")
+        interrupt(run)
+        began = time.monotonic()
+        self.assertEqual(run.finish(), 130, run.text())
+        self.assertLess(time.monotonic() - began, 5)
+        run.wait_for("interrupted again: killing all replicas")
+        self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
+
+    def test_the_grace_ends_the_wait_for_a_replica_that_hangs(self):
+        run = self.start("-n", 2, "--checkpoint", "c", "--grace", "1s", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
+        run.wait_for("begins at step", 2)
+        began = time.monotonic()
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+        self.assertTrue(1 <= time.monotonic() - began < 10)
+        run.wait_for("the grace of 1s is over: killing replicas 0, 1")
+        run.wait_for("--grace gives them longer")
+
+    def test_a_grace_of_nothing_kills_at_once(self):
+        run = self.start("-n", 1, "--grace", 0, REPLICA_PROGRAM, "--steps", FOREVER)
+        run.wait_for("begins at step")
+        interrupt(run)
+        self.assertEqual(run.finish(PATIENCE), 1, run.text())
+
+
+class ForeignCheckpointTest(RunTest):
+    """A Python program that names its checkpoints as AdaptDL's package does: checkpoint-<number of restarts>, never twice."""
+
+    PROGRAM = """
+import os, signal, sys, time
+directory, restarts = os.environ["ADAPTDL_CHECKPOINT_PATH"], int(os.environ["ADAPTDL_NUM_RESTARTS"])
+numbers = [int(name.split("-")[1]) for name in os.listdir(directory) if name.startswith("checkpoint-")]
+def stop(*_):
+    os.makedirs(os.path.join(directory, "_checkpoint"))
+    open(os.path.join(directory, "_checkpoint", "state"), "w").write("x")
+    os.rename(os.path.join(directory, "_checkpoint"), os.path.join(directory, f"checkpoint-{restarts}"))
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stop)
+print("found", sorted(numbers))
+while True:
+    time.sleep(0.01)
+"""
+
+    def test_it_is_stopped_and_goes_on(self):
+        program = self.python("foreign", self.PROGRAM)
+        for restarts in range(3):
+            run = self.start("-n", 1, "--checkpoint", "c", program)
+            run.wait_for("found")
+            interrupt(run)
+            self.assertEqual(run.finish(), 143, run.text())
+            self.assertEqual(run.out, [f"[0] found {list(range(restarts))}"])
+            run.wait_for(f"stopped with checkpoint {self.directory}/c/checkpoint-{restarts}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,173 @@
+"""What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+ADAPTDL = os.environ["ADAPTDL_BIN"]
+REPLICA_PROGRAM = os.environ["REPLICA_PROGRAM"]
+# Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
+PATIENCE = 60
+
+
+def clean_environment(**more):
+    """The environment without what an outer run or terminal may have put there."""
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("ADAPTDL_") and name not in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "NO_COLOR")}
+    environment.update(more)
+    return {name: value for name, value in environment.items() if value is not None}
+
+
+def eventually(condition, patience=PATIENCE):
+    """Waits until the condition holds, and returns its value."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(0.01)
+
+
+def is_alive(pid):
+    """Whether the process is there and no zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+
+
+def children(pid):
+    """The living children of a process."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[1]) == pid and fields[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
+def guardian_of(launcher):
+    """The launcher's child that is no replica."""
+    [guardian] = [pid for pid in children(launcher) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "replica-guard\n"]
+    return guardian
+
+
+def replicas_of(launcher):
+    return [pid for pid in children(launcher) if pid != guardian_of(launcher)]
+
+
+class Run:
+    """`adaptdl run` as a process, whose output is collected line by line as it comes."""
+
+    def __init__(self, *arguments, cwd, environment):
+        self.process = subprocess.Popen([ADAPTDL, "run", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, cwd=cwd, env=environment)
+        self.out, self.err = [], []
+        self._threads = [threading.Thread(target=self._collect, args=pair)
+                         for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
+        for thread in self._threads:
+            thread.start()
+
+    @staticmethod
+    def _collect(stream, lines):
+        for line in stream:
+            lines.append(line.decode(errors="surrogateescape").rstrip("\n"))
+        stream.close()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def wait_for(self, text, count=1):
+        """Waits until `count` lines with the text were written to either stream."""
+        found = eventually(lambda: [line for line in self.out + self.err if text in line][count - 1:] or self.process.poll() is not None)
+        lines = [line for line in self.out + self.err if text in line]
+        if not found or len(lines) < count:
+            eventually(lambda: not any(thread.is_alive() for thread in self._threads), 5)
+            lines = [line for line in self.out + self.err if text in line]
+        if len(lines) < count:
+            raise AssertionError(f"{text!r} did not come {count} times; output:\n{self.text()}")
+        return lines
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def finish(self, patience=PATIENCE):
+        """Waits for the end, of the output too, and returns the exit code."""
+        try:
+            code = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end after {patience} s; output:\n{self.text()}") from None
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            if thread.is_alive():
+                raise AssertionError("somebody holds the output open after the end")
+        return code
+
+    def text(self):
+        return "\n".join(["-- out", *self.out, "-- err", *self.err])
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.finish()
+
+
+class RunTest(unittest.TestCase):
+    """A test case with a directory of its own, and a home in it."""
+
+    maxDiff = None
+
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-e2e-")).resolve()
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.home = self.directory / "home"
+        self.home.mkdir()
+        self.environment = clean_environment(HOME=str(self.home), XDG_STATE_HOME=None)
+        self.runs = self.home / ".local" / "state" / "adaptdl" / "runs"
+
+    def start(self, *arguments, **more):
+        """Starts `adaptdl run` with these arguments and further environment variables."""
+        environment = {**self.environment, **more}
+        run = Run(*arguments, cwd=self.directory, environment={name: value for name, value in environment.items() if value is not None})
+        self.addCleanup(run.end)
+        return run
+
+    def run_to_end(self, *arguments, code=0, **more):
+        run = self.start(*arguments, **more)
+        self.assertEqual(run.finish(), code, run.text())
+        return run
+
+    def script(self, name, text):
+        """An executable file in the test's directory."""
+        path = self.directory / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def python(self, name, text):
+        return self.script(name, f"#!{sys.executable}\n{text}")
+
+    def refused(self, *arguments, code=2, **more):
+        """Runs `adaptdl run` to its refusal and returns the one line that it says."""
+        run = self.run_to_end(*arguments, code=code, **more)
+        self.assertEqual(run.out, [])
+        self.assertEqual(len(run.err), 1, run.text())
+        self.assertTrue(run.err[0].startswith("adaptdl: error: "), run.err[0])
+        return run.err[0][len("adaptdl: error: "):]
+
+
+def interrupt(run):
+    run.send(signal.SIGINT)
