@@ -91,7 +91,7 @@ nlohmann::json describe(const CLI::App& app, const std::string& path) {
   return {{"name", app.get_name()},           {"path", path},
           {"summary", app.get_description()}, {"usage", usage(app, path)},
           {"options", std::move(options)},    {"arguments", std::move(positionals)},
-          {"commands", std::move(nested)}};
+          {"commands", std::move(nested)},    {"footer", app.get_footer()}};
 }
 
 }  // namespace
@@ -143,6 +143,9 @@ std::string usage(const CLI::App& app, const std::string& path) {
   std::string line = "adaptdl " + path;
   if (!verbs(app).empty()) return line + " VERB [OPTION]...";
   line += " [OPTION]...";
+  for (const CLI::Option* option : visible_options(app)) {
+    if (option->get_required()) line += fmt::format(" {} {}", option_words(*option).front(), value_name(*option));
+  }
   for (const CLI::Option* argument : arguments(app)) {
     const std::string name = upper(argument->get_name(true)) + (argument->get_items_expected_max() > 1 ? "..." : "");
     line += argument->get_required() ? ' ' + name : " [" + name + ']';

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "adaptdl/error.h"
@@ -35,7 +36,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
 // CLI11 keeps words that it does not know and complains about all of them at once; the first is the one to fix.
 void refuse_unknown_words(const CLI::App& app, const std::string& path) {
   const std::vector<std::string> rest = app.remaining();
-  if (rest.empty()) return;
+  if (rest.empty() || (rest.size() == 1 && rest[0] == "--")) return;
   const std::string& word = rest.front();
   if (word.size() > 1 && word.front() == '-' && word != "--") {
     const std::string name = word.substr(0, word.find('='));
@@ -59,6 +60,23 @@ void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& wo
   }
 }
 
+// CLI11's errors in the words of the help.
+std::string explain(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::Option* last = words.empty() ? nullptr : app.get_option_no_throw(words.back());
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && last != nullptr) {
+    return fmt::format("{} needs a value: {}", words.back(), value_name(*last));
+  }
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !message.starts_with('-')) {
+    // "dir is required", of an argument that help calls DIR.
+    const auto name_end = std::ranges::find(message, ' ');
+    std::transform(message.begin(), name_end, message.begin(), [](unsigned char c) { return std::toupper(c); });
+  } else if (!message.empty()) {
+    message.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(message.front())));
+  }
+  return message;
+}
+
 void parse(CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
   refuse_empty_values(app, words, path);
   // Words that CLI11 does not know are looked at here, before the command acts.
@@ -70,15 +88,7 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", help_text(app, path));
   } catch (const CLI::ParseError& error) {
-    const CLI::Option* last = words.empty() ? nullptr : app.get_option_no_throw(words.back());
-    if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && last != nullptr) {
-      throw UsageError(
-          fmt::format("{}: {} needs a value: {} (see `adaptdl help {}`)", path, words.back(), value_name(*last), path));
-    }
-    std::string message = error.what();
-    if (!message.empty())
-      message.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(message.front())));
-    throw UsageError(fmt::format("{}: {} (see `adaptdl help {}`)", path, message, path));
+    throw UsageError(fmt::format("{}: {} (see `adaptdl help {}`)", path, explain(error, app, words), path));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "command/command.h"
+#include "command/complete.h"
 #include "command/describe.h"
 #include "command/suggest.h"
 
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   std::vector<std::string> command;
   bool json = false;
+  bool complete = false;
 };
 
 std::string help_on(std::vector<std::string> words) {
@@ -35,7 +37,9 @@ std::string help_on(std::vector<std::string> words) {
 }
 
 void run(const Options& options) {
-  if (options.json) {
+  if (options.complete) {
+    for (const std::string& candidate : complete(options.command)) fmt::print("{}\n", candidate);
+  } else if (options.json) {
     fmt::print("{}\n", describe_all().dump(2));
   } else if (options.command.empty()) {
     fmt::print("{}", overview());
@@ -49,6 +53,8 @@ void run(const Options& options) {
 void add_help(CLI::App& app, int&) {
   auto options = std::make_shared<Options>();
   app.add_option("command", options->command, "a command, and a verb of it");
+  // For the completion of shells: `adaptdl help --complete -- WORD...`.
+  app.add_flag("--complete", options->complete)->group("");
   // For man pages and tests: everything that help knows, in one piece.
   app.add_flag("--dump-json", options->json)->group("");
   app.callback([options] { run(*options); });

@@ -1,0 +1,123 @@
+#include "command/complete.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "command/describe.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using Candidates = std::vector<std::string>;
+
+void offer(Candidates& candidates, std::string_view typed, const std::string& word, const std::string& description) {
+  if (word.starts_with(typed)) candidates.push_back(word + '\t' + description);
+}
+
+// What can be the value of something that help calls `kind`; `before` is what is typed before the value in the same
+// word.
+Candidates values(const std::string& kind, std::string_view typed, const std::string& before = "") {
+  Candidates candidates;
+  if (kind == "DIR") return {":dir"};
+  if (kind == "FILE") return {":file"};
+  if (kind.find('|') == std::string::npos) return candidates;
+  std::istringstream choices(kind);
+  for (std::string choice; std::getline(choices, choice, '|');) {
+    // In capitals it stands for something else, as in "N|auto".
+    if (std::islower(static_cast<unsigned char>(choice[0])) != 0 && choice.starts_with(typed))
+      candidates.push_back(before + choice + '\t');
+  }
+  return candidates;
+}
+
+Candidates command_names(std::string_view typed) {
+  Candidates candidates;
+  for (const Command& command : commands())
+    offer(candidates, typed, std::string(command.name), std::string(command.summary));
+  return candidates;
+}
+
+Candidates option_names(const CLI::App& app, std::string_view typed) {
+  Candidates candidates;
+  for (const CLI::Option* option : visible_options(app)) {
+    for (const std::string& word : option_words(*option)) offer(candidates, typed, word, option->get_description());
+  }
+  return candidates;
+}
+
+// What may follow in the place of the first argument.
+Candidates arguments(const CLI::App& app, std::string_view typed) {
+  Candidates candidates;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    offer(candidates, typed, verb->get_name(), verb->get_description());
+  }
+  if (!candidates.empty()) return candidates;
+  if (app.get_prefix_command()) return {":program"};
+  if (app.get_name() == "help") return command_names(typed);
+  for (const CLI::Option* argument :
+       app.get_options([](const CLI::Option* option) { return option->get_positional(); })) {
+    return values(argument->get_type_name(), typed);
+  }
+  return candidates;
+}
+
+Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& words, std::size_t first) {
+  const std::string& typed = words.back();
+  const CLI::Option* pending = nullptr;  // takes the next word
+  bool only_arguments = false;
+  for (std::size_t i = first; i + 1 < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (pending != nullptr) {
+      pending = nullptr;
+    } else if (word == "--") {
+      only_arguments = true;
+      if (app.get_prefix_command() && i + 2 < words.size()) return {fmt::format(":rest {}", i + 1)};
+    } else if (!only_arguments && word.starts_with('-')) {
+      const CLI::Option* option = app.get_option_no_throw(word);
+      if (option != nullptr && !value_name(*option).empty()) pending = option;
+    } else if (app.get_prefix_command()) {
+      return {fmt::format(":rest {}", i)};
+    }
+  }
+  if (pending != nullptr) return values(value_name(*pending), typed);
+  if (only_arguments || !typed.starts_with('-')) return arguments(app, typed);
+  const std::size_t equals = typed.find('=');
+  if (equals == std::string::npos) return option_names(app, typed);
+  const CLI::Option* option = app.get_option_no_throw(typed.substr(0, equals));
+  return option == nullptr ? Candidates()
+                           : values(value_name(*option), typed.substr(equals + 1), typed.substr(0, equals + 1));
+}
+
+}  // namespace
+
+std::vector<std::string> complete(const std::vector<std::string>& words) {
+  if (words.size() < 2) {
+    const std::string typed = words.empty() ? "" : words[0];
+    Candidates candidates = command_names(typed);
+    if (!typed.empty()) {
+      offer(candidates, typed, "--help", "show this help");
+      offer(candidates, typed, "--version", "show the version");
+    }
+    return candidates;
+  }
+  const Command* command = find_command(words[0]);
+  if (command == nullptr) return {};
+  int unused = 0;
+  const auto root = make_app(*command, unused);
+  std::vector<std::string> rest(words.begin() + 1, words.end() - 1);
+  const std::size_t before = rest.size();
+  std::string path;
+  try {
+    const CLI::App& app = descend(*root, rest, path);
+    return complete_verb(app, words, 1 + before - rest.size());
+  } catch (const UsageError&) {
+    return {};  // a verb that there is none of
+  }
+}
+
+}  // namespace adaptdl::cli
