@@ -26,6 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using adaptdl::torch::AdaptiveDataLoader;
+using adaptdl::torch::AdaptiveDataLoaderHelper;
 using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
@@ -234,6 +235,51 @@ TEST_CASE("a dataset that changed in the middle of a pass is an error that names
   CHECK(says(job.errors(),
              "data loader 'adaptdl-dataloader-epochnone-0' cannot go on in the middle of its dataset, which had 1437 "
              "samples when the checkpoint was taken and has 1000 now"));
+}
+
+TEST_CASE("a loader of one's own on the helper goes on at its index, and remembers its end") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, 0}) {
+    job.run_to(code, 2, [&](int rank) {
+      AdaptiveDataLoaderHelper helper(10);
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (int loop = 0; loop < 2; ++loop) {
+          auto context = helper.context();
+          if (helper.skipdone()) continue;
+          EXPECT(helper.sync_local_bsz() == 5);
+          if (helper.end_index() == 0) helper.set_end_index(static_cast<std::size_t>(100 * (loop + 1)));
+          while (*helper.current_index() < helper.end_index()) {
+            helper.step_boundary();
+            if (rank == 0) job.note(fmt::format("{}:{}", loop, *helper.current_index()));
+            if (code != 0 && loop == 1 && *helper.current_index() == 50) kill(getpid(), SIGTERM);
+            helper.advance();
+          }
+        }
+      }
+    });
+  }
+  std::vector<std::string> expected;
+  for (int index = 0; index < 100; index += 10) expected.push_back(fmt::format("0:{}", index));
+  for (int index = 0; index < 200; index += 10) expected.push_back(fmt::format("1:{}", index));
+  CHECK(job.notes() == expected);
+}
+
+TEST_CASE("an index past the end of the data set is an error") {
+  ElasticJob().run_to(0, 1, [](int) {
+    AdaptiveDataLoaderHelper helper(10, "mine");
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      auto context = helper.context();
+      helper.set_current_index(2000);
+      std::string message;
+      try {
+        helper.check_dataset(1000);
+      } catch (const adaptdl::Error& error) {
+        message = error.what();
+      }
+      EXPECT(says(message,
+                  "data loader 'adaptdl-dataloader-epochnone-mine' cannot go on at sample 2000 of a dataset of 1000"));
+    }
+  });
 }
 
 TEST_CASE(
