@@ -57,7 +57,10 @@ AttemptEnd Attempt::run() {
       if (!replica->gone()) replica->read();
     }
     take_ends();
-    for (const auto& replica : replicas_) replica->wind_down();
+    for (const auto& replica : replicas_) {
+      if (phase_ == Phase::kStopping) replica->ask_to_stop_when_ready();
+      replica->wind_down();
+    }
     check_deadline();
     tick();
   }
@@ -113,15 +116,10 @@ void Attempt::stop(const std::string& why) {
   context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint and exit (Ctrl-C{} kills at once)", why,
                                        seconds(context_.plan.grace), remaining(), by_user ? "" : " twice"));
   enter(Phase::kStopping, context_.plan.grace);
-  ask_all();
 }
 
 void Attempt::fail() {
   enter(Phase::kFailing, std::min(kFailureGrace, context_.plan.grace));
-  ask_all();
-}
-
-void Attempt::ask_all() {
   for (const auto& replica : replicas_) replica->ask_to_stop();
 }
 

@@ -62,9 +62,8 @@ class Attempt {
   void check_deadline();
   void tick();
 
-  // Asks all replicas to checkpoint and exit. `why` begins the notice.
+  // From now on, asks each replica to checkpoint and exit as soon as it can be asked. `why` begins the notice.
   void stop(const std::string& why);
-  void ask_all();
   void fail();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);

@@ -17,6 +17,9 @@ constexpr std::size_t kReadAtOnce = std::size_t{256} << 10;
 // What a pipe can still hold when its writers are dead (1 MiB is the most that an unprivileged process may ask for).
 constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
+// How long a program may take from its start until it handles SIGTERM. One that never does is stopped no later than this.
+constexpr auto kStartUp = std::chrono::seconds(5);
+
 }  // namespace
 
 LocalReplica::LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment,
@@ -104,6 +107,15 @@ void LocalReplica::ask_to_stop() {
   if (state_ != State::kRunning || asked_) return;
   asked_ = true;
   process_.signal(SIGTERM);
+}
+
+// Loading LibTorch takes a good part of a second, in which a program has no handlers yet.
+bool LocalReplica::is_starting() const {
+  return std::chrono::steady_clock::now() - started_ < kStartUp && !process_.handles(SIGTERM);
+}
+
+void LocalReplica::ask_to_stop_when_ready() {
+  if (!is_starting()) ask_to_stop();
 }
 
 void LocalReplica::kill() {

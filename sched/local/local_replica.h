@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -53,6 +54,9 @@ class LocalReplica {
 
   // Asks for a checkpoint and an exit: SIGTERM, to the process only, since its workers must not die under it.
   void ask_to_stop();
+  // The same, except that a program which is still starting, and would die of the signal before it can say that it
+  // handles it, is left alone for now: to be called again.
+  void ask_to_stop_when_ready();
   // SIGKILL to all that is in its session.
   void kill();
 
@@ -65,6 +69,7 @@ class LocalReplica {
   void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
   void read_all(std::size_t limit);
   void take_status(std::string_view bytes);
+  bool is_starting() const;
   void take_output(Stream stream, std::string_view text, bool ends);
 
   int rank_;
@@ -72,6 +77,7 @@ class LocalReplica {
   OnReport on_report_;
   std::optional<ReplicaLog> log_;
   ReplicaProcess process_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   State state_ = State::kRunning;
   bool asked_ = false;
   bool killed_ = false;

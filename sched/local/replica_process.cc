@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "adaptdl/error.h"
 #include "local/process_tree.h"
@@ -125,6 +126,16 @@ std::optional<ExitStatus> ReplicaProcess::exit_status() {
     exit_status_ = ExitStatus{.signalled = info.si_code != CLD_EXITED, .code = info.si_status};
   }
   return exit_status_;
+}
+
+bool ReplicaProcess::handles(int signal_number) const {
+  std::ifstream file(fmt::format("/proc/{}/status", pid_));
+  const unsigned long long mask = 1ULL << (signal_number - 1);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("SigIgn:") && !line.starts_with("SigCgt:")) continue;
+    if ((std::stoull(line.substr(line.find(':') + 1), nullptr, 16) & mask) != 0) return true;
+  }
+  return false;
 }
 
 void ReplicaProcess::signal(int signal_number) noexcept {

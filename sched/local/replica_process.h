@@ -43,6 +43,8 @@ class ReplicaProcess {
 
   // How the process ended, if it has. It stays a zombie, so that its id and session are not used again, until reap().
   std::optional<ExitStatus> exit_status();
+  // Whether the process catches or ignores the signal, rather than to die of it.
+  bool handles(int signal_number) const;
   // Signals the process itself, and not what it started.
   void signal(int signal_number) noexcept;
   // Sends SIGKILL to everything in its session. Returns how many processes were still alive.

@@ -75,6 +75,19 @@ class GracefulStopTest(RunTest):
         process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 143)
 
+    def test_a_program_that_is_still_starting_is_asked_as_soon_as_it_handles_the_signal(self):
+        run = self.start("-n", 2, "--checkpoint", "c", "sh", "-c", f"echo starting; sleep 1; exec {REPLICA_PROGRAM} --steps {FOREVER}")
+        run.wait_for("starting", 2)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_a_program_that_never_handles_the_signal_is_stopped_before_the_grace_ends(self):
+        begin = time.monotonic()
+        run = self.start("-n", 1, "--no-checkpoint", "--grace", "60s", "sleep", "60")
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+        self.assertLess(time.monotonic() - begin, 20)
+
     def test_many_sigterms_are_one(self):
         run = self.start_counting("--checkpoint", "c")
         for _ in range(5):

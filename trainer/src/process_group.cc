@@ -25,6 +25,9 @@ namespace adaptdl::torch {
 
 namespace {
 
+// From the start of the program on, a signal asks for a checkpoint, even while it still reads its data.
+[[maybe_unused]] const bool kHandlersInstalled = (signal::install(), true);
+
 compat::ProcessGroupPtr& group_slot() {
   // Never destroyed: exits from a step boundary must not wait for connections that other replicas have closed.
   static auto* group = new compat::ProcessGroupPtr;
@@ -166,7 +169,6 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   check_backend(backend);
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
-  signal::install();
 
   auto options = collective::options_from_env();
   const auto master = master_address(init_method);

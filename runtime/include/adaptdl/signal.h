@@ -13,7 +13,7 @@
 namespace adaptdl::signal {
 
 // Installs the handlers of SIGINT and SIGTERM in place of the program's own. Idempotent: a handler that the program
-// installs later stays. Called by init_process_group and by the first data loader.
+// installs later stays. Called when a program that uses the trainer starts.
 void install();
 
 // The signal that asked for a stop (SIGINT or SIGTERM), or 0 if none did.
