@@ -1,0 +1,85 @@
+"""A job over several machines, played by as many launchers that meet on loopback."""
+
+import os
+import random
+import signal
+import socket
+import unittest
+
+from run_support import REPLICA_PROGRAM, RunTest, interrupt, replicas_of
+
+FOREVER = 1_000_000  # steps
+
+
+def free_port():
+    """A port outside of the ephemeral range, as a person would choose one."""
+    while True:
+        port = random.randint(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                pass
+
+
+class NodesTest(RunTest):
+    def start_nodes(self, nodes, replicas, *arguments, program=(REPLICA_PROGRAM,)):
+        master = f"127.0.0.1:{free_port()}"
+        return [self.start("--nodes", nodes, "--node-rank", rank, "--master", master, "-n", replicas, "--checkpoint", "shared", *arguments[:-1], *program,
+                           *arguments[-1]) for rank in range(nodes)]
+
+    def test_ranks_go_on_from_machine_to_machine(self):
+        show = ["sh", "-c", "echo $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS on $ADAPTDL_NUM_NODES at $ADAPTDL_MASTER_ADDR job $ADAPTDL_JOB_ID"]
+        runs = self.start_nodes(2, 2, "--name", "job", [], program=show)
+        for node, run in enumerate(runs):
+            self.assertEqual(run.finish(), 0, run.text())
+            self.assertEqual(sorted(run.out), [f"[{rank}] {rank} of 4 on 2 at 127.0.0.1 job local/job" for rank in (2 * node, 2 * node + 1)])
+
+    def test_all_machines_work_on_one_job(self):
+        for run in self.start_nodes(3, 2, ["--steps", 5]):
+            self.assertEqual(run.finish(), 0, run.text())
+            self.assertEqual(len(run.wait_for("done at step 5")), 2)
+
+    def test_an_interrupt_on_any_machine_saves_on_all_and_all_know(self):
+        runs = self.start_nodes(2, 2, ["--steps", FOREVER])
+        for run in runs:
+            run.wait_for("begins at step", 2)
+        interrupt(runs[1])
+        for run in runs:
+            self.assertEqual(run.finish(), 143, run.text())
+            run.wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
+
+    def test_a_machine_that_does_not_see_the_directory_trusts_its_replica(self):
+        # The second machine's directory is gone while it runs; only the replicas know of the checkpoint.
+        program = self.script("elsewhere", f"#!/bin/sh\n[ $ADAPTDL_REPLICA_RANK = 0 ] || export ADAPTDL_CHECKPOINT_PATH={self.directory}/shared\n"
+                                           f"exec {REPLICA_PROGRAM} --steps {FOREVER}\n")
+        master = f"127.0.0.1:{free_port()}"
+        runs = [self.start("--nodes", 2, "--node-rank", rank, "--master", master, "-n", 1, "--checkpoint", directory, program)
+                for rank, directory in enumerate(("shared", "unseen"))]
+        for run in runs:
+            run.wait_for("begins at step")
+        (self.directory / "unseen").rmdir()
+        interrupt(runs[0])
+        for run in runs:
+            self.assertEqual(run.finish(), 143, run.text())
+        runs[1].wait_for(f"stopped with checkpoint {self.directory}/shared/checkpoint-0")
+
+    def test_a_failure_on_one_machine_ends_all(self):
+        runs = self.start_nodes(2, 2, ["--steps", FOREVER])
+        for run in runs:
+            run.wait_for("begins at step", 2)
+        os.kill(replicas_of(runs[1].pid)[0], signal.SIGKILL)
+        self.assertEqual(runs[1].finish(10), 137, runs[1].text())
+        self.assertEqual(runs[0].finish(10), 1, runs[0].text())
+
+    def test_all_machines_start_again(self):
+        runs = self.start_nodes(2, 1, "--max-restarts", 3, ["--steps", 12, "--checkpoint-at", 4, "--at-step", 8, "--rank", 1, "--exit", 9])
+        for rank, run in enumerate(runs):
+            self.assertEqual(run.finish(), 0, run.text())
+            self.assertRegex("\n".join(run.out), rf"\[{rank}\] begins at step 4 of start [123]")
+            self.assertIn(f"[{rank}] done at step 12", run.out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,191 @@
+"""What `adaptdl run` looks like on a terminal, which a pseudo-terminal plays, and in a pipe."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+import unittest
+
+from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually
+
+CLEAR = "\r\x1b[K"
+
+
+class Terminal:
+    """A run on a terminal of its own, as the foreground job: Ctrl-C typed there reaches it."""
+
+    def __init__(self, arguments, cwd, environment, columns=100, pipe=None):
+        self.leader, follower = pty.openpty()
+        self.resize(columns)
+        out = subprocess.PIPE if pipe == "out" else follower
+        err = subprocess.PIPE if pipe == "err" else follower
+
+        def own_terminal():
+            os.setsid()
+            fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen([ADAPTDL, "run", *map(str, arguments)], stdin=follower, stdout=out, stderr=err, cwd=cwd,
+                                        env={"TERM": "xterm", **environment}, preexec_fn=own_terminal)
+        os.close(follower)
+        self.text = ""
+        self.piped = b""
+        self._thread = threading.Thread(target=self._collect)
+        self._thread.start()
+
+    def resize(self, columns):
+        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+
+    def _collect(self):
+        pipe = self.process.stdout or self.process.stderr
+        sources = [self.leader] + ([pipe.fileno()] if pipe else [])
+        while sources:
+            for source in select.select(sources, [], [])[0]:
+                try:
+                    data = os.read(source, 65536)
+                except OSError:  # the terminal's other end was closed
+                    data = b""
+                if not data:
+                    sources.remove(source)
+                elif source == self.leader:
+                    self.text += data.decode(errors="replace").replace("\r\n", "\n")
+                else:
+                    self.piped += data
+        if pipe:
+            pipe.close()
+
+    def type(self, keys):
+        os.write(self.leader, keys)
+
+    def wait_for(self, condition):
+        if not eventually(lambda: condition(self.text)):
+            raise AssertionError(f"it did not come: {self.text!r}")
+
+    def finish(self):
+        code = self.process.wait(PATIENCE)
+        self._thread.join(PATIENCE)
+        return code
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.finish()
+        os.close(self.leader)
+
+    def status_lines(self):
+        """Every status line that was drawn, without its colour."""
+        drawn = [re.sub(r"\x1b\[\d+m", "", part.split("\n")[0].split("\r")[0]) for part in self.text.split(CLEAR)[1:]]
+        return [line for line in drawn if re.match(r"epoch |step |\d+ replica", line)]
+
+    def screen(self):
+        """The lines as they stand on the terminal in the end."""
+        return [re.sub(r"\x1b\[\d*[mK]", "", re.sub(r".*" + re.escape(CLEAR), "", line)) for line in self.text.split("\n")]
+
+
+class TerminalTest(RunTest):
+    def start_on_terminal(self, *arguments, columns=100, pipe=None, **more):
+        terminal = Terminal(arguments, self.directory, {**self.environment, **more}, columns, pipe)
+        self.addCleanup(terminal.end)
+        return terminal
+
+    def test_the_status_line_shows_what_the_program_reports(self):
+        terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 60)
+        self.assertEqual(terminal.finish(), 0)
+        lines = terminal.status_lines()
+        self.assertTrue(any(re.fullmatch(r"epoch \d  step \d+/60  loss 0\.\d+  2 replicas  0:0\d", line) for line in lines), lines)
+        # Nothing of it is left.
+        self.assertEqual([line for line in terminal.screen() if "step " in line and "/60" in line], [])
+        self.assertIn("[0] done at step 60", terminal.screen())
+
+    def test_it_is_redrawn_at_most_ten_times_a_second(self):
+        program = self.python("report", "import os, time\nend = time.time() + 2\nwhile time.time() < end:\n"
+                                        "    os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n    time.sleep(0.002)\n")
+        terminal = self.start_on_terminal("-n", 1, program)
+        began = time.monotonic()
+        self.assertEqual(terminal.finish(), 0)
+        drawn = len(terminal.status_lines())
+        self.assertTrue(5 <= drawn <= 10 * (time.monotonic() - began + 1) + 1, drawn)
+
+    def test_without_a_report_it_shows_time_and_replicas(self):
+        terminal = self.start_on_terminal("-n", 3, "sleep", 0.5)
+        self.assertEqual(terminal.finish(), 0)
+        self.assertIn("3 replicas  0:00", terminal.status_lines())
+
+    def test_it_never_gets_into_the_lines_of_the_output(self):
+        program = self.python("chat", "import time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n")
+        terminal = self.start_on_terminal("-n", 2, program, TERM="xterm")
+        self.assertEqual(terminal.finish(), 0)
+        for rank in range(2):
+            self.assertEqual([line for line in terminal.screen() if line.startswith(f"[{rank}]")], [f"[{rank}] line {i}" for i in range(40)])
+        self.assertGreater(len(terminal.status_lines()), 2)
+
+    def test_it_fits_the_terminal_whatever_its_size_becomes(self):
+        terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000, columns=20)
+        terminal.wait_for(lambda _: len(terminal.status_lines()) > 3)
+        self.assertLessEqual(max(len(line) for line in terminal.status_lines()), 19)
+        terminal.resize(60)
+        terminal.wait_for(lambda _: max(len(line) for line in terminal.status_lines()) > 30)
+        terminal.resize(10)
+        before = len(terminal.status_lines())
+        terminal.wait_for(lambda _: len(terminal.status_lines()) > before + 5 and len(terminal.status_lines()[-2]) <= 9)
+        terminal.type(b"\x03")
+        self.assertEqual(terminal.finish(), 143)
+
+    def test_ranks_are_coloured_on_a_terminal(self):
+        terminal = self.start_on_terminal("-n", 2, "echo", "text")
+        self.assertEqual(terminal.finish(), 0)
+        prefixes = set(re.findall(r"(\x1b\[\d+m)\[(\d)\]\x1b\[0m text", terminal.text))
+        self.assertEqual({rank for _, rank in prefixes}, {"0", "1"})
+        self.assertEqual(len({colour for colour, _ in prefixes}), 2)
+
+    def test_no_colour_where_it_is_not_wanted(self):
+        for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            with self.subTest(more):
+                terminal = self.start_on_terminal("-n", 1, "sh", "-c", "sleep 0.3; echo text", **more)
+                self.assertEqual(terminal.finish(), 0)
+                self.assertNotRegex(terminal.text, r"\x1b\[\d+m")
+                self.assertEqual("\x1b" in terminal.text, "NO_COLOR" in more)  # a dumb terminal gets no status line either
+
+    def test_a_pipe_gets_plain_text_and_the_terminal_the_rest(self):
+        terminal = self.start_on_terminal("-n", 1, "sh", "-c", "echo out; sleep 0.3; echo err >&2", pipe="out")
+        self.assertEqual(terminal.finish(), 0)
+        self.assertEqual(terminal.piped, b"[0] out\n")
+        self.assertIn("[0] err", terminal.screen())
+        self.assertTrue(terminal.status_lines())
+        terminal = self.start_on_terminal("-n", 1, "sh", "-c", "echo out; sleep 0.3; echo err >&2", pipe="err")
+        self.assertEqual(terminal.finish(), 0)
+        self.assertTrue(terminal.piped.endswith(b"\n[0] err\n"), terminal.piped)
+        self.assertNotIn(b"\x1b", terminal.piped)
+        self.assertEqual(terminal.status_lines(), [])
+
+    def test_ctrl_c_reaches_the_launcher_alone_and_leads_to_a_checkpoint(self):
+        terminal = self.start_on_terminal("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000)
+        terminal.wait_for(lambda text: text.count("begins at step") == 2)
+        terminal.type(b"\x03")
+        self.assertEqual(terminal.finish(), 143)
+        self.assertNotIn("SIGINT: checkpointing", terminal.text)  # the replicas were asked by SIGTERM
+        self.assertIn(f"adaptdl: stopped with checkpoint {self.directory}/c/checkpoint-0", terminal.text)
+
+    def test_ctrl_c_twice_kills(self):
+        terminal = self.start_on_terminal("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000, "--hang")
+        terminal.wait_for(lambda text: text.count("begins at step") == 2)
+        terminal.type(b"\x03")
+        terminal.wait_for(lambda text: "waiting up to 30s" in text)
+        terminal.type(b"\x03")
+        self.assertEqual(terminal.finish(), 130)
+
+    def test_a_terminal_that_is_closed_leads_to_a_checkpoint(self):
+        terminal = self.start_on_terminal("-n", 1, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", 1_000_000)
+        terminal.wait_for(lambda text: "begins at step" in text)
+        os.kill(terminal.process.pid, signal.SIGHUP)
+        self.assertEqual(terminal.finish(), 143)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
