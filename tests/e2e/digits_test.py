@@ -1,0 +1,121 @@
+"""The digits program as its users run it: under `adaptdl run`, alone, and by hand on several hosts' worth of variables."""
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ADAPTDL = os.environ["ADAPTDL_BIN"]
+DIGITS = os.environ["DIGITS"]
+LINEAR = os.environ["LINEAR_REGRESSION"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def by_hand(rank, replicas, port, checkpoints, *arguments):
+    """One replica with the variables of the manual, as if on a host of its own."""
+    variables = {"ADAPTDL_MASTER_ADDR": "127.0.0.1", "ADAPTDL_MASTER_PORT": str(port), "ADAPTDL_NUM_REPLICAS": str(replicas),
+                 "ADAPTDL_REPLICA_RANK": str(rank), "ADAPTDL_CHECKPOINT_PATH": str(checkpoints)}
+    return subprocess.Popen([DIGITS, *arguments], env={**ENVIRONMENT, **variables}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+class DigitsTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.log = self.directory / "log.json"
+
+    def epochs(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def test_two_replicas_reach_95_percent_within_a_minute(self):
+        begin = time.monotonic()
+        run = subprocess.run([ADAPTDL, "run", "-n", "2", "--no-checkpoint", "--", DIGITS, "--log-json", self.log], capture_output=True, text=True,
+                             env=ENVIRONMENT, timeout=120)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertLess(time.monotonic() - begin, 60)
+        last = self.epochs()[-1]
+        self.assertGreaterEqual(last["accuracy"], 0.95)
+        self.assertEqual(set(last), {"epoch", "replicas", "batch_size", "loss", "accuracy", "samples", "seconds"})
+        self.assertEqual((last["replicas"], last["epoch"] + 1), (2, len(self.epochs())))
+
+    def test_it_runs_alone(self):
+        run = subprocess.run([DIGITS, "--epochs", "1", "--log-json", self.log], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertEqual(self.epochs()[0]["replicas"], 1)
+
+    def test_alone_an_interrupt_checkpoints_and_the_next_start_goes_on(self):
+        checkpoints = self.directory / "checkpoints"
+        process = by_hand(0, 1, 0, checkpoints, "--epochs", "6", "--log-json", self.log)
+        while not process.stdout.readline().startswith("epoch 1"):
+            pass
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 143, output)
+        again = by_hand(0, 1, 0, checkpoints, "--epochs", "6", "--log-json", self.log)
+        self.assertIn("going on from", again.communicate(timeout=60)[0])
+        self.assertEqual([epoch["epoch"] for epoch in self.epochs()], list(range(6)))
+
+    def test_by_hand_an_interrupt_to_any_one_replica_checkpoints_all(self):
+        port, checkpoints = free_port(), self.directory / "checkpoints"
+        replicas = [by_hand(rank, 3, port, checkpoints, "--epochs", "1000") for rank in range(3)]
+        try:
+            while not replicas[0].stdout.readline().startswith("epoch 0"):
+                pass
+            replicas[2].send_signal(signal.SIGINT)
+            outputs = [replica.communicate(timeout=60)[0] for replica in replicas]
+        finally:
+            for replica in replicas:
+                replica.kill()
+        self.assertEqual([replica.returncode for replica in replicas], [143] * 3, outputs)
+        self.assertEqual(len(list(checkpoints.glob("checkpoint-*"))), 1)
+
+    def test_without_a_checkpoint_path_an_interrupt_says_that_nothing_is_saved(self):
+        process = subprocess.Popen([DIGITS, "--epochs", "1000"], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("ADAPTDL_CHECKPOINT_PATH is not set", output)
+
+    def test_a_killed_replica_is_named_and_the_others_end(self):
+        process = subprocess.Popen([ADAPTDL, "run", "-n", "3", "--no-checkpoint", "--", DIGITS, "--epochs", "1000"], env=ENVIRONMENT, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.readline()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        replicas = [int(pid) for pid in children if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(DIGITS)]
+        self.assertEqual(len(replicas), 3)
+        os.kill(replicas[1], signal.SIGKILL)
+        begin = time.monotonic()
+        errors = process.communicate(timeout=30)[1]
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL)
+        self.assertRegex(errors, r"replica 1 .*SIGKILL")
+
+    def test_wrong_input_is_one_line_that_names_it(self):
+        for arguments, code, text in ((["--data", "/nowhere"], 1, "/nowhere"), (["--epochs", "x"], 2, "--epochs"), (["--epochs", "0"], 2, "--epochs"),
+                                      (["--log-json", "/nowhere/log"], 2, "--log-json"), (["--wrong"], 2, "--wrong")):
+            with self.subTest(arguments):
+                run = subprocess.run([DIGITS, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+                self.assertEqual(run.returncode, code)
+                self.assertIn(text, run.stderr)
+
+    def test_linear_regression_finds_the_line_in_a_file(self):
+        points = self.directory / "points.csv"
+        points.write_text("".join(f"{x},{3 * x + 1}\n" for x in (i / 50 - 1 for i in range(100))))
+        run = subprocess.run([ADAPTDL, "run", "-n", "2", "--no-checkpoint", "--", LINEAR, "--data", points, "--lr", "0.1", "--batch-size", "10",
+                              "--epochs", "40", "--log-json", self.log], capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertGreater(self.epochs()[-1]["accuracy"], 0.9999)
+
+
+if __name__ == "__main__":
+    unittest.main()
