@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -17,14 +18,12 @@ constexpr std::size_t kReadAtOnce = std::size_t{256} << 10;
 // What a pipe can still hold when its writers are dead (1 MiB is the most that an unprivileged process may ask for).
 constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
-// How long a program may take from its start until it handles SIGTERM. One that never does is stopped no later than this.
-constexpr auto kStartUp = std::chrono::seconds(5);
-
 }  // namespace
 
 LocalReplica::LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment,
                            Guardian& guardian, LaunchObserver& observer, OnReport on_report)
     : rank_(rank),
+      start_up_(std::min(kStartUp, plan.grace / 2)),
       observer_(observer),
       on_report_(std::move(on_report)),
       log_(plan.logs ? std::optional<ReplicaLog>(std::in_place, *plan.logs, rank, plan.job_id, restarts)
@@ -111,7 +110,7 @@ void LocalReplica::ask_to_stop() {
 
 // Loading LibTorch takes a good part of a second, in which a program has no handlers yet.
 bool LocalReplica::is_starting() const {
-  return std::chrono::steady_clock::now() - started_ < kStartUp && !process_.handles(SIGTERM);
+  return std::chrono::steady_clock::now() - started_ < start_up_ && !process_.handles(SIGTERM);
 }
 
 void LocalReplica::ask_to_stop_when_ready() {

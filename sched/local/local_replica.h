@@ -73,6 +73,7 @@ class LocalReplica {
   void take_output(Stream stream, std::string_view text, bool ends);
 
   int rank_;
+  std::chrono::milliseconds start_up_;  // that a program may need before it handles SIGTERM
   LaunchObserver& observer_;
   OnReport on_report_;
   std::optional<ReplicaLog> log_;
