@@ -61,7 +61,7 @@ class ResumeTest(unittest.TestCase):
             job = Job(directory, epochs=8)
             stops = 0
             while True:
-                code = job.run(replicas, stop_after=chance.uniform(0, 1.5) if stops < interruptions else None)
+                code = job.run(replicas, stop_after=chance.uniform(0.1, 1.5) if stops < interruptions else None)
                 if code == 0:
                     break
                 self.assertEqual(code, STOPPED, job.output)
