@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -43,6 +44,15 @@ std::string opening(const sched::LaunchPlan& plan) {
   return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
 }
 
+// One that is closed (`>&-`) takes what is written to it and drops it, and is not given to somebody else's file.
+void open_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open() gives the lowest descriptor that is free.
+    if (::fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
+      const int opened = ::open("/dev/null", O_RDWR);
+  }
+}
+
 int run(const CLI::App& app, const RunOptions& options) {
   sched::LaunchPlan plan = make_plan(options, this_machine());
   const bool own_directory = !plan.checkpoints && !options.no_checkpoint;
@@ -51,6 +61,7 @@ int run(const CLI::App& app, const RunOptions& options) {
     // Told from other runs of the same program by the time that the directory's name has.
     if (options.name.empty()) plan.job_id = "local/" + plan.checkpoints->filename().string();
   }
+  open_standard_descriptors();
   // A reader of the output that went away is noticed in writing, and answered by a checkpoint.
   ::signal(SIGPIPE, SIG_IGN);
   RunScreen screen(plan.nodes * plan.replicas);

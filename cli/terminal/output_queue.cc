@@ -51,7 +51,9 @@ void OutputQueue::write_piece() {
     return;
   }
   if (written < 0) {
-    if (chunk.fd >= 0 && chunk.fd < kStandard) refused_[chunk.fd] = true;
+    // A full disk may have room again; a reader that went away, or a terminal, does not come back.
+    const bool for_good = errno == EPIPE || errno == EIO || errno == EBADF;
+    if (for_good && chunk.fd >= 0 && chunk.fd < kStandard) refused_[chunk.fd] = true;
     written = static_cast<ssize_t>(piece);
   }
   written_ += static_cast<std::size_t>(written);

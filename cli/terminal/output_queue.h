@@ -24,12 +24,13 @@ class OutputQueue {
   // The descriptor that the next text is for; -1 if there is none.
   int fd() const noexcept { return chunks_.empty() ? -1 : chunks_.front().fd; }
 
-  // Writes what is taken without waiting. Text for a descriptor that refuses it (a reader that went away, a full disk)
-  // is dropped, then and later.
+  // Writes what is taken without waiting. Text that is refused, as by a full disk, is dropped; if the reader went away,
+  // so is all text for it from then on.
   void write_some();
   // Writes everything, waiting as long as that takes.
   void write_all();
 
+  // Whether the reader of a standard descriptor went away.
   bool refused(int fd) const noexcept { return fd >= 0 && fd < kStandard && refused_[fd]; }
 
  private:

@@ -41,6 +41,7 @@ Attempt::Attempt(LaunchContext& context, int restarts) : context_(context) {
     replicas_.push_back(std::make_unique<LocalReplica>(plan, plan.node_rank * plan.replicas + i, restarts,
                                                        std::move(environment), context_.guardian, context_.observer,
                                                        on_report));
+    exit_order_.watch(replicas_.back()->pid());
   }
 }
 
@@ -113,8 +114,8 @@ void Attempt::stop(const std::string& why) {
   stop_requested_ = true;
   if (phase_ != Phase::kRunning) return;
   const bool by_user = context_.user_requests > 0;
-  context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint and exit (Ctrl-C{} kills at once)", why,
-                                       seconds(context_.plan.grace), remaining(), by_user ? "" : " twice"));
+  context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint and exit (Ctrl-C{} kills at once)",
+                                       why, seconds(context_.plan.grace), remaining(), by_user ? "" : " twice"));
   enter(Phase::kStopping, context_.plan.grace);
 }
 
@@ -144,6 +145,7 @@ void Attempt::take_ends() {
       end->out_of_memory = killed_by_kernel || says_out_of_memory(replica->last_lines());
     }
     now.push_back(*end);
+    now.back().place = exit_order_.place(replica->pid());
   }
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);
@@ -157,7 +159,8 @@ void Attempt::handle_end(const ReplicaEnd& end) {
         fmt::format("replica {} {}{}", end.rank, describe_end(end), alone ? "" : "; stopping the others"));
     fail();
   } else if (phase_ == Phase::kRunning && end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) {
-    // Somebody asked this replica itself. If the others know, they are leaving too; if not, the job cannot go on without it.
+    // Somebody asked this replica itself. If the others know, they are leaving too; if not, the job cannot go on
+    // without it.
     stop(fmt::format("replica {} was asked to stop", end.rank));
   }
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "local/checkpoint_watch.h"
+#include "local/exit_order.h"
 #include "local/guardian.h"
 #include "local/launch_observer.h"
 #include "local/launch_plan.h"
@@ -72,6 +73,7 @@ class Attempt {
 
   LaunchContext& context_;
   OomWatch oom_;
+  ExitOrder exit_order_;
   std::vector<std::unique_ptr<LocalReplica>> replicas_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();

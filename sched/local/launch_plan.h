@@ -36,8 +36,8 @@ struct LaunchPlan {
   std::chrono::milliseconds grace = std::chrono::seconds(30);
 };
 
-// How long a program may take from its start until it handles SIGTERM: a stop waits for that. One that never does is asked no
-// later than this, and in any case with half of the grace left.
+// How long a program may take from its start until it handles SIGTERM: a stop waits for that. One that never does is
+// asked no later than this, and in any case with half of the grace left.
 inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
 // How long the others may take to end after one failed; never longer than the grace. Together with the time that a kill
 // takes it stays well below 5 s.

@@ -29,6 +29,7 @@ LaunchSignals::LaunchSignals() {
 }
 
 LaunchSignals::~LaunchSignals() {
+  take();
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::sigaction(SIGPIPE, &pipe_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);

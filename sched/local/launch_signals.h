@@ -1,8 +1,8 @@
 // The signals of a launcher, read as data in its loop instead of interrupting it.
 //
 // While one exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH are blocked
-// and wait in a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor puts
-// everything back; a signal that came and was not read then acts as it always does.
+// and wait in a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor drops
+// what was not read, which asked for the end of a run that is over, and puts everything back.
 #pragma once
 
 #include <signal.h>

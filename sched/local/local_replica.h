@@ -36,6 +36,7 @@ class LocalReplica {
                LaunchObserver& observer, OnReport on_report);
 
   int rank() const noexcept { return rank_; }
+  pid_t pid() const noexcept { return process_.pid(); }
   bool gone() const noexcept { return state_ == State::kGone; }
   // Whether its end is being waited for in short intervals, since no event tells of it.
   bool winding_down() const noexcept { return state_ == State::kLingering || state_ == State::kSweeping; }

@@ -23,9 +23,17 @@ int failure_code(const ExitStatus& status) {
   return code == kCheckpointedExit ? kFailedExit : code;
 }
 
+bool killed_from_outside(const ReplicaEnd& end) {
+  return !end.killed && end.status == ExitStatus{.signalled = true, .code = SIGKILL};
+}
+
 std::string signal_name(int signal_number) {
   const char* name = ::sigabbrev_np(signal_number);
   if (name == nullptr) return fmt::format("signal {}", signal_number);
+  // What these mean, everyone knows, and their descriptions say no more than their names.
+  for (const int known : {SIGKILL, SIGTERM, SIGINT}) {
+    if (signal_number == known) return fmt::format("SIG{}", name);
+  }
   std::string meaning = ::sigdescr_np(signal_number);
   if (!meaning.empty()) meaning.front() = static_cast<char>(std::tolower(static_cast<unsigned char>(meaning.front())));
   return fmt::format("SIG{} ({})", name, meaning);
@@ -38,14 +46,18 @@ bool is_failure(const ReplicaEnd& end) { return !stopped(end) && (end.status.sig
 void order_simultaneous(std::vector<ReplicaEnd>& ends) {
   std::ranges::stable_sort(ends, {}, [](const ReplicaEnd& end) {
     const int kind = !is_failure(end) ? 2 : end.status.signalled ? 0 : 1;
-    return std::tuple(kind, end.rank);
+    return std::tuple(end.place, kind, end.rank);
   });
 }
 
 Outcome judge(const AttemptEnd& attempt, bool new_checkpoint) {
   if (attempt.killed_at_once) return {Verdict::kKilled, kKilledExit, {}};
-  const auto failure = std::ranges::find_if(attempt.ends, is_failure);
-  if (failure != attempt.ends.end()) return {Verdict::kFailed, failure_code(failure->status), *failure};
+  auto failure = std::ranges::find_if(attempt.ends, is_failure);
+  if (failure != attempt.ends.end()) {
+    const auto killed = std::ranges::find_if(attempt.ends, killed_from_outside);
+    if (!failure->status.signalled && killed != attempt.ends.end()) failure = killed;
+    return {Verdict::kFailed, failure_code(failure->status), *failure};
+  }
   if (std::ranges::none_of(attempt.ends, stopped)) return {Verdict::kDone, 0, {}};
   if (attempt.grace_expired) return {Verdict::kGraceExpired, kFailedExit, {}};
   if (new_checkpoint) return {Verdict::kCheckpointed, kCheckpointedExit, {}};

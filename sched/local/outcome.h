@@ -3,6 +3,7 @@
 // Pure functions of what was observed.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,6 +25,7 @@ struct ReplicaEnd {
   bool asked = false;   // the launcher had sent it SIGTERM before
   bool killed = false;  // the launcher had sent it SIGKILL before
   bool out_of_memory = false;
+  std::size_t place = 0;  // in the order in which processes ended
 };
 
 // What happened to all replicas of one start, once none of them is left.
@@ -52,12 +54,17 @@ struct Outcome {
 // launcher's.
 bool is_failure(const ReplicaEnd& end);
 
-// Puts the ends that were noticed at the same moment in the most likely order of cause and consequence: deaths by a
-// signal, then failing exit codes, then the others; by rank among equals.
+// Puts the ends that were noticed at the same moment in the order of their places. Where those are equal, in the most
+// likely order of cause and consequence: deaths by a signal, then failing exit codes, then the others; by rank among
+// equals.
 void order_simultaneous(std::vector<ReplicaEnd>& ends);
 
-// The outcome, given whether a new checkpoint is there. A failure's exit code is the replica's own, or 128 + its
-// signal; but never 143, which is kept for a checkpoint that is there, nor 0.
+// The outcome, given whether a new checkpoint is there.
+//
+// The first failure is the first end that is one; except that a SIGKILL from outside comes before any exit code, since
+// it is never a consequence, and a process that holds a GPU may take longer to die of it than its peers to notice. Its
+// exit code is the replica's own, or 128 + its signal; but never 143, which is kept for a checkpoint that is there, nor
+// 0.
 Outcome judge(const AttemptEnd& attempt, bool new_checkpoint);
 
 // "exited with code 3", "was killed by SIGSEGV (segmentation fault)", "ran out of memory (killed by SIGKILL)".

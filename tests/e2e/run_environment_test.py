@@ -155,6 +155,16 @@ class OutputTest(RunTest):
         self.assertIn("standard output was closed", err)
         self.assertIn("stopped with checkpoint", err)
 
+    def test_closed_standard_descriptors_do_no_harm(self):
+        out, err = self.shell(f"$ADAPTDL run -n 2 --checkpoint c {REPLICA_PROGRAM} --steps 5 <&- >&-; echo $? >&2")
+        self.assertEqual((out, err.splitlines()[-1]), ("", "0"), err)
+        out, err = self.shell(f"$ADAPTDL run -n 2 --checkpoint c {REPLICA_PROGRAM} --steps 10 <&- 2>&-; echo $?")
+        self.assertEqual(out.splitlines()[-1], "0", out)
+
+    def test_a_full_disk_under_the_output_does_not_end_the_run(self):
+        _, err = self.shell(f"$ADAPTDL run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps 5 >/dev/full; echo $? >&2")
+        self.assertEqual(err.splitlines()[-1], "0", err)
+
     def test_the_status_pipe_never_blocks_a_program(self):
         program = self.python("report", "import os\nfd = int(os.environ['ADAPTDL_STATUS_FD'])\nassert not os.get_blocking(fd)\n"
                                         "for i in range(100):\n    os.write(fd, b'{\"step\": %d}\\n' % i)\nos.write(fd, b'no json\\n[1]\\n\"x\"\\n')\n")

@@ -26,7 +26,7 @@ class FailureTest(RunTest):
         os.kill(victim, signal.SIGKILL)
         self.assertEqual(run.finish(), 137, run.text())
         self.assertLess(time.monotonic() - began, 5)
-        run.wait_for(f"adaptdl: error: replica {rank} failed first: it was killed by SIGKILL (killed)")
+        run.wait_for(f"adaptdl: error: replica {rank} failed first: it was killed by SIGKILL")
 
     def test_even_if_the_others_neither_notice_nor_listen(self):
         program = self.script("deaf", "#!/bin/sh\ntrap '' TERM INT\necho ready\nwhile :; do sleep 1; done\n")
@@ -49,7 +49,7 @@ class FailureTest(RunTest):
         self.assertRegex(run.err[last + 2], r"^adaptdl: the others: replica \d ")
 
     def test_signals_are_named_and_give_128_more(self):
-        for number, name in ((signal.SIGSEGV, "SIGSEGV (segmentation fault)"), (signal.SIGABRT, "SIGABRT (aborted)"), (signal.SIGTERM, "SIGTERM (terminated)")):
+        for number, name in ((signal.SIGSEGV, "SIGSEGV (segmentation fault)"), (signal.SIGABRT, "SIGABRT (aborted)"), (signal.SIGTERM, "SIGTERM")):
             with self.subTest(name):
                 run = self.start("-n", 1, "--no-checkpoint", "sh", "-c", f"kill -{int(number)} $$")
                 # 143 would promise a checkpoint.

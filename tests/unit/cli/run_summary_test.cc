@@ -44,7 +44,7 @@ TEST_CASE("after a failure: the last lines, who failed first, the others, and wh
         "  | step 7\n"
         "  | about to read page 0\n"
         "adaptdl: error: replica 1 failed first: it was killed by SIGSEGV (segmentation fault)\n"
-        "adaptdl: the others: replica 0 exited with code 1 when stopped, replica 2 was killed by SIGKILL (killed) when "
+        "adaptdl: the others: replica 0 exited with code 1 when stopped, replica 2 was killed by SIGKILL when "
         "stopped\n"
         "adaptdl: the newest checkpoint is /runs/digits-1/checkpoint-3; to go on from it:\n"
         "  adaptdl run --checkpoint /runs/digits-1 -- ./digits\n");

@@ -90,10 +90,29 @@ TEST_CASE("of ends noticed at once, a death by a signal is the cause and an exit
   CHECK(ranks == std::vector<int>{3, 0, 4, 1, 2});
 }
 
+TEST_CASE("the place in which replicas ended counts more than how they ended") {
+  std::vector<ReplicaEnd> ends = {exited(0, 1), signalled(1, SIGSEGV), exited(2, 7)};
+  ends[0].place = 2;
+  ends[1].place = 1;
+  order_simultaneous(ends);
+  CHECK(ends[0].rank == 2);
+  CHECK(ends[1].rank == 1);
+  CHECK(ends[2].rank == 0);
+}
+
+TEST_CASE("a SIGKILL from outside is the cause even if its consequences were noticed first") {
+  const Outcome outcome =
+      judge({.ends = {exited(0, 1), asked(signalled(1, SIGKILL)), killed(asked(signalled(2, SIGKILL)))}}, false);
+  CHECK(outcome.first_failure->rank == 1);
+  CHECK(outcome.exit_code == 137);
+  CHECK(judge({.ends = {exited(0, 1), killed(asked(signalled(2, SIGKILL)))}}, false).first_failure->rank == 0);
+  CHECK(judge({.ends = {signalled(0, SIGSEGV), asked(signalled(1, SIGKILL))}}, false).first_failure->rank == 0);
+}
+
 TEST_CASE("ends are described by code, signal name or out-of-memory") {
   CHECK(describe_end(exited(0, 3)) == "exited with code 3");
   CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
   ReplicaEnd end = signalled(0, SIGKILL);
   end.out_of_memory = true;
-  CHECK(describe_end(end) == "ran OUT OF MEMORY and was killed by SIGKILL (killed)");
+  CHECK(describe_end(end) == "ran OUT OF MEMORY and was killed by SIGKILL");
 }
