@@ -5,9 +5,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <set>
 
 #include "adaptdl/error.h"
 #include "local/port.h"
+#include "local/process_tree.h"
 #include "local/replica_environment.h"
 
 namespace adaptdl::sched {
@@ -45,9 +47,7 @@ Attempt::Attempt(LaunchContext& context, int restarts) : context_(context) {
   }
 }
 
-Attempt::~Attempt() {
-  for (const auto& replica : replicas_) replica->kill();
-}
+Attempt::~Attempt() { kill_all(); }
 
 AttemptEnd Attempt::run() {
   while (!all_gone()) {
@@ -60,8 +60,8 @@ AttemptEnd Attempt::run() {
     take_ends();
     for (const auto& replica : replicas_) {
       if (phase_ == Phase::kStopping) replica->ask_to_stop_when_ready();
-      replica->wind_down();
     }
+    wind_down();
     check_deadline();
     tick();
   }
@@ -126,7 +126,13 @@ void Attempt::fail() {
 
 void Attempt::kill_all() {
   enter(Phase::kKilling, kKillWait);
-  for (const auto& replica : replicas_) replica->kill();
+  std::set<pid_t> sessions;
+  for (const auto& replica : replicas_) {
+    if (replica->gone()) continue;
+    replica->set_killed();
+    sessions.insert(replica->pid());
+  }
+  kill_sessions(sessions);
 }
 
 void Attempt::enter(Phase phase, std::chrono::milliseconds limit) {
@@ -162,6 +168,24 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     // Somebody asked this replica itself. If the others know, they are leaving too; if not, the job cannot go on
     // without it.
     stop(fmt::format("replica {} was asked to stop", end.rank));
+  }
+}
+
+// One look at all processes serves all replicas: there may be thousands of the first, and many of the second.
+void Attempt::wind_down() {
+  std::set<pid_t> lingering, sweeping, alive;
+  for (const auto& replica : replicas_) {
+    if (replica->lingering()) lingering.insert(replica->pid());
+    if (replica->sweeping()) sweeping.insert(replica->pid());
+  }
+  if (!lingering.empty()) {
+    for (const Member& member : session_members(lingering)) alive.insert(member.session);
+  }
+  if (!sweeping.empty()) {
+    for (const Member& member : kill_sessions(sweeping)) alive.insert(member.session);
+  }
+  for (const auto& replica : replicas_) {
+    if (replica->winding_down()) replica->wind_down(alive.contains(replica->pid()));
   }
 }
 

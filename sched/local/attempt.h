@@ -60,6 +60,7 @@ class Attempt {
   void handle_signal(int signal_number);
   void take_ends();
   void handle_end(const ReplicaEnd& end);
+  void wind_down();
   void check_deadline();
   void tick();
 

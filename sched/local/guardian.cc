@@ -77,7 +77,8 @@ void drop_descriptors(int keep) {
   }
   constexpr int kRounds = 100;
   constexpr useconds_t kPause = 20'000;
-  for (int round = 0; round < kRounds && !sessions.empty() && kill_sessions(sessions) > 0; ++round) ::usleep(kPause);
+  for (int round = 0; round < kRounds && !sessions.empty() && !kill_sessions(sessions).empty(); ++round)
+    ::usleep(kPause);
   ::_exit(0);
 }
 

@@ -88,10 +88,9 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   return ReplicaEnd{.rank = rank_, .status = *status, .asked = asked_, .killed = killed_, .out_of_memory = false};
 }
 
-void LocalReplica::wind_down() {
-  if (state_ == State::kLingering && !killed_ && !session_members({process_.pid()}).empty()) return;
-  if (state_ == State::kLingering) state_ = State::kSweeping;
-  if (state_ != State::kSweeping || process_.kill_session() > 0) return;
+void LocalReplica::wind_down(bool alive) {
+  if (lingering() && (killed_ || !alive)) state_ = State::kSweeping;
+  if (!sweeping() || alive) return;
   read_all(kPipeCapacity);
   out_.finish([this](std::string_view text, bool ends) { take_output(Stream::kOut, text, ends); });
   err_.finish([this](std::string_view text, bool ends) { take_output(Stream::kErr, text, ends); });
@@ -115,12 +114,6 @@ bool LocalReplica::is_starting() const {
 
 void LocalReplica::ask_to_stop_when_ready() {
   if (!is_starting()) ask_to_stop();
-}
-
-void LocalReplica::kill() {
-  if (state_ == State::kGone) return;
-  killed_ = true;
-  process_.kill_session();
 }
 
 }  // namespace adaptdl::sched

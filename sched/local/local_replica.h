@@ -38,8 +38,11 @@ class LocalReplica {
   int rank() const noexcept { return rank_; }
   pid_t pid() const noexcept { return process_.pid(); }
   bool gone() const noexcept { return state_ == State::kGone; }
-  // Whether its end is being waited for in short intervals, since no event tells of it.
-  bool winding_down() const noexcept { return state_ == State::kLingering || state_ == State::kSweeping; }
+  // Whether the process has ended and what it started may not have. No event tells of that: it is looked for in short
+  // intervals.
+  bool winding_down() const noexcept { return lingering() || sweeping(); }
+  bool lingering() const noexcept { return state_ == State::kLingering; }
+  bool sweeping() const noexcept { return state_ == State::kSweeping; }
 
   // Adds what to poll for.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
@@ -50,16 +53,17 @@ class LocalReplica {
 
   // If the process has ended since the last call: how. All that it had said has been read then.
   std::optional<ReplicaEnd> take_end();
-  // Goes on with winding down.
-  void wind_down();
+  // What it started lives on as long as `alive` says: a stop lets it finish; otherwise it is to be killed, and the
+  // replica is gone when there is none of it left. REQUIRES winding_down().
+  void wind_down(bool alive);
 
   // Asks for a checkpoint and an exit: SIGTERM, to the process only, since its workers must not die under it.
   void ask_to_stop();
   // The same, except that a program which is still starting, and would die of the signal before it can say that it
   // handles it, is left alone for now: to be called again.
   void ask_to_stop_when_ready();
-  // SIGKILL to all that is in its session.
-  void kill();
+  // Says that all of its session was sent SIGKILL.
+  void set_killed() noexcept { killed_ = true; }
 
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
 

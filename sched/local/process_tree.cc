@@ -51,12 +51,12 @@ std::vector<Member> session_members(const std::set<pid_t>& sessions, bool withou
   return members;
 }
 
-std::size_t kill_sessions(const std::set<pid_t>& sessions) {
+std::vector<Member> kill_sessions(const std::set<pid_t>& sessions) {
   // The leader's group first, in one call that no fork escapes; then whoever made a group of its own.
   for (const pid_t session : sessions) ::kill(-session, SIGKILL);
-  const auto members = session_members(sessions);
+  auto members = session_members(sessions);
   for (const Member& member : members) ::kill(member.pid, SIGKILL);
-  return members.size();
+  return members;
 }
 
 std::size_t signal_orphans(pid_t session, int signal_number) {

@@ -20,8 +20,9 @@ struct Member {
 // The living (not zombie) processes of these sessions, except their leaders if `without_leaders`.
 std::vector<Member> session_members(const std::set<pid_t>& sessions, bool without_leaders = false);
 
-// Sends SIGKILL to every living process of these sessions. Returns how many there still were.
-std::size_t kill_sessions(const std::set<pid_t>& sessions);
+// Sends SIGKILL to every living process of these sessions. Returns those that there still were: to be called again
+// until there are none, since what is just being forked in a process group of its own may be missed.
+std::vector<Member> kill_sessions(const std::set<pid_t>& sessions);
 
 // Sends a signal to the topmost processes of a session, those whose parent is not in it: the children that a leader
 // left. Returns how many there were.

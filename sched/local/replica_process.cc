@@ -142,7 +142,7 @@ void ReplicaProcess::signal(int signal_number) noexcept {
   if (!reaped_) ::kill(pid_, signal_number);
 }
 
-std::size_t ReplicaProcess::kill_session() noexcept { return reaped_ ? 0 : kill_sessions({pid_}); }
+std::size_t ReplicaProcess::kill_session() noexcept { return reaped_ ? 0 : kill_sessions({pid_}).size(); }
 
 void ReplicaProcess::reap() noexcept {
   if (reaped_) return;
