@@ -7,6 +7,7 @@
 
 #include "adaptdl/env.h"
 #include "collective/engine.h"
+#include "collective/json.h"
 
 namespace adaptdl::collective {
 
@@ -64,35 +65,6 @@ void check(Options& options) {
   options.max_message = std::min(options.max_message, std::numeric_limits<std::size_t>::max() / 4);
 }
 
-// JSON values travel as CBOR: binary, exact, and with a place for NaN, which JSON text has not.
-Bytes to_bytes(const json& value) {
-  Bytes bytes;
-  json::to_cbor(value, nlohmann::detail::output_adapter<char>(bytes));
-  return bytes;
-}
-
-json from_bytes(const Bytes& bytes) {
-  try {
-    return json::from_cbor(bytes);
-  } catch (const json::exception& error) {
-    throw CollectiveError(fmt::format("a replica sent what is no JSON value ({})", error.what()));
-  }
-}
-
-json sum_of_integers(const json& a, const json& b) {
-  __extension__ using Wide = __int128;
-  const auto wide = [](const json& value) {
-    return value.is_number_unsigned() ? Wide{value.get<std::uint64_t>()} : Wide{value.get<std::int64_t>()};
-  };
-  const Wide total = wide(a) + wide(b);
-  if (total > Wide{std::numeric_limits<std::uint64_t>::max()} || total < Wide{std::numeric_limits<std::int64_t>::min()})
-    throw CollectiveError(fmt::format("the sum of {} and {} does not fit into 64 bits", a.dump(), b.dump()));
-  if (total < 0 ||
-      (!a.is_number_unsigned() && !b.is_number_unsigned() && total <= std::numeric_limits<std::int64_t>::max()))
-    return static_cast<std::int64_t>(total);
-  return static_cast<std::uint64_t>(total);
-}
-
 std::unique_ptr<Communicator>& process_communicator() {
   static std::unique_ptr<Communicator> communicator;
   return communicator;
@@ -113,28 +85,6 @@ std::string replicas_text(const std::vector<int>& ranks) {
 std::string oversize_text(const Options& options, std::size_t size) {
   if (size <= options.max_message) return "";
   return fmt::format("a value of {} bytes is over the bound of {} (max_message)", size, options.max_message);
-}
-
-json sum(json a, const json& b) {
-  if (a.is_number_integer() && b.is_number_integer()) return sum_of_integers(a, b);
-  if (a.is_number() && b.is_number()) return a.get<double>() + b.get<double>();
-  if (a.is_string() && b.is_string()) {
-    a.get_ref<std::string&>() += b.get_ref<const std::string&>();
-  } else if (a.is_array() && b.is_array()) {
-    a.insert(a.end(), b.begin(), b.end());
-  } else if (a.is_object() && b.is_object()) {
-    for (const auto& [key, value] : b.items()) {
-      const auto own = a.find(key);
-      if (own == a.end())
-        a[key] = value;
-      else
-        *own = sum(std::move(*own), value);
-    }
-  } else {
-    throw CollectiveError(fmt::format("there is no sum of a value of type {} and one of type {}; give a reduction",
-                                      a.type_name(), b.type_name()));
-  }
-  return a;
 }
 
 Options options_from_env() {

@@ -323,6 +323,22 @@ TEST_CASE("JSON values travel exactly") {
   CHECK(errors == no_errors(2));
 }
 
+TEST_CASE("a JSON value that is nested too deeply fails the call on every replica, and nothing else") {
+  const auto nested = [](int levels) {
+    json value;
+    for (int i = 0; i < levels; ++i) value = json::array({std::move(value)});
+    return value;
+  };
+  const auto errors = run_threads(2, [&](Communicator& communicator) {
+    CHECK(communicator.broadcast(nested(200)) == nested(200));
+    CHECK_THROWS_WITH_AS(communicator.broadcast(nested(201)), doctest::Contains("nested over 200 levels deep"),
+                         CollectiveError);
+    CHECK_THROWS_AS(communicator.allreduce(nested(5000)), CollectiveError);
+    CHECK(communicator.allreduce(json(1)) == 2);
+  });
+  CHECK(errors == no_errors(2));
+}
+
 TEST_CASE("sum adds numbers, joins arrays and strings, and adds objects key by key") {
   CHECK(sum(1, 2) == 3);
   CHECK(sum(1, 2).is_number_integer());
