@@ -159,7 +159,10 @@ FileInfo OutputFile::finish() {
 
 void sync_directory(const fs::path& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) throw_write_error(fmt::format("cannot sync {}", path.string()), errno);
+  if (fd && ::fsync(fd.get()) == 0) return;
+  if (fd && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
+    return;  // such a file system has no more to offer
+  throw_write_error(fmt::format("cannot sync {}", path.string()), errno);
 }
 
 bool rename_new(const fs::path& from, const fs::path& to) {
@@ -177,8 +180,10 @@ void make_directories(const fs::path& path) {
   const fs::path parent = path.parent_path();
   std::error_code error;
   if (!parent.empty() && parent != path && !fs::exists(parent, error)) make_directories(parent);
-  if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return;
     throw_write_error(fmt::format("cannot create {}", path.string()), errno);
+  }
   sync_directory(parent.empty() ? fs::path(".") : parent);
 }
 

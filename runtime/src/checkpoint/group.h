@@ -32,19 +32,19 @@ struct Group {
 // The text of an exception on one line.
 std::string one_line(const std::exception& error);
 
-// Runs `step` and gives the text of what it throws, which begins with `what`.
+// Runs `step` and gives the text of what it throws, which begins with `what` if it does not say so itself.
 template <typename Step>
 std::optional<std::string> error_of(const std::string& what, const Step& step) {
+  std::string text;
   try {
     step();
     return std::nullopt;
-  } catch (const CheckpointError& error) {
-    return one_line(error);
   } catch (const std::exception& error) {
-    return what + ": " + one_line(error);
+    text = one_line(error);
   } catch (...) {
-    return what + ": unknown exception";
+    text = "unknown exception";
   }
+  return what.empty() || text.find(what) != std::string::npos ? text : what + ": " + text;
 }
 
 }  // namespace adaptdl::checkpoint

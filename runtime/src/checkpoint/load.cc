@@ -6,7 +6,6 @@
 #include <set>
 #include <system_error>
 
-#include "adaptdl/env.h"
 #include "adaptdl/log.h"
 #include "checkpoint/group.h"
 #include "checkpoint/registry.h"
@@ -92,7 +91,7 @@ Choice choose(const fs::path& directory, int rank) {
 // The choice of this process; null if no path is set.
 Choice* chosen() {
   if (!choice()) {
-    const auto directory = env::checkpoint_path();
+    const auto directory = configured_directory();
     if (!directory) return nullptr;
     choice() = choose(*directory, Group::for_loading().rank);
   }
@@ -148,7 +147,7 @@ void agree() {
   const Group group = Group::for_loading();
   if (group.size == 1) return;
   std::string mine;
-  group.agree_on_success("cannot load a checkpoint", error_of("cannot choose one", [&] { mine = choice_text(); }));
+  group.agree_on_success("cannot load a checkpoint", error_of("", [&] { mine = choice_text(); }));
   // With the reasons, so that whoever reads the error need not look for them in the logs of all replicas.
   std::string reasons;
   if (choice()) reasons = fmt::format("{}", fmt::join(choice()->passed_over, "; "));

@@ -185,14 +185,14 @@ fs::path write_all(const fs::path& directory, const Group& group, const std::vec
 
 std::optional<fs::path> save_all_states() {
   const Group group = Group::for_saving();
-  const auto directory = env::checkpoint_path();
+  const auto directory = configured_directory();
   check_same_states(group, directory.has_value());
   if (!directory) return {};
   sync_all(group);
   const auto parts = gather_parts(group);
   json outcome;
   if (group.rank == 0) {
-    const auto error = error_of("writing it", [&] { outcome["path"] = write_all(*directory, group, parts).string(); });
+    const auto error = error_of("", [&] { outcome["path"] = write_all(*directory, group, parts).string(); });
     if (error) outcome = {{"error", fmt::format("{}: {}{}", kAction, group.prefix(0), *error)}};
   }
   outcome = json::parse(group.broadcast(outcome.dump(-1, ' ', false, json::error_handler_t::replace)));

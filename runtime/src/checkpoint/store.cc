@@ -14,6 +14,8 @@
 #include <ctime>
 #include <system_error>
 
+#include "adaptdl/env.h"
+#include "checkpoint/group.h"
 #include "checkpoint/manifest.h"
 
 namespace adaptdl::checkpoint {
@@ -41,15 +43,13 @@ class SavingDirectory {
  public:
   SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
     // Someone who cleans up may take it for left in the moment before it is locked; then the next try makes another.
-    for (int attempt = 0; attempt < 10 && !lock_; ++attempt) {
+    constexpr int kTries = 10;
+    for (int attempt = 0; attempt < kTries; ++attempt) {
       path_ = parent / fmt::format("{}{}-{}-{}", kSaving, number, ::getpid(), random_suffix());
       if (::mkdir(path_.c_str(), 0777) != 0) throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
-      Fd fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-      struct stat info {};
-      if (!fd || (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) continue;
-      if (::fstat(fd.get(), &info) == 0 && info.st_nlink > 0) lock_ = std::move(fd);
+      if (lock()) return;
     }
-    if (!lock_) throw CheckpointError(fmt::format("{} is deleted by someone else all the time", path_.string()));
+    throw CheckpointError(fmt::format("{} is deleted by someone else again and again", path_.string()));
   }
 
   ~SavingDirectory() {
@@ -71,6 +71,20 @@ class SavingDirectory {
   }
 
  private:
+  // False if someone else has deleted it, or is about to.
+  bool lock() {
+    lock_ = Fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!lock_ && errno == ENOENT) return false;
+    if (!lock_) {
+      const int error = errno;
+      ::rmdir(path_.c_str());
+      throw_write_error(fmt::format("cannot open {}", path_.string()), error);
+    }
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    struct stat info {};
+    return ::fstat(lock_.get(), &info) == 0 && info.st_nlink > 0;
+  }
+
   fs::path parent_;
   fs::path path_;
   Fd lock_;
@@ -102,7 +116,25 @@ void check_space(const fs::path& directory, const Draft& draft) {
                                       readable_size(available)));
 }
 
+// What a state's own functions throw says nothing of which state it is.
+void write_state(const std::string& state, const FileDraft& file, Sink& sink) {
+  try {
+    file.write(sink);
+  } catch (const CheckpointError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw CheckpointError(fmt::format("state '{}': {}", state, one_line(error)));
+  }
+}
+
 }  // namespace
+
+std::optional<fs::path> configured_directory() {
+  const auto text = env::checkpoint_path();
+  if (!text) return {};
+  const fs::path path = *text;
+  return path.has_filename() || !path.has_relative_path() ? path : path.parent_path();
+}
 
 Scan scan(const fs::path& directory, bool missing_is_empty) {
   Scan result;
@@ -133,12 +165,15 @@ Found write_checkpoint(const fs::path& directory, const Draft& draft) {
   Manifest manifest = draft.manifest;
   manifest.number = present.checkpoints.empty() ? 0 : present.checkpoints.front().number + 1;
   const fs::path target = directory / checkpoint_name(manifest.number);
+  if (!checkpoint_number(target.filename().string()))
+    throw CheckpointError(
+        fmt::format("there is no number after that of {}", present.checkpoints.front().path.string()));
   SavingDirectory saving(directory, manifest.number);
   for (const StateDraft& state : draft.states) {
     StateInfo info{state.name, {}};
     for (const FileDraft& file : state.files) {
       OutputFile output(saving.path() / file.name);
-      file.write(output);
+      write_state(state.name, file, output);
       info.files.push_back(output.finish());
     }
     manifest.states.push_back(std::move(info));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Scan {
   std::vector<std::string> ignored;    // named checkpoint-SOMETHING, which is no number
   std::vector<std::string> leftovers;  // of savers: named as below, whether their saver lives or not
 };
+
+// env::checkpoint_path() without a slash at its end.
+std::optional<std::filesystem::path> configured_directory();
 
 // What lies in `directory`. Throws CheckpointError if it cannot be read; a missing one is empty if `missing_is_empty`.
 Scan scan(const std::filesystem::path& directory, bool missing_is_empty = false);

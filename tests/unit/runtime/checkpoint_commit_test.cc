@@ -365,6 +365,25 @@ TEST_CASE(
   CHECK_FALSE(fs::exists(directory.root()));
 }
 
+TEST_CASE("a path with a slash at its end is the same directory") {
+  Directory directory;
+  directory.use(directory / "");
+  Job job(64);
+  job.save();
+  fs::remove_all(directory.path());
+  const Log log;
+  job.save();
+  CHECK(log.has("it is made anew"));
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0"});
+}
+
+TEST_CASE("after the highest number there can be, saving is an error") {
+  const Directory directory;
+  fs::create_directory(directory / "checkpoint-999999999999999999");
+  const Job job(64);
+  CHECK(contains(save_error(), "there is no number after that of"));
+}
+
 TEST_CASE("a directory that vanishes while a checkpoint is written is an error") {
   const Directory directory;
   Job job(std::size_t{20} << 20);
@@ -387,7 +406,7 @@ TEST_CASE("a state that throws while it saves leaves nothing behind, and names i
   job.model.before_chunk = [](std::size_t offset) {
     if (offset > 0) throw std::runtime_error("device lost\nand more lines");
   };
-  CHECK(contains(save_error(), "device lost"));
+  CHECK(save_error() == "no checkpoint was saved: state 'model': device lost");
   CHECK(directory.names().empty());
   struct Throwing : Number {
     Throwing() : Number("throwing") {}
