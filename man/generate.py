@@ -69,7 +69,9 @@ def table(commands):
 
 
 def main(adaptdl, template):
-    commands = json.loads(subprocess.run([adaptdl, "help", "--dump-json"], capture_output=True, check=True, text=True).stdout)
+    commands = json.loads(
+        subprocess.run([adaptdl, "help", "--dump-json"], capture_output=True, check=True, text=True).stdout
+    )
     version = subprocess.run([adaptdl, "--version"], capture_output=True, check=True, text=True).stdout.split()[1]
     by_name = {command["name"]: command for command in commands}
     for line in pathlib.Path(template).read_text().splitlines():

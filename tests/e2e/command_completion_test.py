@@ -1,4 +1,4 @@
-"""Completion in bash, zsh and fish: the scripts are loaded into the real shells, which are asked as a user would with TAB."""
+"""Completion in bash, zsh and fish: the scripts are loaded into the real shells, which are asked as with TAB."""
 
 import json
 import os
@@ -18,7 +18,9 @@ PATIENCE = 60
 
 
 def described():
-    return json.loads(subprocess.run([ADAPTDL, "help", "--dump-json"], capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run([ADAPTDL, "help", "--dump-json"], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def verbs(commands=None):
@@ -35,7 +37,12 @@ class Shell(unittest.TestCase):
         (self.directory / "folder-one").mkdir()
         (self.directory / "file-one").touch()
         (self.directory / "tool-one").touch(mode=0o755)
-        self.environment = {**os.environ, "PATH": f"{pathlib.Path(ADAPTDL).parent}:{os.environ['PATH']}", "HOME": str(self.directory), "TERM": "xterm"}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{pathlib.Path(ADAPTDL).parent}:{os.environ['PATH']}",
+            "HOME": str(self.directory),
+            "TERM": "xterm",
+        }
 
     def check_what_users_type(self, complete):
         """`complete` gives the words that the shell offers for a line."""
@@ -58,14 +65,24 @@ class Shell(unittest.TestCase):
 @unittest.skipUnless(shutil.which("bash"), "no bash")
 class BashTest(Shell):
     def complete(self, line):
-        # What readline does: it splits the line at COMP_WORDBREAKS, fills in the COMP_ variables and calls the function.
+        # What readline does: it splits the line at COMP_WORDBREAKS, sets the COMP_ variables and calls the function.
         words = [word for word in re.split(r"(=)|\s+", line) if word]
         if line.endswith(" "):
             words.append("")
         assignment = " ".join(f"'{word}'" for word in words)
-        script = (f"source '{SCRIPTS / 'adaptdl.bash'}'; COMP_WORDS=({assignment}); COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; "
-                  f"COMP_POINT={len(line)}; _adaptdl adaptdl; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
-        done = subprocess.run(["bash", "--norc", "-c", script], cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        script = (
+            f"source '{SCRIPTS / 'adaptdl.bash'}'; COMP_WORDS=({assignment}); "
+            f"COMP_CWORD={len(words) - 1}; COMP_LINE='{line}'; "
+            f"COMP_POINT={len(line)}; _adaptdl adaptdl; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        )
+        done = subprocess.run(
+            ["bash", "--norc", "-c", script],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return set(done.stdout.split())
 
@@ -85,8 +102,15 @@ class BashTest(Shell):
     def test_tab_itself(self):
         """One journey through a terminal: the line is completed in place."""
         leader, follower = pty.openpty()
-        bash = subprocess.Popen(["bash", "--norc", "-i"], stdin=follower, stdout=follower, stderr=follower, cwd=self.directory, env={**self.environment, "PS1": "$ "},
-                                start_new_session=True)
+        bash = subprocess.Popen(
+            ["bash", "--norc", "-i"],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            cwd=self.directory,
+            env={**self.environment, "PS1": "$ "},
+            start_new_session=True,
+        )
         os.close(follower)
         self.addCleanup(os.close, leader)
         self.addCleanup(bash.wait)
@@ -112,7 +136,11 @@ class ZshTest(Shell):
         script = f"""
 fpath=('{SCRIPTS}' $fpath)
 autoload -Uz compinit && compinit -u -D
-compadd() {{ local -a offered; builtin compadd -O offered "$@"; print -rl -- "<"${{^offered}}">" >>'{self.directory}/offered' }}
+compadd() {{
+  local -a offered
+  builtin compadd -O offered "$@"
+  print -rl -- "<"${{^offered}}">" >>'{self.directory}/offered'
+}}
 finish() {{ print done >>'{self.directory}/offered' }}
 comppostfuncs=(finish)
 PS1='prompt> '
@@ -122,8 +150,15 @@ print rea''dy
         offered = self.directory / "offered"
         offered.write_text("")
         leader, follower = pty.openpty()
-        zsh = subprocess.Popen(["zsh", "-i"], stdin=follower, stdout=follower, stderr=follower, cwd=self.directory,
-                               env={**self.environment, "ZDOTDIR": str(self.directory)}, start_new_session=True)
+        zsh = subprocess.Popen(
+            ["zsh", "-i"],
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            cwd=self.directory,
+            env={**self.environment, "ZDOTDIR": str(self.directory)},
+            start_new_session=True,
+        )
         os.close(follower)
         try:
             self.wait(leader, lambda seen: "ready" in seen and "prompt> " in seen.split("ready")[-1])
@@ -133,7 +168,9 @@ print rea''dy
             zsh.kill()
             zsh.wait()
             os.close(leader)
-        return {line[1:-1].rstrip("/") for line in offered.read_text().split("\n") if line.startswith("<") and line != "<>"}
+        return {
+            line[1:-1].rstrip("/") for line in offered.read_text().split("\n") if line.startswith("<") and line != "<>"
+        }
 
     def wait(self, leader, condition):
         seen = ""
@@ -158,7 +195,14 @@ print rea''dy
 class FishTest(Shell):
     def complete(self, line):
         script = f"source '{SCRIPTS / 'adaptdl.fish'}'; complete -C '{line}'"
-        done = subprocess.run(["fish", "--no-config", "-c", script], cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", script],
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return {line.split("\t")[0] for line in done.stdout.splitlines()}
 

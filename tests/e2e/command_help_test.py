@@ -14,7 +14,9 @@ SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
 
 
 def adaptdl(*words, stdout=subprocess.PIPE):
-    return subprocess.run([ADAPTDL, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+    return subprocess.run(
+        [ADAPTDL, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60
+    )
 
 
 def described():
@@ -53,7 +55,9 @@ class HelpTest(unittest.TestCase):
                 self.assertTrue(done.stdout.startswith(f"Usage: {verb['usage']}\n"), done.stdout)
                 if not verb["commands"]:
                     for option in verb["options"]:
-                        self.assertIn(", ".join(option["names"]) + (f" {option['value']}" if option["value"] else ""), done.stdout)
+                        self.assertIn(
+                            ", ".join(option["names"]) + (f" {option['value']}" if option["value"] else ""), done.stdout
+                        )
                 self.assertLessEqual(max(map(len, done.stdout.splitlines())), 110)
 
     def assert_refused(self, words, message):
@@ -62,27 +66,47 @@ class HelpTest(unittest.TestCase):
 
     def test_what_is_mistyped_gets_one_line_and_exit_code_2(self):
         self.assert_refused(["rum"], "no such command: 'rum'; did you mean 'run'? (see `adaptdl help`)")
-        self.assert_refused(["chekpoint", "ls"], "no such command: 'chekpoint'; did you mean 'checkpoint'? (see `adaptdl help`)")
-        self.assert_refused(["checkpoint", "lst", "x"], "checkpoint: no such verb: 'lst'; did you mean 'ls'? (see `adaptdl help checkpoint`)")
+        self.assert_refused(
+            ["chekpoint", "ls"], "no such command: 'chekpoint'; did you mean 'checkpoint'? (see `adaptdl help`)"
+        )
+        self.assert_refused(
+            ["checkpoint", "lst", "x"],
+            "checkpoint: no such verb: 'lst'; did you mean 'ls'? (see `adaptdl help checkpoint`)",
+        )
         self.assert_refused(["checkpoint"], "checkpoint: which verb? (see `adaptdl help checkpoint`)")
         self.assert_refused(["checkpoint", "ls"], "checkpoint ls: DIR is required (see `adaptdl help checkpoint ls`)")
-        self.assert_refused(["run", "--max-restart", "1", "x"],
-                            "run: unknown option '--max-restart'; did you mean '--max-restarts'? (see `adaptdl help run`)")
+        self.assert_refused(
+            ["run", "--max-restart", "1", "x"],
+            "run: unknown option '--max-restart'; did you mean '--max-restarts'? (see `adaptdl help run`)",
+        )
         self.assert_refused(["help", "run", "nothing"], "help: run has no verb 'nothing'")
         self.assert_refused(["--vresion"], "unknown option '--vresion'; did you mean '--version'? (see `adaptdl help`)")
 
     def test_bad_options_of_run_are_one_line_and_exit_code_2(self):
         for words, message in {
-                (): "which program?", ("-n", "0", "true"): "--replicas takes", ("-n", "1.5", "true"): "--replicas takes", ("-n",): "-n needs a value: N|auto",
-                ("--grace", "soon", "true"): "--grace", ("--checkpoint-every", "5 parsecs", "true"): "--checkpoint-every",
-                ("--checkpoint-keep", "0", "true"): "--checkpoint-keep", ("--backend", "mpi", "true"): "--backend", ("--nodes", "2", "true"): "--nodes needs",
-                ("--nodes", "2", "--node-rank", "2", "--master", "h:1", "--no-checkpoint", "true"): "--node-rank takes",
-                ("--master", "nowhere", "true"): "--master takes", ("--max-restarts", "-1", "true"): "--max-restarts takes",
-                ("--checkpoint", "/dev/null", "true"): "cannot use --checkpoint /dev/null", ("--logs", "/proc/logs", "true"): "cannot use --logs /proc/logs",
-                ("--share", "/dev/null/x", "true"): "cannot use --share /dev/null/x", ("--env", "A", "true"): "--env takes NAME=VALUE",
-                ("--checkpoint", "c", "--no-checkpoint", "true"): "exclude each other", ("--name", "a b", "true"): "--name takes",
-                ("no-such-program",): "cannot find no-such-program in PATH", ("./no-such-program",): "there is no such file", ("/",): "it is a directory",
-                ("--checkpoint=", "true"): "--checkpoint needs a value"}.items():
+            (): "which program?",
+            ("-n", "0", "true"): "--replicas takes",
+            ("-n", "1.5", "true"): "--replicas takes",
+            ("-n",): "-n needs a value: N|auto",
+            ("--grace", "soon", "true"): "--grace",
+            ("--checkpoint-every", "5 parsecs", "true"): "--checkpoint-every",
+            ("--checkpoint-keep", "0", "true"): "--checkpoint-keep",
+            ("--backend", "mpi", "true"): "--backend",
+            ("--nodes", "2", "true"): "--nodes needs",
+            ("--nodes", "2", "--node-rank", "2", "--master", "h:1", "--no-checkpoint", "true"): "--node-rank takes",
+            ("--master", "nowhere", "true"): "--master takes",
+            ("--max-restarts", "-1", "true"): "--max-restarts takes",
+            ("--checkpoint", "/dev/null", "true"): "cannot use --checkpoint /dev/null",
+            ("--logs", "/proc/logs", "true"): "cannot use --logs /proc/logs",
+            ("--share", "/dev/null/x", "true"): "cannot use --share /dev/null/x",
+            ("--env", "A", "true"): "--env takes NAME=VALUE",
+            ("--checkpoint", "c", "--no-checkpoint", "true"): "exclude each other",
+            ("--name", "a b", "true"): "--name takes",
+            ("no-such-program",): "cannot find no-such-program in PATH",
+            ("./no-such-program",): "there is no such file",
+            ("/",): "it is a directory",
+            ("--checkpoint=", "true"): "--checkpoint needs a value",
+        }.items():
             done = adaptdl("run", *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""), (words, done.stderr))
             self.assertRegex(done.stderr, r"\Aadaptdl: error: [^\n]+\n\Z")
@@ -91,14 +115,21 @@ class HelpTest(unittest.TestCase):
     def test_output_that_goes_nowhere_is_a_failure(self):
         with open("/dev/full", "w") as full:
             done = adaptdl("help", stdout=full)
-        self.assertEqual((done.returncode, done.stderr), (1, "adaptdl: error: cannot write to standard output: No space left on device\n"))
+        self.assertEqual(
+            (done.returncode, done.stderr),
+            (1, "adaptdl: error: cannot write to standard output: No space left on device\n"),
+        )
 
 
 class ManPageTest(unittest.TestCase):
     @staticmethod
     def text(page):
         """A page as plain text in one line, blanks and hyphenation made even."""
-        shown = subprocess.run(["groff", "-t", "-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rHY=0", "-rLL=300n", str(MAN / page)], capture_output=True, text=True)
+        shown = subprocess.run(
+            ["groff", "-t", "-man", "-Tascii", "-P-c", "-P-b", "-P-u", "-rHY=0", "-rLL=300n", str(MAN / page)],
+            capture_output=True,
+            text=True,
+        )
         return " ".join(shown.stdout.split())
 
     def setUp(self):
@@ -107,7 +138,9 @@ class ManPageTest(unittest.TestCase):
 
     def test_there_is_a_page_for_the_command_and_each_of_its_commands(self):
         names = {command["name"] for command in described()} - {"help"}
-        self.assertEqual({path.name for path in MAN.glob("*.1")}, {"adaptdl.1", *(f"adaptdl-{name}.1" for name in names)})
+        self.assertEqual(
+            {path.name for path in MAN.glob("*.1")}, {"adaptdl.1", *(f"adaptdl-{name}.1" for name in names)}
+        )
         overview = self.text("adaptdl.1")
         for name in names:
             self.assertIn(f"adaptdl {name}", overview)
@@ -133,7 +166,12 @@ class ManPageTest(unittest.TestCase):
 
     def test_exit_codes_stand_in_a_table(self):
         text = self.text("adaptdl-run.1")
-        for row in ("0 Every replica exited with 0.", "130 A second Ctrl-C", "143 Stopped on request, and a new checkpoint was saved.", "other The exit code"):
+        for row in (
+            "0 Every replica exited with 0.",
+            "130 A second Ctrl-C",
+            "143 Stopped on request, and a new checkpoint was saved.",
+            "other The exit code",
+        ):
             self.assertIn(row, text)
 
     def test_pages_are_free_of_mistakes(self):

@@ -10,10 +10,11 @@ from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest
 
 PRINT_ENVIRONMENT = """
 import json, os
-print(json.dumps({**os.environ, "session": os.getsid(0) == os.getpid(), "stdin": os.readlink("/proc/self/fd/0")}), flush=True)
+more = {"session": os.getsid(0) == os.getpid(), "stdin": os.readlink("/proc/self/fd/0")}
+print(json.dumps({**os.environ, **more}), flush=True)
 """
 
-# What a Python job does to find its peers, with nothing but the environment: rank 0 listens, everyone sends it a number.
+# How a Python job finds its peers with nothing but the environment: rank 0 listens, everyone sends it a number.
 MEET = """
 import os, socket, time
 rank, size = int(os.environ["ADAPTDL_REPLICA_RANK"]), int(os.environ["ADAPTDL_NUM_REPLICAS"])
@@ -45,23 +46,57 @@ class EnvironmentTest(RunTest):
     def environments(self, *arguments, **more):
         program = self.python("show", PRINT_ENVIRONMENT)
         run = self.run_to_end(*arguments, program, **more)
-        shown = {int(line[1:line.index("]")]): json.loads(line.split(" ", 1)[1]) for line in run.out}
+        shown = {int(line[1 : line.index("]")]): json.loads(line.split(" ", 1)[1]) for line in run.out}
         return [shown[rank] for rank in sorted(shown)]
 
     def test_each_replica_is_told_the_whole_contract(self):
-        first, second = self.environments("-n", 2, "--checkpoint", "c", "--share", "s", "--checkpoint-every", "90s", "--checkpoint-keep", 3,
-                                          "--backend", "gloo", "--name", "job", "--env", "A=b=c", ADAPTDL_REPLICA_RANK="7",
-                                          ADAPTDL_SUPERVISOR_URL="http://elsewhere", ADAPTDL_STATUS_FD="99")
+        first, second = self.environments(
+            "-n",
+            2,
+            "--checkpoint",
+            "c",
+            "--share",
+            "s",
+            "--checkpoint-every",
+            "90s",
+            "--checkpoint-keep",
+            3,
+            "--backend",
+            "gloo",
+            "--name",
+            "job",
+            "--env",
+            "A=b=c",
+            ADAPTDL_REPLICA_RANK="7",
+            ADAPTDL_SUPERVISOR_URL="http://elsewhere",
+            ADAPTDL_STATUS_FD="99",
+        )
         port = int(first["ADAPTDL_MASTER_PORT"])
         low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
         self.assertTrue(10000 <= port <= 65535 and not low <= port <= high, port)
         for rank, environment in enumerate((first, second)):
-            contract = {name: value for name, value in environment.items() if name.startswith("ADAPTDL_") and name != "ADAPTDL_STATUS_FD"}
-            self.assertEqual(contract, {
-                "ADAPTDL_CHECKPOINT_PATH": str(self.directory / "c"), "ADAPTDL_SHARE_PATH": str(self.directory / "s"),
-                "ADAPTDL_CHECKPOINT_EVERY": "90s", "ADAPTDL_CHECKPOINT_KEEP": "3", "ADAPTDL_BACKEND": "gloo", "ADAPTDL_JOB_ID": "local/job",
-                "ADAPTDL_MASTER_ADDR": "127.0.0.1", "ADAPTDL_MASTER_PORT": str(port), "ADAPTDL_REPLICA_RANK": str(rank),
-                "ADAPTDL_NUM_NODES": "1", "ADAPTDL_NUM_REPLICAS": "2", "ADAPTDL_NUM_RESTARTS": "0"})
+            contract = {
+                name: value
+                for name, value in environment.items()
+                if name.startswith("ADAPTDL_") and name != "ADAPTDL_STATUS_FD"
+            }
+            self.assertEqual(
+                contract,
+                {
+                    "ADAPTDL_CHECKPOINT_PATH": str(self.directory / "c"),
+                    "ADAPTDL_SHARE_PATH": str(self.directory / "s"),
+                    "ADAPTDL_CHECKPOINT_EVERY": "90s",
+                    "ADAPTDL_CHECKPOINT_KEEP": "3",
+                    "ADAPTDL_BACKEND": "gloo",
+                    "ADAPTDL_JOB_ID": "local/job",
+                    "ADAPTDL_MASTER_ADDR": "127.0.0.1",
+                    "ADAPTDL_MASTER_PORT": str(port),
+                    "ADAPTDL_REPLICA_RANK": str(rank),
+                    "ADAPTDL_NUM_NODES": "1",
+                    "ADAPTDL_NUM_REPLICAS": "2",
+                    "ADAPTDL_NUM_RESTARTS": "0",
+                },
+            )
             self.assertNotEqual(environment["ADAPTDL_STATUS_FD"], "99")
             self.assertTrue(1 <= int(environment["OMP_NUM_THREADS"]) <= max(1, len(os.sched_getaffinity(0)) // 2))
             self.assertEqual(environment["A"], "b=c")
@@ -69,8 +104,13 @@ class EnvironmentTest(RunTest):
             self.assertEqual(environment["stdin"], "/dev/null")
 
     def test_what_is_set_already_stays(self):
-        [environment] = self.environments("-n", 1, OMP_NUM_THREADS="3", ADAPTDL_CHECKPOINT_EVERY="7m", ADAPTDL_SHARE_PATH="/s")
-        self.assertEqual([environment[name] for name in ("OMP_NUM_THREADS", "ADAPTDL_CHECKPOINT_EVERY", "ADAPTDL_SHARE_PATH")], ["3", "7m", "/s"])
+        [environment] = self.environments(
+            "-n", 1, OMP_NUM_THREADS="3", ADAPTDL_CHECKPOINT_EVERY="7m", ADAPTDL_SHARE_PATH="/s"
+        )
+        self.assertEqual(
+            [environment[name] for name in ("OMP_NUM_THREADS", "ADAPTDL_CHECKPOINT_EVERY", "ADAPTDL_SHARE_PATH")],
+            ["3", "7m", "/s"],
+        )
 
     def test_without_checkpoints_no_path_is_given(self):
         [environment] = self.environments("--no-checkpoint", "-n", 1, ADAPTDL_CHECKPOINT_PATH="/of/another/job")
@@ -97,13 +137,18 @@ class EnvironmentTest(RunTest):
 
     def test_a_program_of_the_runtime_finds_its_peers(self):
         run = self.run_to_end("-n", 3, REPLICA_PROGRAM, "--steps", 3)
-        self.assertEqual(sorted(line for line in run.out if "done" in line), [f"[{rank}] done at step 3" for rank in range(3)])
+        self.assertEqual(
+            sorted(line for line in run.out if "done" in line), [f"[{rank}] done at step 3" for rank in range(3)]
+        )
 
 
 class OutputTest(RunTest):
     def test_lines_of_many_replicas_never_mix_and_keep_their_order(self):
-        program = self.python("talk", "import os, sys\nfor i in range(2000):\n"
-                                      "    print(os.environ['ADAPTDL_REPLICA_RANK'] * 60, i)\n    print('err', i, file=sys.stderr)\n")
+        program = self.python(
+            "talk",
+            "import os, sys\nfor i in range(2000):\n"
+            "    print(os.environ['ADAPTDL_REPLICA_RANK'] * 60, i)\n    print('err', i, file=sys.stderr)\n",
+        )
         run = self.run_to_end("-n", 4, program)
         for rank in range(4):
             mine = [line for line in run.out if line.startswith(f"[{rank}] ")]
@@ -113,11 +158,16 @@ class OutputTest(RunTest):
         self.assertEqual(len(run.out), 8000)
 
     def test_long_lines_unfinished_lines_and_any_bytes_come_through(self):
-        program = self.python("bytes", "import os\nos.write(1, b'x' * 500000 + b'\\n' + bytes(set(range(256)) - {10}))\n")
+        program = self.python(
+            "bytes", "import os\nos.write(1, b'x' * 500000 + b'\\n' + bytes(set(range(256)) - {10}))\n"
+        )
         run = self.run_to_end("-n", 2, program)
         everything = bytes(set(range(256)) - {10}).decode(errors="surrogateescape")
         for rank in range(2):
-            self.assertEqual([line for line in run.out if line.startswith(f"[{rank}] ")], [f"[{rank}] " + "x" * 500000, f"[{rank}] {everything}"])
+            self.assertEqual(
+                [line for line in run.out if line.startswith(f"[{rank}] ")],
+                [f"[{rank}] " + "x" * 500000, f"[{rank}] {everything}"],
+            )
 
     def test_an_endless_line_costs_no_endless_memory(self):
         program = self.python("endless", "import os\nfor _ in range(48):\n    os.write(1, b'x' * (1 << 20))\n")
@@ -133,13 +183,21 @@ class OutputTest(RunTest):
             lines = (self.directory / "logs" / "here" / f"rank-{rank}.log").read_text().splitlines()
             self.assertEqual(len(lines), 8)
             for start in (lines[:4], lines[4:]):
-                self.assertRegex(start[0], rf"^=== local/job rank {rank}, start 0, \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{{4}} ===$")
+                self.assertRegex(
+                    start[0], rf"^=== local/job rank {rank}, start 0, \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{{4}} ===$"
+                )
                 self.assertEqual(sorted(start[1:]), ["err", f"out {rank}", "unfinished"])
 
     def shell(self, command):
         """Runs a line of bash, in which $ADAPTDL is the command, and returns what it prints."""
-        done = subprocess.run(["bash", "-c", command], cwd=self.directory, env={**self.environment, "ADAPTDL": ADAPTDL}, capture_output=True, text=True,
-                              timeout=PATIENCE)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.directory,
+            env={**self.environment, "ADAPTDL": ADAPTDL},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
         return done.stdout, done.stderr
 
     def test_a_slow_reader_holds_the_program_up_and_loses_nothing(self):
@@ -149,7 +207,9 @@ class OutputTest(RunTest):
         self.assertEqual(out, "300000\n0\n")
 
     def test_a_reader_that_went_away_ends_the_run_with_a_checkpoint(self):
-        program = self.script("chatter", f"#!/bin/sh\nwhile sleep 0.05; do echo tick; done &\nexec {REPLICA_PROGRAM} --steps 100000\n")
+        program = self.script(
+            "chatter", f"#!/bin/sh\nwhile sleep 0.05; do echo tick; done &\nexec {REPLICA_PROGRAM} --steps 100000\n"
+        )
         out, err = self.shell(f"$ADAPTDL run -n 2 --checkpoint c {program} | head -n 5; echo ${{PIPESTATUS[0]}}")
         self.assertEqual(out.splitlines()[5:], ["143"], err)
         self.assertIn("standard output was closed", err)
@@ -166,8 +226,12 @@ class OutputTest(RunTest):
         self.assertEqual(err.splitlines()[-1], "0", err)
 
     def test_the_status_pipe_never_blocks_a_program(self):
-        program = self.python("report", "import os\nfd = int(os.environ['ADAPTDL_STATUS_FD'])\nassert not os.get_blocking(fd)\n"
-                                        "for i in range(100):\n    os.write(fd, b'{\"step\": %d}\\n' % i)\nos.write(fd, b'no json\\n[1]\\n\"x\"\\n')\n")
+        program = self.python(
+            "report",
+            "import os\nfd = int(os.environ['ADAPTDL_STATUS_FD'])\nassert not os.get_blocking(fd)\n"
+            "for i in range(100):\n    os.write(fd, b'{\"step\": %d}\\n' % i)\n"
+            "os.write(fd, b'no json\\n[1]\\n\"x\"\\n')\n",
+        )
         run = self.run_to_end("-n", 1, program)
         self.assertEqual(run.out, [])
         self.assertEqual(len(run.err), 1, run.text())  # the opening line, and no status line in a pipe

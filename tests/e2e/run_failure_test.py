@@ -21,7 +21,13 @@ class FailureTest(RunTest):
     def test_a_replica_killed_by_sigkill_ends_the_run_within_5_seconds(self):
         run = self.start_counting("--checkpoint", "c")
         victim = replicas_of(run.pid)[1]
-        rank = pathlib.Path(f"/proc/{victim}/environ").read_bytes().split(b"ADAPTDL_REPLICA_RANK=")[1].split(b"\0")[0].decode()
+        rank = (
+            pathlib.Path(f"/proc/{victim}/environ")
+            .read_bytes()
+            .split(b"ADAPTDL_REPLICA_RANK=")[1]
+            .split(b"\0")[0]
+            .decode()
+        )
         began = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         self.assertEqual(run.finish(), 137, run.text())
@@ -38,7 +44,9 @@ class FailureTest(RunTest):
         self.assertLess(time.monotonic() - began, 5)
 
     def test_the_first_to_fail_is_named_not_the_consequences(self):
-        run = self.start("-n", 4, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--at-step", 5, "--rank", 2, "--exit", 7)
+        run = self.start(
+            "-n", 4, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--at-step", 5, "--rank", 2, "--exit", 7
+        )
         self.assertEqual(run.finish(), 7, run.text())
         [_, last] = [index for index, line in enumerate(run.err) if "exiting with 7 on purpose" in line]
         self.assertEqual(run.err[last], "  | exiting with 7 on purpose")
@@ -49,7 +57,11 @@ class FailureTest(RunTest):
         self.assertRegex(run.err[last + 2], r"^adaptdl: the others: replica \d ")
 
     def test_signals_are_named_and_give_128_more(self):
-        for number, name in ((signal.SIGSEGV, "SIGSEGV (segmentation fault)"), (signal.SIGABRT, "SIGABRT (aborted)"), (signal.SIGTERM, "SIGTERM")):
+        for number, name in (
+            (signal.SIGSEGV, "SIGSEGV (segmentation fault)"),
+            (signal.SIGABRT, "SIGABRT (aborted)"),
+            (signal.SIGTERM, "SIGTERM"),
+        ):
             with self.subTest(name):
                 run = self.start("-n", 1, "--no-checkpoint", "sh", "-c", f"kill -{int(number)} $$")
                 # 143 would promise a checkpoint.
@@ -74,12 +86,17 @@ class FailureTest(RunTest):
         self.assertEqual(run.out, ["[1] still here"])
 
     def test_out_of_memory_is_called_so(self):
-        program = self.python("hungry", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nx = bytearray(1 << 30)\n")
+        program = self.python(
+            "hungry",
+            "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nx = bytearray(1 << 30)\n",
+        )
         run = self.run_to_end("-n", 1, program, code=1)
         run.wait_for("adaptdl: error: replica 0 failed first: it ran OUT OF MEMORY and exited with code 1")
 
     def test_a_failed_run_keeps_its_checkpoints_and_says_how_to_go_on(self):
-        run = self.start("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER, "--checkpoint-at", 3, "--at-step", 6, "--exit", 9)
+        run = self.start(
+            "-n", 2, REPLICA_PROGRAM, "--steps", FOREVER, "--checkpoint-at", 3, "--at-step", 6, "--exit", 9
+        )
         self.assertEqual(run.finish(), 9, run.text())
         [directory] = self.runs.iterdir()
         run.wait_for(f"the newest checkpoint is {directory}/checkpoint-0")
@@ -88,7 +105,13 @@ class FailureTest(RunTest):
         self.assertEqual(list(self.runs.iterdir()), [directory])  # an empty one is not kept
 
     def test_a_failure_while_stopping_is_a_failure(self):
-        run = self.start("-n", 2, "sh", "-c", "trap 'exit $((3 + ADAPTDL_REPLICA_RANK * 140))' TERM; echo ready; while :; do sleep 0.05; done")
+        run = self.start(
+            "-n",
+            2,
+            "sh",
+            "-c",
+            "trap 'exit $((3 + ADAPTDL_REPLICA_RANK * 140))' TERM; echo ready; while :; do sleep 0.05; done",
+        )
         run.wait_for("ready", 2)
         interrupt(run)
         self.assertEqual(run.finish(), 3, run.text())
@@ -97,17 +120,48 @@ class FailureTest(RunTest):
 
 class RestartTest(RunTest):
     def test_all_start_again_from_the_newest_checkpoint(self):
-        run = self.start("-n", 2, "--checkpoint", "c", "--max-restarts", 2, "--logs", "l", REPLICA_PROGRAM, "--steps", 12, "--checkpoint-at", 4,
-                         "--at-step", 8, "--rank", 1, "--signal", int(signal.SIGSEGV))
+        run = self.start(
+            "-n",
+            2,
+            "--checkpoint",
+            "c",
+            "--max-restarts",
+            2,
+            "--logs",
+            "l",
+            REPLICA_PROGRAM,
+            "--steps",
+            12,
+            "--checkpoint-at",
+            4,
+            "--at-step",
+            8,
+            "--rank",
+            1,
+            "--signal",
+            int(signal.SIGSEGV),
+        )
         self.assertEqual(run.finish(), 0, run.text())
-        run.wait_for("adaptdl: replica 1 was killed by SIGSEGV (segmentation fault): starting all again from checkpoint-0 (restart 1 of 2)")
+        run.wait_for(
+            "adaptdl: replica 1 was killed by SIGSEGV (segmentation fault): "
+            "starting all again from checkpoint-0 (restart 1 of 2)"
+        )
         for rank in range(2):
             self.assertIn(f"[{rank}] begins at step 4 of start 1", run.out)
             self.assertIn(f"[{rank}] done at step 12", run.out)
             self.assertIn("start 1, ", (self.directory / "l" / f"rank-{rank}.log").read_text())
 
     def test_restarts_end_when_they_are_used_up(self):
-        run = self.run_to_end("-n", 1, "--max-restarts", 2, "sh", "-c", "echo start $ADAPTDL_NUM_RESTARTS $ADAPTDL_MASTER_PORT; exit 4", code=4)
+        run = self.run_to_end(
+            "-n",
+            1,
+            "--max-restarts",
+            2,
+            "sh",
+            "-c",
+            "echo start $ADAPTDL_NUM_RESTARTS $ADAPTDL_MASTER_PORT; exit 4",
+            code=4,
+        )
         starts = [line.split() for line in run.out]
         self.assertEqual([start[2] for start in starts], ["0", "1", "2"])
         self.assertEqual(len({start[3] for start in starts}), 3)  # a port of its own each
@@ -153,7 +207,9 @@ time.sleep(1000)
         return members() + [guardian_of(run.pid)]
 
     def assert_all_gone(self, pids, within):
-        self.assertTrue(eventually(lambda: not any(map(is_alive, pids)), within), [pid for pid in pids if is_alive(pid)])
+        self.assertTrue(
+            eventually(lambda: not any(map(is_alive, pids)), within), [pid for pid in pids if is_alive(pid)]
+        )
 
     def test_nobody_outlives_a_launcher_killed_by_sigkill(self):
         run = self.start("-n", 3, self.python("family", self.FAMILY))
@@ -188,8 +244,15 @@ time.sleep(1000)
     def test_there_are_no_zombies_while_it_runs(self):
         run = self.start("-n", 3, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 2 ] || exit 0; echo last; sleep 1000")
         run.wait_for("last")
-        states = lambda: [line.split() for line in subprocess.run(["ps", "--ppid", str(run.pid), "-o", "stat="], capture_output=True, text=True).stdout.splitlines()]
-        self.assertTrue(eventually(lambda: len(states()) == 2 and all(state[0][0] != "Z" for state in states()), 5), states())
+        states = lambda: [
+            line.split()
+            for line in subprocess.run(
+                ["ps", "--ppid", str(run.pid), "-o", "stat="], capture_output=True, text=True
+            ).stdout.splitlines()
+        ]
+        self.assertTrue(
+            eventually(lambda: len(states()) == 2 and all(state[0][0] != "Z" for state in states()), 5), states()
+        )
 
 
 if __name__ == "__main__":

@@ -26,15 +26,39 @@ def free_port():
 class NodesTest(RunTest):
     def start_nodes(self, nodes, replicas, *arguments, program=(REPLICA_PROGRAM,)):
         master = f"127.0.0.1:{free_port()}"
-        return [self.start("--nodes", nodes, "--node-rank", rank, "--master", master, "-n", replicas, "--checkpoint", "shared", *arguments[:-1], *program,
-                           *arguments[-1]) for rank in range(nodes)]
+        return [
+            self.start(
+                "--nodes",
+                nodes,
+                "--node-rank",
+                rank,
+                "--master",
+                master,
+                "-n",
+                replicas,
+                "--checkpoint",
+                "shared",
+                *arguments[:-1],
+                *program,
+                *arguments[-1],
+            )
+            for rank in range(nodes)
+        ]
 
     def test_ranks_go_on_from_machine_to_machine(self):
-        show = ["sh", "-c", "echo $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS on $ADAPTDL_NUM_NODES at $ADAPTDL_MASTER_ADDR job $ADAPTDL_JOB_ID"]
+        show = [
+            "sh",
+            "-c",
+            "echo $ADAPTDL_REPLICA_RANK of $ADAPTDL_NUM_REPLICAS on $ADAPTDL_NUM_NODES at $ADAPTDL_MASTER_ADDR "
+            "job $ADAPTDL_JOB_ID",
+        ]
         runs = self.start_nodes(2, 2, "--name", "job", [], program=show)
         for node, run in enumerate(runs):
             self.assertEqual(run.finish(), 0, run.text())
-            self.assertEqual(sorted(run.out), [f"[{rank}] {rank} of 4 on 2 at 127.0.0.1 job local/job" for rank in (2 * node, 2 * node + 1)])
+            self.assertEqual(
+                sorted(run.out),
+                [f"[{rank}] {rank} of 4 on 2 at 127.0.0.1 job local/job" for rank in (2 * node, 2 * node + 1)],
+            )
 
     def test_all_machines_work_on_one_job(self):
         for run in self.start_nodes(3, 2, ["--steps", 5]):
@@ -52,11 +76,18 @@ class NodesTest(RunTest):
 
     def test_a_machine_that_does_not_see_the_directory_trusts_its_replica(self):
         # The second machine's directory is gone while it runs; only the replicas know of the checkpoint.
-        program = self.script("elsewhere", f"#!/bin/sh\n[ $ADAPTDL_REPLICA_RANK = 0 ] || export ADAPTDL_CHECKPOINT_PATH={self.directory}/shared\n"
-                                           f"exec {REPLICA_PROGRAM} --steps {FOREVER}\n")
+        program = self.script(
+            "elsewhere",
+            f"#!/bin/sh\n[ $ADAPTDL_REPLICA_RANK = 0 ] || export ADAPTDL_CHECKPOINT_PATH={self.directory}/shared\n"
+            f"exec {REPLICA_PROGRAM} --steps {FOREVER}\n",
+        )
         master = f"127.0.0.1:{free_port()}"
-        runs = [self.start("--nodes", 2, "--node-rank", rank, "--master", master, "-n", 1, "--checkpoint", directory, program)
-                for rank, directory in enumerate(("shared", "unseen"))]
+        runs = [
+            self.start(
+                "--nodes", 2, "--node-rank", rank, "--master", master, "-n", 1, "--checkpoint", directory, program
+            )
+            for rank, directory in enumerate(("shared", "unseen"))
+        ]
         for run in runs:
             run.wait_for("begins at step")
         (self.directory / "unseen").rmdir()
@@ -74,7 +105,9 @@ class NodesTest(RunTest):
         self.assertEqual(runs[0].finish(10), 1, runs[0].text())
 
     def test_all_machines_start_again(self):
-        runs = self.start_nodes(2, 1, "--max-restarts", 3, ["--steps", 12, "--checkpoint-at", 4, "--at-step", 8, "--rank", 1, "--exit", 9])
+        runs = self.start_nodes(
+            2, 1, "--max-restarts", 3, ["--steps", 12, "--checkpoint-at", 4, "--at-step", 8, "--rank", 1, "--exit", 9]
+        )
         for rank, run in enumerate(runs):
             self.assertEqual(run.finish(), 0, run.text())
             self.assertRegex("\n".join(run.out), rf"\[{rank}\] begins at step 4 of start [123]")

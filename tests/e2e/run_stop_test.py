@@ -33,7 +33,21 @@ class GracefulStopTest(RunTest):
         self.assertIn(f"adaptdl: stopped with checkpoint {checkpoint} (epoch {step // 10})", run.err)
 
         command = self.resume_command(run)
-        self.assertEqual(command, [ADAPTDL, "run", "--checkpoint", str(directory), "--replicas", "2", "--", REPLICA_PROGRAM, "--steps", str(FOREVER)])
+        self.assertEqual(
+            command,
+            [
+                ADAPTDL,
+                "run",
+                "--checkpoint",
+                str(directory),
+                "--replicas",
+                "2",
+                "--",
+                REPLICA_PROGRAM,
+                "--steps",
+                str(FOREVER),
+            ],
+        )
         again = self.start(*[str(step + 3) if word == str(FOREVER) else word for word in command[2:]])
         self.assertEqual(again.finish(), 0, again.text())
         self.assertIn(f"[0] begins at step {step} of start 0", again.out)
@@ -42,13 +56,44 @@ class GracefulStopTest(RunTest):
 
     def test_the_resume_command_keeps_the_options_and_survives_a_shell(self):
         self.script("my program", f"#!/bin/sh\nexec {REPLICA_PROGRAM} --steps {FOREVER}\n")
-        run = self.start_counting("--checkpoint", "it's here", "--env", "A=1 2", "--env", "B=$X", "--max-restarts", 2, "-n", 3, replicas=3,
-                                  program=["--", "./my program", "--", "$HOME", "-n"])
+        run = self.start_counting(
+            "--checkpoint",
+            "it's here",
+            "--env",
+            "A=1 2",
+            "--env",
+            "B=$X",
+            "--max-restarts",
+            2,
+            "-n",
+            3,
+            replicas=3,
+            program=["--", "./my program", "--", "$HOME", "-n"],
+        )
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
-        self.assertEqual(self.resume_command(run), [
-            ADAPTDL, "run", "--checkpoint", str(self.directory / "it's here"), "--replicas", "3", "--env", "A=1 2", "--env", "B=$X", "--max-restarts", "2",
-            "--", "./my program", "--", "$HOME", "-n"])
+        self.assertEqual(
+            self.resume_command(run),
+            [
+                ADAPTDL,
+                "run",
+                "--checkpoint",
+                str(self.directory / "it's here"),
+                "--replicas",
+                "3",
+                "--env",
+                "A=1 2",
+                "--env",
+                "B=$X",
+                "--max-restarts",
+                "2",
+                "--",
+                "./my program",
+                "--",
+                "$HOME",
+                "-n",
+            ],
+        )
 
     def test_sigterm_and_a_closed_terminal_are_requests_too(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -58,8 +103,14 @@ class GracefulStopTest(RunTest):
                 self.assertEqual(run.finish(), 143, run.text())
 
     def test_nohup_is_respected(self):
-        process = subprocess.Popen(["nohup", ADAPTDL, "run", "-n", "1", "--no-checkpoint", "sh", "-c", "echo ready; sleep 1; echo done"], cwd=self.directory,
-                                   env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            ["nohup", ADAPTDL, "run", "-n", "1", "--no-checkpoint", "sh", "-c", "echo ready; sleep 1; echo done"],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         self.assertEqual(process.stdout.readline(), "[0] ready\n")
         process.send_signal(signal.SIGHUP)
         out, _ = process.communicate(timeout=PATIENCE)
@@ -67,8 +118,14 @@ class GracefulStopTest(RunTest):
 
     def test_an_interrupt_works_from_a_script_that_started_the_run_in_the_background(self):
         # Such a process starts with SIGINT ignored, and so would its replicas.
-        process = subprocess.Popen(["sh", "-c", f"{ADAPTDL} run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps {FOREVER} & echo $!; wait $!"],
-                                   cwd=self.directory, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(
+            ["sh", "-c", f"{ADAPTDL} run -n 1 --checkpoint c {REPLICA_PROGRAM} --steps {FOREVER} & echo $!; wait $!"],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
         pid = int(process.stdout.readline())
         self.assertIn("begins at step", process.stdout.readline())
         os.kill(pid, signal.SIGINT)
@@ -76,7 +133,15 @@ class GracefulStopTest(RunTest):
         self.assertEqual(process.returncode, 143)
 
     def test_a_program_that_is_still_starting_is_asked_as_soon_as_it_handles_the_signal(self):
-        run = self.start("-n", 2, "--checkpoint", "c", "sh", "-c", f"echo starting; sleep 1; exec {REPLICA_PROGRAM} --steps {FOREVER}")
+        run = self.start(
+            "-n",
+            2,
+            "--checkpoint",
+            "c",
+            "sh",
+            "-c",
+            f"echo starting; sleep 1; exec {REPLICA_PROGRAM} --steps {FOREVER}",
+        )
         run.wait_for("starting", 2)
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
@@ -127,7 +192,9 @@ class GracefulStopTest(RunTest):
 
 class NothingSavedTest(RunTest):
     def test_143_without_a_new_checkpoint_is_a_failure(self):
-        run = self.start("-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2)
+        run = self.start(
+            "-n", 2, "--checkpoint", "c", REPLICA_PROGRAM, "--steps", FOREVER, "--forget", "--checkpoint-at", 2
+        )
         run.wait_for("saved step 2", 2)  # an older checkpoint does not count
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
@@ -182,7 +249,7 @@ class ForcedStopTest(RunTest):
 
 
 class ForeignCheckpointTest(RunTest):
-    """A Python program that names its checkpoints as AdaptDL's package does: checkpoint-<number of restarts>, never twice."""
+    """A Python program that names checkpoints as AdaptDL's package does: checkpoint-<number of restarts>, never twice."""
 
     PROGRAM = """
 import os, signal, sys, time

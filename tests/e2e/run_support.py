@@ -19,8 +19,12 @@ PATIENCE = 60
 
 def clean_environment(**more):
     """The environment without what an outer run or terminal may have put there."""
-    environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith("ADAPTDL_") and name not in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "NO_COLOR")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ADAPTDL_")
+        and name not in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "NO_COLOR")
+    }
     environment.update(more)
     return {name: value for name, value in environment.items() if value is not None}
 
@@ -60,7 +64,9 @@ def children(pid):
 
 def guardian_of(launcher):
     """The launcher's child that is no replica."""
-    [guardian] = [pid for pid in children(launcher) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "replica-guard\n"]
+    [guardian] = [
+        pid for pid in children(launcher) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "replica-guard\n"
+    ]
     return guardian
 
 
@@ -72,11 +78,19 @@ class Run:
     """`adaptdl run` as a process, whose output is collected line by line as it comes."""
 
     def __init__(self, *arguments, cwd, environment):
-        self.process = subprocess.Popen([ADAPTDL, "run", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, cwd=cwd, env=environment)
+        self.process = subprocess.Popen(
+            [ADAPTDL, "run", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+        )
         self.out, self.err = [], []
-        self._threads = [threading.Thread(target=self._collect, args=pair)
-                         for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))]
+        self._threads = [
+            threading.Thread(target=self._collect, args=pair)
+            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -92,7 +106,10 @@ class Run:
 
     def wait_for(self, text, count=1):
         """Waits until `count` lines with the text were written to either stream."""
-        found = eventually(lambda: [line for line in self.out + self.err if text in line][count - 1:] or self.process.poll() is not None)
+        found = eventually(
+            lambda: [line for line in self.out + self.err if text in line][count - 1 :]
+            or self.process.poll() is not None
+        )
         lines = [line for line in self.out + self.err if text in line]
         if not found or len(lines) < count:
             eventually(lambda: not any(thread.is_alive() for thread in self._threads), 5)
@@ -141,7 +158,11 @@ class RunTest(unittest.TestCase):
     def start(self, *arguments, **more):
         """Starts `adaptdl run` with these arguments and further environment variables."""
         environment = {**self.environment, **more}
-        run = Run(*arguments, cwd=self.directory, environment={name: value for name, value in environment.items() if value is not None})
+        run = Run(
+            *arguments,
+            cwd=self.directory,
+            environment={name: value for name, value in environment.items() if value is not None},
+        )
         self.addCleanup(run.end)
         return run
 
@@ -166,7 +187,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(run.out, [])
         self.assertEqual(len(run.err), 1, run.text())
         self.assertTrue(run.err[0].startswith("adaptdl: error: "), run.err[0])
-        return run.err[0][len("adaptdl: error: "):]
+        return run.err[0][len("adaptdl: error: ") :]
 
 
 def interrupt(run):

@@ -31,8 +31,15 @@ class Terminal:
             os.setsid()
             fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
 
-        self.process = subprocess.Popen([ADAPTDL, "run", *map(str, arguments)], stdin=follower, stdout=out, stderr=err, cwd=cwd,
-                                        env={"TERM": "xterm", **environment}, preexec_fn=own_terminal)
+        self.process = subprocess.Popen(
+            [ADAPTDL, "run", *map(str, arguments)],
+            stdin=follower,
+            stdout=out,
+            stderr=err,
+            cwd=cwd,
+            env={"TERM": "xterm", **environment},
+            preexec_fn=own_terminal,
+        )
         os.close(follower)
         self.text = ""
         self.piped = b""
@@ -85,7 +92,9 @@ class Terminal:
 
     def screen(self):
         """The lines as they stand on the terminal in the end."""
-        return [re.sub(r"\x1b\[\d*[mK]", "", re.sub(r".*" + re.escape(CLEAR), "", line)) for line in self.text.split("\n")]
+        return [
+            re.sub(r"\x1b\[\d*[mK]", "", re.sub(r".*" + re.escape(CLEAR), "", line)) for line in self.text.split("\n")
+        ]
 
 
 class TerminalTest(RunTest):
@@ -98,14 +107,19 @@ class TerminalTest(RunTest):
         terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 60)
         self.assertEqual(terminal.finish(), 0)
         lines = terminal.status_lines()
-        self.assertTrue(any(re.fullmatch(r"epoch \d  step \d+/60  loss 0\.\d+  2 replicas  0:0\d", line) for line in lines), lines)
+        self.assertTrue(
+            any(re.fullmatch(r"epoch \d  step \d+/60  loss 0\.\d+  2 replicas  0:0\d", line) for line in lines), lines
+        )
         # Nothing of it is left.
         self.assertEqual([line for line in terminal.screen() if "step " in line and "/60" in line], [])
         self.assertIn("[0] done at step 60", terminal.screen())
 
     def test_it_is_redrawn_at_most_ten_times_a_second(self):
-        program = self.python("report", "import os, time\nend = time.time() + 2\nwhile time.time() < end:\n"
-                                        "    os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n    time.sleep(0.002)\n")
+        program = self.python(
+            "report",
+            "import os, time\nend = time.time() + 2\nwhile time.time() < end:\n"
+            "    os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n    time.sleep(0.002)\n",
+        )
         terminal = self.start_on_terminal("-n", 1, program)
         began = time.monotonic()
         self.assertEqual(terminal.finish(), 0)
@@ -118,11 +132,16 @@ class TerminalTest(RunTest):
         self.assertIn("3 replicas  0:00", terminal.status_lines())
 
     def test_it_never_gets_into_the_lines_of_the_output(self):
-        program = self.python("chat", "import time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n")
+        program = self.python(
+            "chat", "import time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n"
+        )
         terminal = self.start_on_terminal("-n", 2, program, TERM="xterm")
         self.assertEqual(terminal.finish(), 0)
         for rank in range(2):
-            self.assertEqual([line for line in terminal.screen() if line.startswith(f"[{rank}]")], [f"[{rank}] line {i}" for i in range(40)])
+            self.assertEqual(
+                [line for line in terminal.screen() if line.startswith(f"[{rank}]")],
+                [f"[{rank}] line {i}" for i in range(40)],
+            )
         self.assertGreater(len(terminal.status_lines()), 2)
 
     def test_it_fits_the_terminal_whatever_its_size_becomes(self):
@@ -150,7 +169,9 @@ class TerminalTest(RunTest):
                 terminal = self.start_on_terminal("-n", 1, "sh", "-c", "sleep 0.3; echo text", **more)
                 self.assertEqual(terminal.finish(), 0)
                 self.assertNotRegex(terminal.text, r"\x1b\[\d+m")
-                self.assertEqual("\x1b" in terminal.text, "NO_COLOR" in more)  # a dumb terminal gets no status line either
+                self.assertEqual(
+                    "\x1b" in terminal.text, "NO_COLOR" in more
+                )  # a dumb terminal gets no status line either
 
     def test_a_pipe_gets_plain_text_and_the_terminal_the_rest(self):
         terminal = self.start_on_terminal("-n", 1, "sh", "-c", "echo out; sleep 0.3; echo err >&2", pipe="out")
