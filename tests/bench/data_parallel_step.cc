@@ -1,11 +1,11 @@
-// What a data-parallel step costs over a bare c10d::Reducer loop of the same model, in one run: pairs of steps, interleaved, on
-// two local replicas. Prints the ratio of their median times; exits with 1 if it is over 1.02.
+// What a data-parallel step costs over a bare c10d::Reducer loop of the same model, in one run: pairs of steps,
+// interleaved, on two local replicas. Prints the ratio of their median times; exits with 1 if it is over 1.02.
 #include <fmt/format.h>
 #include <sys/wait.h>
-#include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <torch/torch.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -83,8 +83,9 @@ int run(int rank) {
   }
   const double ratio = median(ours) / median(theirs);
   if (rank == 0) {
-    fmt::print("data-parallel step / bare Reducer step: {:.4f} ({:.3f} ms / {:.3f} ms, medians of {} interleaved pairs)\n", ratio,
-               1e3 * median(ours), 1e3 * median(theirs), kPairs);
+    fmt::print(
+        "data-parallel step / bare Reducer step: {:.4f} ({:.3f} ms / {:.3f} ms, medians of {} interleaved pairs)\n",
+        ratio, 1e3 * median(ours), 1e3 * median(theirs), kPairs);
   }
   adaptdl::torch::destroy_process_group();
   return rank == 0 && ratio > 1.02 ? 1 : 0;

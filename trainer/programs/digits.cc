@@ -1,4 +1,4 @@
-// Trains a small convolutional net on images in MNIST's format. docs/tutorial.md leads here from plain LibTorch in five steps.
+// Trains a small convolutional net on images in MNIST's format: where docs/tutorial.md leads from plain LibTorch.
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 
@@ -41,7 +41,8 @@ TORCH_MODULE(Net);
 using Model = adaptdl::torch::AdaptiveDataParallel<Net>;
 using Loader = adaptdl::torch::AdaptiveDataLoader<IdxDataset>;
 
-void train(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer& optimizer, adaptdl::torch::Accumulator& stats) {
+void train(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer& optimizer,
+           adaptdl::torch::Accumulator& stats) {
   model->train();
   for (auto& batch : loader) {
     auto data = batch.data.to(device), target = batch.target.to(device);
@@ -79,7 +80,8 @@ void train_digits(const programs::Options& options) {
 
   adaptdl::torch::init_process_group();
   Model model(net, optimizer, scheduler);
-  Loader train_loader(training, {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
+  Loader train_loader(training,
+                      {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   Loader test_loader(testing, {.batch_size = 1000});
 
   for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
@@ -98,10 +100,11 @@ void train_digits(const programs::Options& options) {
                                   {"samples", static_cast<int64_t>(stats["samples"])},
                                   {"seconds", seconds.count()}});
   }
-  adaptdl::checkpoint::save_all_states();  // the trained model: for `adaptdl checkpoint export`, or to go on for more epochs
+  adaptdl::checkpoint::save_all_states();  // the trained model, to export or to train for more epochs
   adaptdl::torch::destroy_process_group();
 }
 
 int main(int argc, char** argv) {
-  return programs::run_main(argc, argv, {.data = programs::sample_data("digits"), .epochs = 20, .batch_size = 32}, train_digits);
+  return programs::run_main(argc, argv, {.data = programs::sample_data("digits"), .epochs = 20, .batch_size = 32},
+                            train_digits);
 }

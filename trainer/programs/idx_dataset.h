@@ -1,4 +1,5 @@
-// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/): real MNIST, and everything like it.
+// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/): real MNIST, and everything
+// like it.
 #pragma once
 
 #include <torch/data/datasets/base.h>

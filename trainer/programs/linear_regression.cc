@@ -30,7 +30,8 @@ torch::Tensor read_rows(const std::string& path) {
     std::istringstream text(line);
     rows.push_back(torch::tensor(std::vector<float>(std::istream_iterator<float>(text), {})));
     const bool numbers = text.eof() && rows.back().size(0) >= 2;
-    if (!numbers || rows.back().size(0) != rows[0].size(0)) throw adaptdl::Error(fmt::format("{}:{}: not a row of as many numbers as the first", path, rows.size()));
+    if (!numbers || rows.back().size(0) != rows[0].size(0))
+      throw adaptdl::Error(fmt::format("{}:{}: not a row of as many numbers as the first", path, rows.size()));
   }
   if (rows.empty()) throw adaptdl::Error(fmt::format("cannot read a row of numbers from {} (--data)", path));
   return torch::stack(rows);
@@ -44,7 +45,8 @@ void fit(const programs::Options& options) {
 
   adaptdl::torch::init_process_group("gloo");
   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
-  adaptdl::torch::AdaptiveDataLoader loader(TensorDataset(rows), {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
+  adaptdl::torch::AdaptiveDataLoader loader(TensorDataset(rows),
+                                            {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
 
   for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
     auto start = std::chrono::steady_clock::now();

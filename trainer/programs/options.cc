@@ -21,17 +21,23 @@ namespace {
 // Finds out before the first epoch, not after it, that the log cannot be written.
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
-  if (!std::ofstream(options.log_json, std::ios::app)) throw adaptdl::UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
+  if (!std::ofstream(options.log_json, std::ios::app))
+    throw adaptdl::UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
 }
 
 }  // namespace
 
 int run_main(int argc, char** argv, const Options& defaults, const std::function<void(const Options&)>& body) {
   Options options = defaults;
-  CLI::App app("A training program on adaptdl. Alone, under `adaptdl run`, or with the ADAPTDL_* variables set by hand.");
+  CLI::App app(
+      "A training program on adaptdl. Alone, under `adaptdl run`, or with the ADAPTDL_* variables set by hand.");
   app.add_option("--data", options.data, "Where the data set lies")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes over the training data")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Samples a step, over all replicas")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--epochs", options.epochs, "Passes over the training data")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Samples a step, over all replicas")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--lr", options.lr, "Learning rate")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of parameters, order of samples and dropout")->capture_default_str();
   app.add_option("--log-json", options.log_json, "File to which a JSON line an epoch is appended");
@@ -68,7 +74,8 @@ void log_epoch(const Options& options, const nlohmann::ordered_json& fields) {
   if (adaptdl::env::replica_rank() != 0) return;
   std::string line;
   for (const auto& [name, value] : fields.items()) {
-    line += value.is_number_float() ? fmt::format("{} {:.4f}  ", name, value.get<double>()) : fmt::format("{} {}  ", name, value.dump());
+    line += value.is_number_float() ? fmt::format("{} {:.4f}  ", name, value.get<double>())
+                                    : fmt::format("{} {}  ", name, value.dump());
   }
   fmt::print("{}\n", line.substr(0, line.find_last_not_of(' ') + 1));
   std::fflush(stdout);

@@ -34,7 +34,8 @@ void update(at::Tensor& param, AdadeltaParamState& state, const AdadeltaOptions&
   state.step(state.step() + 1);
   if (options.weight_decay() != 0) grad = grad.add(param, options.weight_decay());
   state.square_avg().mul_(options.rho()).addcmul_(grad, grad, 1 - options.rho());
-  const auto delta = state.acc_delta().add(options.eps()).sqrt_().div_(state.square_avg().add(options.eps()).sqrt_()).mul_(grad);
+  const auto delta =
+      state.acc_delta().add(options.eps()).sqrt_().div_(state.square_avg().add(options.eps()).sqrt_()).mul_(grad);
   state.acc_delta().mul_(options.rho()).addcmul_(delta, delta, 1 - options.rho());
   param.add_(delta, -options.lr());
 }
@@ -42,7 +43,8 @@ void update(at::Tensor& param, AdadeltaParamState& state, const AdadeltaOptions&
 }  // namespace
 
 Adadelta::Adadelta(std::vector<::torch::Tensor> params, AdadeltaOptions defaults)
-    : Adadelta(std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(std::move(params))}, defaults) {}
+    : Adadelta(std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(std::move(params))},
+               defaults) {}
 
 Adadelta::Adadelta(std::vector<::torch::optim::OptimizerParamGroup> groups, AdadeltaOptions defaults)
     : Optimizer(std::move(groups), std::make_unique<AdadeltaOptions>(defaults)) {

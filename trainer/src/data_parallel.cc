@@ -1,6 +1,6 @@
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <unordered_map>
 
@@ -31,15 +31,18 @@ json to_json(const compat::Buckets& buckets) { return buckets; }
 }  // namespace
 
 struct DataParallel::Impl final : checkpoint::State {
-  Impl(std::shared_ptr<::torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched, DataParallelOptions opts)
+  Impl(std::shared_ptr<::torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched,
+       DataParallelOptions opts)
       : State(opts.name), model(std::move(module)), optimizer(optim), scheduler(sched), options(std::move(opts)) {
     for (const auto& entry : model->named_parameters()) {
       if (!entry.value().requires_grad()) continue;
       names.emplace(params.size(), entry.key());
       params.push_back(entry.value());
     }
-    if (params.empty()) throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
-    reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters, options.gradient_as_bucket_view};
+    if (params.empty())
+      throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
+    reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
+                       options.gradient_as_bucket_view};
   }
 
   // Makes the replicas equal and readies the reduction of their gradients.
@@ -60,8 +63,8 @@ struct DataParallel::Impl final : checkpoint::State {
     c10d::broadcast_coalesced(internal::process_group_ptr(), tensors, kBroadcastBytes, 0);
   }
 
-  // Settles the order of buckets, which LibTorch rebuilds before the second step in the order in which gradients came, now,
-  // so that the checkpoint holds the order of the coming step.
+  // Settles the order of buckets, which LibTorch rebuilds before the second step in the order in which gradients came,
+  // now, so that the checkpoint holds the order of the coming step.
   void sync() override {
     auto& reducer = *reduction.reducer;
     if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
@@ -89,7 +92,8 @@ struct DataParallel::Impl final : checkpoint::State {
 
   void load(const checkpoint::Reader& reader) override {
     std::size_t known = 0;
-    each_tensor([&](const std::string& name, const at::Tensor& tensor) { check_tensor(reader, name, tensor), ++known; });
+    each_tensor(
+        [&](const std::string& name, const at::Tensor& tensor) { check_tensor(reader, name, tensor), ++known; });
     check_no_other_tensors(reader, known);
     check_optimizer(reader, optimizer);
     if (scheduler != nullptr) SchedulerAccess::steps(*scheduler) = reader.json("scheduler").at("steps").get<unsigned>();
@@ -103,7 +107,8 @@ struct DataParallel::Impl final : checkpoint::State {
     for (const auto& info : reader.tensors()) saved += info.name.starts_with("model/") ? 1 : 0;
     if (saved == known) return;
     throw checkpoint::CheckpointError(
-        fmt::format("{} has {} tensors of a model, this program's model has {}: the model changed since; take back the change or start with another checkpoint directory",
+        fmt::format("{} has {} tensors of a model, this program's model has {}: the model changed since; take back the "
+                    "change or start with another checkpoint directory",
                     reader.describe(), saved, known));
   }
 
@@ -119,8 +124,8 @@ struct DataParallel::Impl final : checkpoint::State {
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 };
 
-DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Optimizer& optimizer, optim::LRScheduler* scheduler,
-                           DataParallelOptions options) {
+DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Optimizer& optimizer,
+                           optim::LRScheduler* scheduler, DataParallelOptions options) {
   check_supported(optimizer);
   internal::process_group_ptr();
   impl_ = std::make_unique<Impl>(std::move(model), optimizer, scheduler, std::move(options));
@@ -141,7 +146,8 @@ void DataParallel::before_forward() {
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!::torch::GradMode::is_enabled()) return;
-  impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
+  impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs
+                                                                                       : std::vector<at::Tensor>{});
 }
 
 }  // namespace adaptdl::torch

@@ -90,12 +90,18 @@ void fields(AdadeltaParamState& s, Visit visit) {
 template <class Use>
 bool with_type(const optim::Optimizer& optimizer, Use use) {
   const auto is = [&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; };
-  if (is.template operator()<optim::SGD>()) return use.template operator()<optim::SGDOptions, optim::SGDParamState>("SGD"), true;
-  if (is.template operator()<optim::AdamW>()) return use.template operator()<optim::AdamWOptions, optim::AdamWParamState>("AdamW"), true;
-  if (is.template operator()<optim::Adam>()) return use.template operator()<optim::AdamOptions, optim::AdamParamState>("Adam"), true;
-  if (is.template operator()<optim::RMSprop>()) return use.template operator()<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"), true;
-  if (is.template operator()<optim::Adagrad>()) return use.template operator()<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"), true;
-  if (is.template operator()<Adadelta>()) return use.template operator()<AdadeltaOptions, AdadeltaParamState>("Adadelta"), true;
+  if (is.template operator()<optim::SGD>())
+    return use.template operator()<optim::SGDOptions, optim::SGDParamState>("SGD"), true;
+  if (is.template operator()<optim::AdamW>())
+    return use.template operator()<optim::AdamWOptions, optim::AdamWParamState>("AdamW"), true;
+  if (is.template operator()<optim::Adam>())
+    return use.template operator()<optim::AdamOptions, optim::AdamParamState>("Adam"), true;
+  if (is.template operator()<optim::RMSprop>())
+    return use.template operator()<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"), true;
+  if (is.template operator()<optim::Adagrad>())
+    return use.template operator()<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"), true;
+  if (is.template operator()<Adadelta>())
+    return use.template operator()<AdadeltaOptions, AdadeltaParamState>("Adadelta"), true;
   return false;
 }
 
@@ -130,8 +136,10 @@ struct LoadField {
 void check_supported(const optim::Optimizer& optimizer) {
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
   const bool lbfgs = dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr;
-  throw UsageError(fmt::format("AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::torch::Adadelta",
-                               lbfgs ? "LBFGS: it evaluates the loss several times a step, on one batch of one replica" : "this type of optimizer"));
+  throw UsageError(fmt::format(
+      "AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::torch::Adadelta",
+      lbfgs ? "LBFGS: it evaluates the loss several times a step, on one batch of one replica"
+            : "this type of optimizer"));
 }
 
 void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
@@ -160,18 +168,22 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
   const json saved = reader.json(kSection);
   with_type(optimizer, [&]<class Options, class State>(const char* type) {
     const auto refuse = [&](const std::string& there, const std::string& here) {
-      throw CheckpointError(fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with another checkpoint directory",
-                                        reader.describe(), there, here));
+      throw CheckpointError(
+          fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with "
+                      "another checkpoint directory",
+                      reader.describe(), there, here));
     };
     if (saved.at("type") != type) refuse(saved.at("type").get<std::string>(), type);
     const auto& groups = saved.at("groups");
     const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
-    if (groups.size() != optimizer.param_groups().size()) refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
+    if (groups.size() != optimizer.param_groups().size())
+      refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
     std::size_t index = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto& params = optimizer.param_groups()[g].params();
       if (groups[g].at("params") != params.size()) {
-        refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g), fmt::format("of {}", params.size()));
+        refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
+               fmt::format("of {}", params.size()));
       }
       for (const auto& param : params) {
         State fresh;
@@ -194,7 +206,8 @@ void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimize
     for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
       auto& group = optimizer.param_groups()[g];
       const auto& options = saved.at("groups").at(g).at("options");
-      fields(static_cast<Options&>(group.options()), [&](const char* name, auto& value) { options.at(name).get_to(value); });
+      fields(static_cast<Options&>(group.options()),
+             [&](const char* name, auto& value) { options.at(name).get_to(value); });
       for (auto& param : group.params()) {
         if (const auto numbers = saved.at("memory").find(std::to_string(index)); numbers != saved.at("memory").end()) {
           auto state = std::make_unique<State>();

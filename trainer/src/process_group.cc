@@ -6,10 +6,10 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/cuda.h>
 #include <unistd.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <charconv>
 #include <cstdlib>
@@ -59,7 +59,10 @@ void check_scheduler_version() {
   if (!scheduler || *scheduler == "0.0.0") return;
   const std::string ours = ADAPTDL_VERSION;
   if (scheduler->substr(0, scheduler->find('.')) != ours.substr(0, ours.find('.'))) {
-    throw Error(fmt::format("adaptdl {} is incompatible with the scheduler's version {} (ADAPTDL_SCHED_VERSION): use releases of one major version", ours, *scheduler));
+    throw Error(
+        fmt::format("adaptdl {} is incompatible with the scheduler's version {} (ADAPTDL_SCHED_VERSION): use releases "
+                    "of one major version",
+                    ours, *scheduler));
   }
 }
 
@@ -88,8 +91,10 @@ std::string local_address_towards(const std::string& host) {
   socklen_t length = sizeof local;
   char text[NI_MAXHOST] = "";
   // Connecting a datagram socket sends nothing: it only chooses the route.
-  const bool known = connect(fd, found->ai_addr, found->ai_addrlen) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-                     getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
+  const bool known =
+      connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0;
   close(fd);
   return known ? text : "";
 }
@@ -103,7 +108,8 @@ std::string outside_address() {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
     if ((each->ifa_flags & IFF_UP) == 0 || (each->ifa_flags & IFF_LOOPBACK) != 0) continue;
     char text[NI_MAXHOST] = "";
-    if (getnameinfo(each->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) return text;
+    if (getnameinfo(each->ifa_addr, sizeof(sockaddr_in), text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+      return text;
   }
   return {};
 }
@@ -117,11 +123,10 @@ std::string gloo_address(const std::string& master, bool one_host) {
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
+bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
-c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, int size, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, int size,
+                                           std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.isServer = rank == 0;
   options.waitWorkers = false;
@@ -145,7 +150,8 @@ std::string choose_backend(const std::string& asked) {
 }
 
 void check_backend(const std::string& backend) {
-  if (backend != "gloo" && backend != "nccl") throw UsageError(fmt::format("backend '{}' is unknown: use 'gloo' or 'nccl'", backend));
+  if (backend != "gloo" && backend != "nccl")
+    throw UsageError(fmt::format("backend '{}' is unknown: use 'gloo' or 'nccl'", backend));
   if (backend != "nccl") return;
   if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
   if (!::torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
@@ -162,8 +168,8 @@ const compat::ProcessGroupPtr& process_group_ptr() {
 
 }  // namespace internal
 
-void init_process_group(const std::string& backend_name, const std::optional<std::string>& init_method, std::optional<int> world_size,
-                        std::optional<int> rank) {
+void init_process_group(const std::string& backend_name, const std::optional<std::string>& init_method,
+                        std::optional<int> world_size, std::optional<int> rank) {
   if (group_slot()) throw Error("init_process_group was called before: there is one process group a process");
   const auto backend = choose_backend(backend_name);
   check_backend(backend);
@@ -179,7 +185,8 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   const auto host = master.host == "0.0.0.0" ? "127.0.0.1" : master.host;
   const auto timeout = env::collective_timeout();
   const auto store = make_store(host, options.rank, options.size, timeout);
-  group_slot() = compat::make_process_group(backend, store, options.rank, options.size, timeout, gloo_address(host, is_loopback(host)));
+  group_slot() = compat::make_process_group(backend, store, options.rank, options.size, timeout,
+                                            gloo_address(host, is_loopback(host)));
   checkpoint::agree();
 }
 

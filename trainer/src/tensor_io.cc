@@ -16,27 +16,30 @@ namespace {
 using checkpoint::CheckpointError;
 
 constexpr std::array<std::pair<at::ScalarType, const char*>, 10> kTypes{{{at::kBool, "BOOL"},
-                                                                        {at::kByte, "U8"},
-                                                                        {at::kChar, "I8"},
-                                                                        {at::kShort, "I16"},
-                                                                        {at::kHalf, "F16"},
-                                                                        {at::kBFloat16, "BF16"},
-                                                                        {at::kInt, "I32"},
-                                                                        {at::kFloat, "F32"},
-                                                                        {at::kDouble, "F64"},
-                                                                        {at::kLong, "I64"}}};
+                                                                         {at::kByte, "U8"},
+                                                                         {at::kChar, "I8"},
+                                                                         {at::kShort, "I16"},
+                                                                         {at::kHalf, "F16"},
+                                                                         {at::kBFloat16, "BF16"},
+                                                                         {at::kInt, "I32"},
+                                                                         {at::kFloat, "F32"},
+                                                                         {at::kDouble, "F64"},
+                                                                         {at::kLong, "I64"}}};
 
 at::ScalarType scalar_type(const checkpoint::Reader& reader, const checkpoint::TensorInfo& info) {
   for (const auto& [type, name] : kTypes) {
     if (info.dtype == name) return type;
   }
-  throw CheckpointError(fmt::format("{}: tensor '{}' has type {}, which LibTorch does not know", reader.describe(), info.name, info.dtype));
+  throw CheckpointError(fmt::format("{}: tensor '{}' has type {}, which LibTorch does not know", reader.describe(),
+                                    info.name, info.dtype));
 }
 
 const checkpoint::TensorInfo& find(const checkpoint::Reader& reader, const std::string& name) {
   if (const auto* info = reader.find(name)) return *info;
-  throw CheckpointError(fmt::format("{} has no tensor '{}': the model or its optimizer changed since; take back the change or start with another checkpoint directory",
-                                    reader.describe(), name));
+  throw CheckpointError(
+      fmt::format("{} has no tensor '{}': the model or its optimizer changed since; take back the change or start with "
+                  "another checkpoint directory",
+                  reader.describe(), name));
 }
 
 }  // namespace
@@ -66,8 +69,11 @@ void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::
 void check_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& tensor) {
   const auto& info = find(reader, name);
   if (info.shape != tensor.sizes().vec() || info.dtype != dtype_name(tensor)) {
-    throw CheckpointError(fmt::format("{}: '{}' is {} [{}] there and {} [{}] in this program: the model changed since; take back the change or start with another checkpoint directory",
-                                      reader.describe(), name, info.dtype, fmt::join(info.shape, ", "), dtype_name(tensor), fmt::join(tensor.sizes(), ", ")));
+    throw CheckpointError(
+        fmt::format("{}: '{}' is {} [{}] there and {} [{}] in this program: the model changed since; take back the "
+                    "change or start with another checkpoint directory",
+                    reader.describe(), name, info.dtype, fmt::join(info.shape, ", "), dtype_name(tensor),
+                    fmt::join(tensor.sizes(), ", ")));
   }
 }
 

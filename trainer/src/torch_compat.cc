@@ -31,10 +31,11 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL> make_nccl(const c10::intrusive_ptr<c1
 }
 #endif
 
-// Reducer's constructor has lost its third argument (limits that serve statistics only) and gained trailing ones in the course
-// of 2.x: takes the form that this LibTorch has.
+// Reducer's constructor has lost its third argument (limits that serve statistics only) and gained trailing ones in the
+// course of 2.x: takes the form that this LibTorch has.
 template <class Reducer, class... Rest>
-std::shared_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const Rest&... rest) {
+std::shared_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets,
+                                           const Rest&... rest) {
   using Limits = std::vector<std::size_t>;
   using Caps = std::vector<std::int64_t>;
   using Params = std::vector<at::Tensor>;
@@ -64,8 +65,8 @@ bool has_nccl() {
 #endif
 }
 
-ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                   std::chrono::milliseconds timeout, const std::string& gloo_address) {
+ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address) {
 #if TORCH_VERSION_MAJOR >= 2
   // Since 2.0 a ProcessGroup holds a backend for each type of device.
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
@@ -79,7 +80,8 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
 #ifdef USE_C10D_NCCL
   if (backend == "nccl") {
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
-    group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, make_nccl(store, rank, size, timeout));
+    group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
+                      make_nccl(store, rank, size, timeout));
     return group;
   }
 #endif
@@ -95,17 +97,19 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
 
 Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
   const std::vector<bool> sparse(params.size(), false);
-  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(params, {options.first_bucket_bytes, options.bucket_bytes}, sparse);
+  auto [buckets, limits] =
+      c10d::compute_bucket_assignment_by_size(params, {options.first_bucket_bytes, options.bucket_bytes}, sparse);
   std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }
 
 Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
-                                            const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names) {
+                       const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names) {
   Reduction made;
   made.reducer = construct_reducer<c10d::Reducer>(params, buckets, group, std::vector<bool>(params.size(), false),
-                                                  static_cast<std::int64_t>(options.bucket_bytes), options.find_unused_parameters,
-                                                  options.gradient_as_bucket_view, names, static_cast<std::int64_t>(options.first_bucket_bytes));
+                                                  static_cast<std::int64_t>(options.bucket_bytes),
+                                                  options.find_unused_parameters, options.gradient_as_bucket_view,
+                                                  names, static_cast<std::int64_t>(options.first_bucket_bytes));
   if (options.find_unused_parameters) {
     made.logger = std::make_shared<c10d::Logger>(made.reducer);
     made.reducer->set_logger(made.logger);
@@ -122,7 +126,8 @@ void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::
   return found == optimizer.state().end() ? nullptr : found->second.get();
 }
 
-void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param, std::unique_ptr<::torch::optim::OptimizerParamState> state) {
+void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param,
+               std::unique_ptr<::torch::optim::OptimizerParamState> state) {
   optimizer.state()[state_key(param)] = std::move(state);
 }
 

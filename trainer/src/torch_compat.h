@@ -1,11 +1,11 @@
 // What differs between LibTorch 1.13 and 2.x stands here and in torch_compat.cc, and nowhere else.
 #pragma once
 
+#include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <torch/torch.h>
 
 #include <chrono>
 #include <memory>
@@ -20,9 +20,10 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 // Whether this build has the NCCL backend.
 bool has_nccl();
 
-// A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers connect to.
-ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                   std::chrono::milliseconds timeout, const std::string& gloo_address);
+// A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers
+// connect to.
+ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address);
 
 // Parameters by number, a bucket a vector, in the order in which they are reduced.
 using Buckets = std::vector<std::vector<std::size_t>>;
@@ -43,13 +44,14 @@ struct Reduction {
   std::shared_ptr<c10d::Logger> logger;
 };
 Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
-                                            const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names);
+                       const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names);
 
 // Throws unless all replicas have as many parameters, of the same types and shapes. A collective call.
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params);
 
 // What `optimizer` remembers of `param`; null if nothing.
 ::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param);
-void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param, std::unique_ptr<::torch::optim::OptimizerParamState> state);
+void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param,
+               std::unique_ptr<::torch::optim::OptimizerParamState> state);
 
 }  // namespace adaptdl::torch::compat

@@ -1,19 +1,21 @@
 // Checkpoints: what a job needs to go on after its processes end, on any number of replicas.
 //
-// A job's progress is a set of named `State`s. Each registers itself when it is made and saves itself to a `Writer` and loads
-// itself from a `Reader`, which take JSON, tensors and raw bytes; files are one implementation of them, so the same code can
-// save to a disk or stream to another process. save_all_states() commits them all as one directory `checkpoint-<N>`, or
-// leaves everything as it was. Format: docs/formats.md.
+// A job's progress is a set of named `State`s. Each registers itself when it is made and saves itself to a `Writer` and
+// loads itself from a `Reader`, which take JSON, tensors and raw bytes; files are one implementation of them, so the
+// same code can save to a disk or stream to another process. save_all_states() commits them all as one directory
+// `checkpoint-<N>`, or leaves everything as it was. Format: docs/formats.md.
 //
-// Loading is from one checkpoint for the whole process: the newest that is whole. It is chosen, and every byte of it checked
-// against its checksums, when the first state is loaded; a damaged one is passed over in favour of the next older one with a
-// warning that says why. If checkpoints are there and none is whole, that is an error, never a silent new start. So is one
-// that cannot be read for another reason than damage (no permission, a newer format): an older one would hide it.
+// Loading is from one checkpoint for the whole process: the newest that is whole. It is chosen, and every byte of it
+// checked against its checksums, when the first state is loaded; a damaged one is passed over in favour of the next
+// older one with a warning that says why. If checkpoints are there and none is whole, that is an error, never a silent
+// new start. So is one that cannot be read for another reason than damage (no permission, a newer format): an older one
+// would hide it.
 //
-// Replicas: rank 0 writes. save_all_states is a collective call that ends alike on every replica. Every rank loads from the
-// directory itself, so it must be visible to all; agree() checks that all of them chose the same checkpoint.
+// Replicas: rank 0 writes. save_all_states is a collective call that ends alike on every replica. Every rank loads from
+// the directory itself, so it must be visible to all; agree() checks that all of them chose the same checkpoint.
 //
-// Memory: what a state writes as JSON, and its parts, are held until they are written; tensors are streamed, a few MiB at a time.
+// Memory: what a state writes as JSON, and its parts, are held until they are written; tensors are streamed, a few MiB
+// at a time.
 //
 // Threading: not thread-safe: states are made, saved and loaded by the training thread.
 #pragma once
@@ -37,8 +39,8 @@ class CheckpointError : public Error {
   using Error::Error;
 };
 
-// A tensor as safetensors describes it: `dtype` is one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64; elements are
-// in row-major order, little-endian.
+// A tensor as safetensors describes it: `dtype` is one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64; elements
+// are in row-major order, little-endian.
 struct TensorInfo {
   std::string name;
   std::string dtype;
@@ -54,9 +56,10 @@ using ReadAt = std::function<void(std::size_t offset, std::span<std::byte> out)>
 class Writer {
  public:
   virtual ~Writer() = default;
-  // A JSON value under a name, unique among the JSON values of the state. Numbers come back bit for bit, NaN and infinities too.
-  // All of these throw CheckpointError on a second value of one name, an empty one, text that is not UTF-8, or values that
-  // would not come back as they are (binary, nested deeper than 200 levels, an object key "$float").
+  // A JSON value under a name, unique among the JSON values of the state. Numbers come back bit for bit, NaN and
+  // infinities too. All of these throw CheckpointError on a second value of one name, an empty one, text that is not
+  // UTF-8, or values that would not come back as they are (binary, nested deeper than 200 levels, an object key
+  // "$float").
   virtual void json(std::string_view name, nlohmann::json value) = 0;
   // A tensor under a name, unique among the tensors of the state. The data is not copied: `read` is called in order, in
   // chunks, until the call that saves (save_all_states, save_state) returns, and must give the same bytes until then.
@@ -77,8 +80,10 @@ class Reader {
   virtual nlohmann::json json(std::string_view name) const = 0;
   virtual bool has_json(std::string_view name) const = 0;
   virtual const std::vector<TensorInfo>& tensors() const = 0;
-  // Reads the whole data of a tensor in chunks: `sink(offset, chunk)`. Throws CheckpointError if there is none of that name.
-  virtual void tensor(std::string_view name, const std::function<void(std::size_t offset, std::span<const std::byte> chunk)>& sink) const = 0;
+  // Reads the whole data of a tensor in chunks: `sink(offset, chunk)`. Throws CheckpointError if there is none of that
+  // name.
+  virtual void tensor(std::string_view name,
+                      const std::function<void(std::size_t offset, std::span<const std::byte> chunk)>& sink) const = 0;
   // Reads the whole data of a tensor to `out`. Throws CheckpointError if there is none of that name or of that size.
   virtual void tensor(std::string_view name, std::span<std::byte> out) const = 0;
   // How many replicas saved this checkpoint.
@@ -94,8 +99,8 @@ class Reader {
 // A piece of a job's progress. Derive from it, and override what it needs.
 class State {
  public:
-  // Registers the state. `name` is any non-empty UTF-8 text up to 100 bytes, unique in the process: a second state of the same
-  // name throws UsageError.
+  // Registers the state. `name` is any non-empty UTF-8 text up to 100 bytes, unique in the process: a second state of
+  // the same name throws UsageError.
   explicit State(std::string name);
   virtual ~State();
   State(const State&) = delete;
@@ -111,43 +116,46 @@ class State {
   // Loads the state. Called on every replica. It should check before it changes anything.
   virtual void load(const Reader& reader) = 0;
 
-  // A state may also have a part of each rank's own, such as a random generator. save_part is called on every replica and
-  // must save little: parts travel through the collective. load_part gets the part that this rank saved, if there is one.
+  // A state may also have a part of each rank's own, such as a random generator. save_part is called on every replica
+  // and must save little: parts travel through the collective. load_part gets the part that this rank saved, if there
+  // is one.
   virtual bool has_parts() const { return false; }
   // On more replicas than saved, those of higher rank have none.
   virtual void save_part(Writer&) const {}
   virtual void load_part(const Reader&) {}
 
-  // What people want to read of this state in `adaptdl checkpoint ls`: a JSON object, joined over all states into the manifest's
-  // "progress". Default: none.
+  // What people want to read of this state in `adaptdl checkpoint ls`: a JSON object, joined over all states into the
+  // manifest's "progress". Default: none.
   virtual nlohmann::json progress() const { return nlohmann::json::object(); }
 
  private:
   std::string name_;
 };
 
-// Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (path unset, or a directory without
-// any), or if the checkpoint has no such state. With `required`, a checkpoint without that state is a CheckpointError
-// that lists the states it has. Throws CheckpointError if no checkpoint is whole, or if the state refuses what it reads.
+// Loads `state` from the process's checkpoint. Returns false if there is no checkpoint (path unset, or a directory
+// without any), or if the checkpoint has no such state. With `required`, a checkpoint without that state is a
+// CheckpointError that lists the states it has. Throws CheckpointError if no checkpoint is whole, or if the state
+// refuses what it reads.
 bool load_state(State& state, bool required = false);
 
 // Whether a checkpoint was found to load from: its number. Chooses it if that has not been done yet.
 std::optional<std::uint64_t> loaded_number();
 
-// Throws CheckpointError if the replicas do not all load from the same checkpoint. A collective call; does nothing if the collective
-// has one replica.
+// Throws CheckpointError if the replicas do not all load from the same checkpoint. A collective call; does nothing if
+// the collective has one replica.
 void agree();
 
-// Syncs all states over the replicas and commits them as the next checkpoint below env::checkpoint_path(); then deletes all but
-// the newest env::checkpoint_keep() whole ones. A collective call if the collective is initialized. Returns the path of the
-// new checkpoint, or nullopt if no path is set. On failure (disk full, read-only or vanished directory, a state that
-// throws) it throws CheckpointError on every replica, which names the rank that failed, and what was there before is untouched.
-// A replica that dies meanwhile is a CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is more than 1 and the collective
-// is not initialized.
+// Syncs all states over the replicas and commits them as the next checkpoint below env::checkpoint_path(); then deletes
+// all but the newest env::checkpoint_keep() whole ones. A collective call if the collective is initialized. Returns the
+// path of the new checkpoint, or nullopt if no path is set. On failure (disk full, read-only or vanished directory, a
+// state that throws) it throws CheckpointError on every replica, which names the rank that failed, and what was there
+// before is untouched. A replica that dies meanwhile is a CollectiveError. Throws UsageError if ADAPTDL_NUM_REPLICAS is
+// more than 1 and the collective is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
-// Saves one state by itself as files in `directory`, without a manifest and without committing anything; with `sync`, syncs it first.
-// Rank 0 writes the state, and every rank its own part. Returns the paths of the files that this rank wrote.
+// Saves one state by itself as files in `directory`, without a manifest and without committing anything; with `sync`,
+// syncs it first. Rank 0 writes the state, and every rank its own part. Returns the paths of the files that this rank
+// wrote.
 std::vector<std::filesystem::path> save_state(State& state, const std::filesystem::path& directory, bool sync = true);
 
 // Forgets which checkpoint was chosen, so that the next load_state looks again.
@@ -181,32 +189,36 @@ struct Entry {
   std::uint64_t number = 0;
   std::filesystem::path path;
   std::optional<Manifest> manifest;  // none if it cannot be read
-  std::string problem;               // why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong
+  std::string
+      problem;  // why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong
 };
 
-// What is known of one checkpoint, under whatever name it lies, from its manifest and sizes. Throws CheckpointError if there is no
-// such directory. `number` is the manifest's, or 0 if there is none to read.
+// What is known of one checkpoint, under whatever name it lies, from its manifest and sizes. Throws CheckpointError if
+// there is no such directory. `number` is the manifest's, or 0 if there is none to read.
 Entry inspect(const std::filesystem::path& checkpoint);
 
-// The checkpoints in `directory`, newest first. Reads manifests and looks at sizes, no more. Throws CheckpointError if the directory cannot be read.
+// The checkpoints in `directory`, newest first. Reads manifests and looks at sizes, no more. Throws CheckpointError if
+// the directory cannot be read.
 std::vector<Entry> list(const std::filesystem::path& directory);
 
 // Reads every byte of one checkpoint. Returns what is wrong with it, one line each; empty if it is whole. Throws
 // CheckpointError if there is no such directory, or its files may not be read.
 std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 
-// The newest checkpoint in `directory` that is whole, every byte of it checked; none if there is none. Throws CheckpointError
-// if the directory cannot be read, or holds a newer one that this version cannot judge.
+// The newest checkpoint in `directory` that is whole, every byte of it checked; none if there is none. Throws
+// CheckpointError if the directory cannot be read, or holds a newer one that this version cannot judge.
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
-// Writes the tensors of a checkpoint (all, or of one state) to one safetensors file; names are "STATE/TENSOR", or the bare
-// tensor names for one state. The parts of ranks are left out. The state's files are checked first. Streams; commits the file by
-// a rename, in place of one that was there. Throws CheckpointError.
-void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file, const std::optional<std::string>& state = {});
+// Writes the tensors of a checkpoint (all, or of one state) to one safetensors file; names are "STATE/TENSOR", or the
+// bare tensor names for one state. The parts of ranks are left out. The state's files are checked first. Streams;
+// commits the file by a rename, in place of one that was there. Throws CheckpointError.
+void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
+                    const std::optional<std::string>& state = {});
 
-// Deletes all but the newest `keep` (>= 1) whole checkpoints, and what an interrupted save left. Reads every byte of those it
-// keeps; if none is whole, it deletes no checkpoint. Those of a newer format stay. With `dry_run` it deletes nothing. Returns what
-// was, or would be, deleted. Throws UsageError on a smaller `keep`, CheckpointError if something cannot be read or deleted.
+// Deletes all but the newest `keep` (>= 1) whole checkpoints, and what an interrupted save left. Reads every byte of
+// those it keeps; if none is whole, it deletes no checkpoint. Those of a newer format stay. With `dry_run` it deletes
+// nothing. Returns what was, or would be, deleted. Throws UsageError on a smaller `keep`, CheckpointError if something
+// cannot be read or deleted.
 std::vector<std::filesystem::path> prune(const std::filesystem::path& directory, int keep, bool dry_run = false);
 
 }  // namespace adaptdl::checkpoint

@@ -181,6 +181,24 @@ TEST_CASE("processes that end without a teardown have all got the result of thei
   }
 }
 
+TEST_CASE("a child that a replica forks may run its destructors without harm to the job") {
+  auto children = start_processes(test_options(2), [](Communicator& communicator, const Child::Test& test) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      communicator.~Communicator();
+      ::_exit(7);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    test.say(fmt::format("{} {}", WEXITSTATUS(status), communicator.allreduce(json(1)).get<int>()));
+    communicator.teardown();
+  });
+  for (Child& child : children) {
+    CHECK(child.hear() == "7 2");
+    CHECK(child.join() == 0);
+  }
+}
+
 TEST_CASE("a signal with a handler interrupts no call") {
   auto children = start_processes(test_options(3), [](Communicator& communicator, const Child::Test& test) {
     struct sigaction action {};

@@ -1,8 +1,8 @@
 #include "adaptdl/torch/parallel.h"
 
 #include <doctest/doctest.h>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstdlib>
 #include <filesystem>
@@ -67,7 +67,8 @@ TEST_CASE("gradients are the mean over the replicas, at every step and over rebu
         loss_of(model(inputs(rank, step))).backward();
         reference_optimizer.zero_grad();
         at::Tensor total = ::torch::zeros({});
-        for (int each = 0; each < replicas; ++each) total = total + loss_of(reference->forward(inputs(each, step))) / replicas;
+        for (int each = 0; each < replicas; ++each)
+          total = total + loss_of(reference->forward(inputs(each, step))) / replicas;
         total.backward();
         for (std::size_t i = 0; i < net->parameters().size(); ++i) {
           EXPECT(::torch::allclose(net->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-5, 1e-7));
@@ -153,7 +154,8 @@ TEST_CASE("small buckets give the same gradients as one large one") {
       ::torch::manual_seed(5);
       nn::Sequential net(nn::Linear(4, 600), nn::ReLU(), nn::Linear(600, 600), nn::ReLU(), nn::Linear(600, 2));
       ::torch::optim::SGD optimizer(net->parameters(), 0.1);
-      AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.name = "cap" + std::to_string(cap), .bucket_cap_mb = cap});
+      AdaptiveDataParallel model(net, optimizer,
+                                 DataParallelOptions{.name = "cap" + std::to_string(cap), .bucket_cap_mb = cap});
       for (int step = 0; step < 3; ++step) {
         optimizer.zero_grad();
         loss_of(model(inputs(rank, step))).backward();
@@ -207,12 +209,18 @@ TEST_CASE("a resumed model, optimizer and scheduler go on bit for bit, whatever 
   const auto make = [](int kind, std::vector<at::Tensor> params) -> std::unique_ptr<::torch::optim::Optimizer> {
     using namespace ::torch::optim;
     switch (kind) {
-      case 0: return std::make_unique<SGD>(params, SGDOptions(0.1).momentum(0.9).nesterov(true));
-      case 1: return std::make_unique<Adam>(params, AdamOptions(0.01).amsgrad(true));
-      case 2: return std::make_unique<AdamW>(params, AdamWOptions(0.01));
-      case 3: return std::make_unique<RMSprop>(params, RMSpropOptions(0.01).momentum(0.5).centered(true));
-      case 4: return std::make_unique<Adagrad>(params, AdagradOptions(0.1));
-      default: return std::make_unique<adaptdl::torch::Adadelta>(params, adaptdl::torch::AdadeltaOptions(0.5));
+      case 0:
+        return std::make_unique<SGD>(params, SGDOptions(0.1).momentum(0.9).nesterov(true));
+      case 1:
+        return std::make_unique<Adam>(params, AdamOptions(0.01).amsgrad(true));
+      case 2:
+        return std::make_unique<AdamW>(params, AdamWOptions(0.01));
+      case 3:
+        return std::make_unique<RMSprop>(params, RMSpropOptions(0.01).momentum(0.5).centered(true));
+      case 4:
+        return std::make_unique<Adagrad>(params, AdagradOptions(0.1));
+      default:
+        return std::make_unique<adaptdl::torch::Adadelta>(params, adaptdl::torch::AdadeltaOptions(0.5));
     }
   };
   for (int kind = 0; kind < 6; ++kind) {
@@ -234,7 +242,8 @@ TEST_CASE("a resumed model, optimizer and scheduler go on bit for bit, whatever 
             scheduler.step();
           }
           if (save) adaptdl::checkpoint::save_all_states();
-          if (to == 6 && rank == 0) ::torch::save(flat(*net), (directory.path() / (from == 0 ? "whole.pt" : "resumed.pt")).string());
+          if (to == 6 && rank == 0)
+            ::torch::save(flat(*net), (directory.path() / (from == 0 ? "whole.pt" : "resumed.pt")).string());
           adaptdl::torch::destroy_process_group();
         });
       };
@@ -266,7 +275,8 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
   });
   expect_replicas(1, [](int) {
     adaptdl::torch::init_process_group("gloo");
-    const auto refusal = [](nn::Sequential net, std::unique_ptr<::torch::optim::Optimizer> optimizer, const std::string& name) {
+    const auto refusal = [](nn::Sequential net, std::unique_ptr<::torch::optim::Optimizer> optimizer,
+                            const std::string& name) {
       const auto before = flat(*net).clone();
       std::string text;
       try {
@@ -287,7 +297,9 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
     auto shallower = nn::Sequential(nn::Linear(4, 8));
     EXPECT(refusal(shallower, sgd(shallower), usual).find("tensors") != std::string::npos);
     auto same = small_model();
-    EXPECT(refusal(same, std::make_unique<::torch::optim::Adam>(same->parameters()), usual).find("SGD there and Adam") != std::string::npos);
+    EXPECT(
+        refusal(same, std::make_unique<::torch::optim::Adam>(same->parameters()), usual).find("SGD there and Adam") !=
+        std::string::npos);
     EXPECT(refusal(same, sgd(same), "renamed").find("renamed") != std::string::npos);
   });
   unsetenv("ADAPTDL_CHECKPOINT_PATH");

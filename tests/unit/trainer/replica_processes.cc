@@ -25,7 +25,8 @@ std::string free_port() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     throw std::runtime_error("no free port");
   }
   close(fd);
@@ -36,7 +37,8 @@ pid_t start(int rank, int count, const std::string& port, const std::function<vo
   std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid != 0) return pid;
-  for (const int number : {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS, SIGTERM, SIGINT}) std::signal(number, SIG_DFL);  // not doctest's
+  for (const int number : {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS, SIGTERM, SIGINT})
+    std::signal(number, SIG_DFL);  // not doctest's
   setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
   setenv("ADAPTDL_NUM_REPLICAS", std::to_string(count).c_str(), 1);
   setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
@@ -78,7 +80,8 @@ void expect_replicas(int count, const std::function<void(int rank)>& body) {
   const auto codes = run_replicas(count, body);
   const auto bad = std::find_if(codes.begin(), codes.end(), [](int code) { return code != 0; });
   if (bad != codes.end()) {
-    throw std::runtime_error("replica " + std::to_string(bad - codes.begin()) + " of " + std::to_string(count) + " ended with " + std::to_string(*bad));
+    throw std::runtime_error("replica " + std::to_string(bad - codes.begin()) + " of " + std::to_string(count) +
+                             " ended with " + std::to_string(*bad));
   }
 }
 

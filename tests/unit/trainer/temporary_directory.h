@@ -13,7 +13,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     auto name = (std::filesystem::temp_directory_path() / "adaptdl-test-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a directory in " + std::filesystem::temp_directory_path().string());
+    if (mkdtemp(name.data()) == nullptr)
+      throw std::runtime_error("cannot make a directory in " + std::filesystem::temp_directory_path().string());
     path_ = name;
   }
   ~TemporaryDirectory() {

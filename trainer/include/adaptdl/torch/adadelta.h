@@ -10,10 +10,10 @@ namespace adaptdl::torch {
 
 struct AdadeltaOptions : ::torch::optim::OptimizerCloneableOptions<AdadeltaOptions> {
   AdadeltaOptions(double lr = 1.0) : lr_(lr) {}  // NOLINT: converts from a number, as LibTorch's options do
-  TORCH_ARG(double, lr) = 1.0;           // factor of the update
-  TORCH_ARG(double, rho) = 0.9;          // decay of the two running averages, in [0, 1]
-  TORCH_ARG(double, eps) = 1e-6;         // added under the roots
-  TORCH_ARG(double, weight_decay) = 0;   // L2 penalty
+  TORCH_ARG(double, lr) = 1.0;                   // factor of the update
+  TORCH_ARG(double, rho) = 0.9;                  // decay of the two running averages, in [0, 1]
+  TORCH_ARG(double, eps) = 1e-6;                 // added under the roots
+  TORCH_ARG(double, weight_decay) = 0;           // L2 penalty
 
  public:
   double get_lr() const override { return lr_; }

@@ -80,10 +80,10 @@ concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indice
 
 // Something that says which samples come next: LibTorch's samplers, or one of ours.
 template <class T>
-concept SamplerLike = requires(std::remove_cvref_t<T>& sampler) {
+concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
+    requires(std::remove_cvref_t<T>& sampler) {
   sampler.next(std::size_t{1});
-}
-|| std::same_as<std::remove_cvref_t<T>, ElasticSampler>;
+};
 
 // The default collate.
 struct StackExamples {

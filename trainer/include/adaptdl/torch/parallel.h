@@ -8,14 +8,16 @@
 //   auto loss = loss_of(model(batch.data), batch.target);
 //   optimizer.zero_grad(); loss.backward(); optimizer.step();
 //
-// Each replica computes gradients on its part of the batch; c10d::Reducer averages them over the replicas in buckets, while
-// the backward pass still runs. Every replica then takes the same step, so their parameters stay equal, bit for bit.
+// Each replica computes gradients on its part of the batch; c10d::Reducer averages them over the replicas in buckets,
+// while the backward pass still runs. Every replica then takes the same step, so their parameters stay equal, bit for
+// bit.
 //
-// Elasticity: model, optimizer (with its learning rates) and LR scheduler are one checkpoint::State. It is loaded when the
-// object is made, if the job has a checkpoint. The order of the gradient buckets is part of it, so that a run which is
-// interrupted and resumed on as many replicas sums its gradients in the same order as one that is not.
+// Elasticity: model, optimizer (with its learning rates) and LR scheduler are one checkpoint::State. It is loaded when
+// the object is made, if the job has a checkpoint. The order of the gradient buckets is part of it, so that a run which
+// is interrupted and resumed on as many replicas sums its gradients in the same order as one that is not.
 //
-// Lifetime: the model is shared; optimizer and scheduler must outlive the object. Threading: used by the training thread.
+// Lifetime: the model is shared; optimizer and scheduler must outlive the object. Threading: used by the training
+// thread.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,15 +37,17 @@ namespace adaptdl::torch {
 struct DataParallelOptions {
   // Name of the checkpoint state: unique among the instances of a program, and the same from run to run.
   std::string name = "adaptdl-dataparallel";
-  // Whether some parameters may get no gradient in a step (control flow in forward). The graph is then searched at each step,
-  // and buckets keep their first order, which costs some overlap.
+  // Whether some parameters may get no gradient in a step (control flow in forward). The graph is then searched at each
+  // step, and buckets keep their first order, which costs some overlap.
   bool find_unused_parameters = false;
-  // Whether buffers, such as the running statistics of BatchNorm, are made equal to those of rank 0 before each training step.
+  // Whether buffers, such as the running statistics of BatchNorm, are made equal to those of rank 0 before each
+  // training step.
   bool broadcast_buffers = true;
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
   // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
   bool gradient_as_bucket_view = false;
-  // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less each.
+  // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less
+  // each.
   std::size_t bucket_cap_mb = 25;
 };
 
@@ -51,10 +55,11 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   // A collective call: all replicas make their instances in the same order. `scheduler` may be null.
-  // Throws UsageError if the optimizer is not supported (see docs/elasticity.md) or the name is taken, Error if there is no process
-  // group or the replicas' models differ, checkpoint::CheckpointError if the checkpoint does not fit the model.
-  DataParallel(std::shared_ptr<::torch::nn::Module> model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler,
-               DataParallelOptions options);
+  // Throws UsageError if the optimizer is not supported (see docs/elasticity.md) or the name is taken, Error if there
+  // is no process group or the replicas' models differ, checkpoint::CheckpointError if the checkpoint does not fit the
+  // model.
+  DataParallel(std::shared_ptr<::torch::nn::Module> model, ::torch::optim::Optimizer& optimizer,
+               ::torch::optim::LRScheduler* scheduler, DataParallelOptions options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -73,7 +78,7 @@ namespace internal {
 // Appends the tensors in a forward pass's result to `out`: a tensor, or a vector, pair, tuple or array of such.
 inline void collect(const at::Tensor& tensor, std::vector<at::Tensor>& out) { out.push_back(tensor); }
 template <class T>
-  requires requires(const T& t) { t.begin(), t.end(); }
+requires requires(const T& t) { t.begin(), t.end(); }
 void collect(const T& results, std::vector<at::Tensor>& out) {
   for (const auto& result : results) collect(result, out);
 }
@@ -88,7 +93,8 @@ void collect(const std::pair<A, B>& results, std::vector<at::Tensor>& out) {
 
 }  // namespace internal
 
-// A data-parallel model: called like the model it wraps. `Model` is a module holder (TORCH_MODULE) or a shared_ptr to a module.
+// A data-parallel model: called like the model it wraps. `Model` is a module holder (TORCH_MODULE) or a shared_ptr to a
+// module.
 template <class Model>
 class AdaptiveDataParallel {
  public:
@@ -118,7 +124,8 @@ class AdaptiveDataParallel {
   Model& module() { return model_; }
 
  private:
-  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler, DataParallelOptions options)
+  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler,
+                       DataParallelOptions options)
       : model_(std::move(model)), parallel_(shared(model_), optimizer, scheduler, std::move(options)) {}
 
   static std::shared_ptr<::torch::nn::Module> shared(const Model& model) {

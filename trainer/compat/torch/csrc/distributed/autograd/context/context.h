@@ -1,5 +1,6 @@
-// Stand-in for a header that Debian's libtorch-dev leaves out although c10d/reducer.hpp includes it. Reducer's declaration
-// needs these two names only, with the ABI of the original: a shared_ptr to an incomplete class and a std::function.
+// Stand-in for a header that Debian's libtorch-dev leaves out although c10d/reducer.hpp includes it. Reducer's
+// declaration needs these two names only, with the ABI of the original: a shared_ptr to an incomplete class and a
+// std::function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
