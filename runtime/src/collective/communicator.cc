@@ -1,6 +1,7 @@
 #include "adaptdl/collective.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <limits>
 #include <utility>
@@ -111,6 +112,7 @@ Bytes Future::get() {
 // ---- Communicator ----
 
 struct Communicator::Impl {
+  pid_t process = ::getpid();
   Options options;
   std::shared_ptr<Engine> engine;
 
@@ -129,7 +131,13 @@ Communicator::Communicator(Options options, const std::function<void(std::uint16
   impl_->options = std::move(options);
 }
 
-Communicator::~Communicator() { impl_->engine->close(); }
+Communicator::~Communicator() {
+  // In a child that the program forked, and that runs its destructors, the connections are still the parent's.
+  if (impl_->process == ::getpid())
+    impl_->engine->close();
+  else [[maybe_unused]]
+    const Impl* left = impl_.release();
+}
 
 int Communicator::rank() const noexcept { return impl_->options.rank; }
 int Communicator::size() const noexcept { return impl_->options.size; }

@@ -11,6 +11,7 @@ namespace adaptdl::collective {
 namespace {
 
 constexpr std::chrono::seconds kHelloTimeout{5};
+constexpr int kMaxAccepts = 64;
 constexpr std::size_t kMaxStrangers = 256;  // beyond a job's own size
 
 }  // namespace
@@ -53,7 +54,7 @@ void Gate::on_tick(net::Clock::time_point now) {
 }
 
 void Gate::accept_all() {
-  for (;;) {
+  for (int i = 0; i < kMaxAccepts; ++i) {  // then others get their turn
     std::string from;
     net::Fd fd = net::accept_from(listener_.get(), from);
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;

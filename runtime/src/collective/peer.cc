@@ -144,7 +144,6 @@ class Peer final : public Engine {
   int polling_ = 0;       // threads that wait for the connection right now
   bool reading_ = false;  // one of them, for input
   bool started_ = false;
-  bool torn_down_ = false;
   std::string broken_;  // why no call is possible any more, or ""
   std::uint64_t calls_ = 0;
   std::deque<Pending> pending_;
