@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
+#include <torch/types.h>
 #include <xxhash.h>
 
 #include <cstddef>
