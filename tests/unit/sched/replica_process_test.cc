@@ -60,10 +60,12 @@ TEST_CASE("a replica leads a session of its own and starts with no signal blocke
   ::sigfillset(&mask);
   ::sigprocmask(SIG_BLOCK, &mask, &before);
   const auto old_pipe = ::signal(SIGPIPE, SIG_IGN);
+  const auto old_hangup = ::signal(SIGHUP, SIG_DFL);  // what nohup(1) asks for is passed on
   sched::ReplicaProcess replica("/bin/sh",
                                 shell("grep -E 'Sig(Blk|Ign)' /proc/self/status | tr '\\n' ' '; echo; sleep 100"),
                                 kEnvironment, guardian);
   ::signal(SIGPIPE, old_pipe);
+  ::signal(SIGHUP, old_hangup);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   CHECK(read_line(replica.out) == "SigBlk:\t0000000000000000 SigIgn:\t0000000000000000 ");
   CHECK(::getsid(replica.pid()) == replica.pid());
