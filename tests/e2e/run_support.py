@@ -16,6 +16,9 @@ REPLICA_PROGRAM = os.environ["REPLICA_PROGRAM"]
 # Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
 PATIENCE = 60
 
+# Under nohup(1) a hangup is ignored, and so it would be by all that is started here.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 def clean_environment(**more):
     """The environment without what an outer run or terminal may have put there."""
