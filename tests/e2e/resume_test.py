@@ -30,18 +30,23 @@ class Job:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
 
-    def run(self, replicas, stop_after=None):
-        """Runs to the end, or sends SIGINT `stop_after` seconds after the start. Returns the exit code."""
-        process = self.start(replicas)
-        try:
+    def run(self, replicas, stop_after=None, of="training"):
+        """Runs to the end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
+
+        Returns the exit code.
+        """
+        self.output = ""
+        with self.start(replicas) as process:
             if stop_after is not None:
+                while of == "training" and "[0] adaptdl: starting at epoch" not in self.output:
+                    self.output += process.stdout.readline() or self.fail_early(process)
                 time.sleep(stop_after)
                 process.send_signal(signal.SIGINT)
-            self.output = process.communicate(timeout=240)[0]
-        finally:
-            process.kill()
-            process.wait()
+            self.output += process.stdout.read()
         return process.returncode
+
+    def fail_early(self, process):
+        raise AssertionError(f"ended with {process.wait()} before the training began: {self.output}")
 
     def parameters(self):
         newest = max(self.checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
@@ -56,12 +61,19 @@ class ResumeTest(unittest.TestCase):
     def interrupted_as_uninterrupted(self, replicas, interruptions):
         chance = random.Random(replicas)
         with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
-            whole = Job(whole_directory, epochs=8)
+            whole = Job(whole_directory, epochs=12)
             self.assertEqual(whole.run(replicas), 0, whole.output)
-            job = Job(directory, epochs=8)
+            # Stops are spread over the training, however fast this machine is; some come before it begins.
+            spread = sum(epoch["seconds"] for epoch in whole.epochs()) / interruptions
+            job = Job(directory, epochs=12)
             stops = 0
             while True:
-                code = job.run(replicas, stop_after=chance.uniform(0.1, 1.5) if stops < interruptions else None)
+                if stops >= interruptions:
+                    code = job.run(replicas)
+                elif stops % 5 == 4:
+                    code = job.run(replicas, stop_after=chance.uniform(0.1, 0.4), of="run")
+                else:
+                    code = job.run(replicas, stop_after=chance.uniform(0, spread))
                 if code == 0:
                     break
                 self.assertEqual(code, STOPPED, job.output)
@@ -88,7 +100,7 @@ class ResumeTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             job = Job(directory, epochs=6)
             for replicas in (1, 2, 3, 4, 1, 2, 3, 4):
-                self.assertIn(job.run(replicas, stop_after=1.2), (STOPPED, 0), job.output)
+                self.assertIn(job.run(replicas, stop_after=0.1), (STOPPED, 0), job.output)
             self.assertEqual(job.run(2), 0, job.output)
             epochs = job.epochs()
             self.assertEqual([epoch["epoch"] for epoch in epochs], list(range(6)))
