@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "../sched/temporary_directory.h"
+#include "temporary_directory.h"
 #include "adaptdl/error.h"
 
 using namespace adaptdl;
@@ -46,7 +46,7 @@ TEST_CASE("the defaults: one replica, or one for each GPU") {
 }
 
 TEST_CASE("each option reaches the plan") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   RunOptions all = options();
   all.replicas = "2";
   all.checkpoint = (directory.path() / "c/").string();
@@ -155,7 +155,7 @@ TEST_CASE("what contradicts itself or cannot be is refused") {
 }
 
 TEST_CASE("a directory that cannot be is refused, and none is made for a command that is refused") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "file";
   std::ofstream(file) << "x";
   RunOptions with = options();

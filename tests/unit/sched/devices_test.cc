@@ -19,7 +19,7 @@ TEST_CASE("CUDA_VISIBLE_DEVICES decides when it is set") {
 }
 
 TEST_CASE("device nodes are counted, and numbered from 0 whatever their names are") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   for (const char* name : {"nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia", "tty0"})
     std::ofstream(directory.path() / name);
   CHECK(sched::visible_devices(std::nullopt, directory.path()) == Devices{"0", "1"});

@@ -28,7 +28,7 @@ void describe_machine(const fs::path& root, int group_kills, int machine_kills) 
 }  // namespace
 
 TEST_CASE("a kill in the control group, or anywhere on the machine, moves a counter") {
-  const test::TemporaryDirectory root;
+  const testing::TemporaryDirectory root;
   describe_machine(root.path(), 3, 5);
   const sched::OomWatch watch(root.path());
   CHECK_FALSE(watch.killed_lately());
@@ -39,7 +39,7 @@ TEST_CASE("a kill in the control group, or anywhere on the machine, moves a coun
 }
 
 TEST_CASE("version 1 of the control groups counts too") {
-  const test::TemporaryDirectory root;
+  const testing::TemporaryDirectory root;
   write(root.path() / "proc/self/cgroup", "8:pids:/\n4:cpuset,memory:/\n3:memory:/mine\n");
   write(root.path() / "sys/fs/cgroup/memory/mine/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
   const sched::OomWatch watch(root.path());
@@ -49,7 +49,7 @@ TEST_CASE("version 1 of the control groups counts too") {
 }
 
 TEST_CASE("a kill of long ago says nothing of now") {
-  const test::TemporaryDirectory root;
+  const testing::TemporaryDirectory root;
   describe_machine(root.path(), 0, 0);
   sched::OomWatch watch(root.path());
   describe_machine(root.path(), 1, 1);
@@ -61,7 +61,7 @@ TEST_CASE("a kill of long ago says nothing of now") {
 }
 
 TEST_CASE("a machine that counts nothing is never out of memory") {
-  const test::TemporaryDirectory root;
+  const testing::TemporaryDirectory root;
   const sched::OomWatch watch(root.path());
   CHECK_FALSE(watch.killed_lately());
 }

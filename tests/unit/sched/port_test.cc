@@ -51,7 +51,7 @@ TEST_CASE("a port in use, on one address only, is not given") {
 TEST_CASE("where all ports are ephemeral, the kernel chooses") { CHECK(sched::free_port({1, 65535}) > 0); }
 
 TEST_CASE("a range that cannot be read is the usual one") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   CHECK(sched::ephemeral_ports(directory.path() / "nothing") == std::pair(32768, 60999));
   std::ofstream(directory.path() / "range") << "15000\t61000\n";
   CHECK(sched::ephemeral_ports(directory.path() / "range") == std::pair(15000, 61000));

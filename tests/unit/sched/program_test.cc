@@ -23,7 +23,7 @@ struct Place {
   }
   ~Place() { fs::current_path(before); }
 
-  test::TemporaryDirectory directory;
+  testing::TemporaryDirectory directory;
   fs::path before = fs::current_path();
 };
 

@@ -22,7 +22,7 @@ std::string read(const std::filesystem::path& file) {
 }  // namespace
 
 TEST_CASE("a log has a header a start and the lines of both streams") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   const auto logs = directory.path() / "new" / "logs";
   for (int start = 0; start < 2; ++start) {
     sched::ReplicaLog log(logs, 3, "local/job", start);
@@ -39,7 +39,7 @@ TEST_CASE("a log has a header a start and the lines of both streams") {
 }
 
 TEST_CASE("the pieces of a long line are joined again, and no other line gets into it") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   sched::ReplicaLog log(directory.path(), 0, "j", 0);
   log.line(Stream::kOut, "abc", false);
   log.line(Stream::kOut, "def", false);
@@ -51,7 +51,7 @@ TEST_CASE("the pieces of a long line are joined again, and no other line gets in
 
 TEST_CASE("a log that cannot be opened is an error, and one that cannot be written on is said once") {
   CHECK_THROWS_AS(sched::ReplicaLog("/proc/nowhere", 0, "j", 0), Error);
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   std::filesystem::create_symlink("/dev/full", directory.path() / "rank-0.log");
   sched::ReplicaLog log(directory.path(), 0, "j", 0);
   log.line(Stream::kOut, "text", true);

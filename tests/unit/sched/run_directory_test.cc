@@ -23,7 +23,7 @@ TEST_CASE("runs are kept below the user's state") {
 }
 
 TEST_CASE("each run has a directory of its own, even two in one second") {
-  const test::TemporaryDirectory directory;
+  const testing::TemporaryDirectory directory;
   const fs::path a = sched::make_run_directory(directory.path() / "x" / "y", "digits");
   const fs::path b = sched::make_run_directory(directory.path() / "x" / "y", "digits");
   const fs::path c = sched::make_run_directory(directory.path() / "x" / "y", "digits");

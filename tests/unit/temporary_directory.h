@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace test {
+namespace testing {
 
 class TemporaryDirectory {
  public:
@@ -28,4 +28,4 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-}  // namespace test
+}  // namespace testing
