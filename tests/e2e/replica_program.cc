@@ -81,6 +81,7 @@ void misbehave(const Options& options) {
     fmt::print(stderr, "exiting with {} on purpose\n", options.exit_code);
     std::_Exit(options.exit_code);
   }
+  if (options.signal_number == SIGSEGV) ::signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
   if (options.signal_number != 0) ::raise(options.signal_number);
 }
 
