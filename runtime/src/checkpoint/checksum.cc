@@ -1,6 +1,9 @@
 #include "checkpoint/checksum.h"
 
 #include <fmt/core.h>
+#ifdef ADAPTDL_XXH_DISPATCH
+#include <xxh_x86dispatch.h>  // picks AVX2 or AVX-512 where the processor has it
+#endif
 
 #include <algorithm>
 #include <new>

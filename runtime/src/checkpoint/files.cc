@@ -10,8 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <future>
 #include <random>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 namespace adaptdl::checkpoint {
@@ -22,6 +24,8 @@ namespace {
 
 constexpr std::size_t kHashChunk = std::size_t{256} << 10;  // stays in the processor's cache between read and checksum
 constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // a call that asks for a GiB is slower than a thousand
+constexpr std::size_t kMaxReaders = 4;
+constexpr std::size_t kReadShare = std::size_t{4} << 20;     // of a thread, which is worth it from there on
 constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // written back at a time
 constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // bound on what the disk lags behind
 
@@ -73,6 +77,20 @@ InputFile::InputFile(const Fd& directory, const fs::path& path, const std::strin
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  const auto threads =
+      std::min<std::size_t>({kMaxReaders, std::thread::hardware_concurrency(), out.size() / kReadShare});
+  if (threads < 2) return read_part(offset, out);
+  const std::size_t share = out.size() / threads;
+  std::vector<std::future<void>> others;
+  for (std::size_t i = 1; i < threads; ++i) {
+    const auto part = i + 1 == threads ? out.subspan(i * share) : out.subspan(i * share, share);
+    others.push_back(std::async(std::launch::async, [this, part, at = offset + i * share] { read_part(at, part); }));
+  }
+  read_part(offset, out.first(share));
+  for (auto& other : others) other.get();
+}
+
+void InputFile::read_part(std::uint64_t offset, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t count = ::pread(fd_.get(), out.data(), std::min(out.size(), kReadChunk), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
@@ -94,9 +112,8 @@ std::string InputFile::checksum() const {
   std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(size_, kHashChunk)));
   Checksum checksum;
   for (std::uint64_t offset = 0; offset < size_; offset += buffer.size()) {
-    const auto part =
-        std::span(buffer).first(static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size_ - offset)));
-    read(offset, part);
+    const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), size_ - offset));
+    read_part(offset, part);
     checksum.update(part);
   }
   return checksum.hex();
@@ -121,7 +138,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::span<const std::byte> data) {
   while (!data.empty()) {
-    auto chunk = data.first(std::min<std::size_t>(data.size(), kWriteback));
+    auto chunk = data.first(std::min<std::size_t>(data.size(), kHashChunk));
     data = data.subspan(chunk.size());
     checksum_.update(chunk);
     while (!chunk.empty()) {

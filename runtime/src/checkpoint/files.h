@@ -57,6 +57,8 @@ class InputFile {
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t size() const noexcept { return size_; }
   // Reads [offset, offset + out.size()). Throws Damage if the file ends before.
+  // A large range is read by several threads: it has been checked before, and copies from the page cache are as fast as
+  // processors are many.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
   std::string read_all() const;
   // The checksum of all its bytes, read in order.
@@ -65,6 +67,8 @@ class InputFile {
   void check_unchanged() const;
 
  private:
+  void read_part(std::uint64_t offset, std::span<std::byte> out) const;
+
   Fd fd_;
   std::filesystem::path path_;
   std::uint64_t size_ = 0;
