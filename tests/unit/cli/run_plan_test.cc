@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "temporary_directory.h"
 #include "adaptdl/error.h"
+#include "temporary_directory.h"
 
 using namespace adaptdl;
 using namespace adaptdl::cli;
