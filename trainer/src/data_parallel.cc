@@ -15,7 +15,6 @@ namespace adaptdl::torch {
 
 namespace {
 
-using nlohmann::json;
 namespace optim = ::torch::optim;
 
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
@@ -25,8 +24,6 @@ constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced in
 struct SchedulerAccess : optim::LRScheduler {
   static unsigned& steps(optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerAccess::step_count_); }
 };
-
-json to_json(const compat::Buckets& buckets) { return buckets; }
 
 }  // namespace
 
@@ -86,7 +83,7 @@ struct DataParallel::Impl final : checkpoint::State {
   void save(checkpoint::Writer& writer) const override {
     each_tensor([&](const std::string& name, const at::Tensor& tensor) { save_tensor(writer, name, tensor); });
     save_optimizer(writer, optimizer);
-    writer.json("buckets", to_json(buckets));
+    writer.json("buckets", buckets);
     if (scheduler != nullptr) writer.json("scheduler", {{"steps", SchedulerAccess::steps(*scheduler)}});
   }
 
