@@ -26,6 +26,8 @@ constexpr int kKeepaliveIntervalSeconds = 5;
 constexpr int kKeepaliveProbes = 3;
 constexpr int kSilentRetransmits = 7;  // they double from 0.2 s on: 0.2 * (2^7 - 1) s
 
+const std::string kLoopback = "127.0.0.1";
+
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 // Addresses of `host`, or none, and why.
@@ -34,7 +36,9 @@ Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::s
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  // This one name needs no look-up (RFC 6761), and a bare container has nothing to look it up in.
+  const std::string& name = host == "localhost" ? kLoopback : host;
+  const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
     why = error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error);
     found = nullptr;

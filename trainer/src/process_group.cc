@@ -123,7 +123,7 @@ std::string gloo_address(const std::string& master, bool one_host) {
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+bool is_loopback(const std::string& host) { return host == "::1" || host.starts_with("127."); }
 
 c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, int size,
                                            std::chrono::milliseconds timeout) {
@@ -182,7 +182,8 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   options.master_port = master.port;
   collective::initialize(options);
 
-  const auto host = master.host == "0.0.0.0" ? "127.0.0.1" : master.host;
+  const bool here = master.host == "0.0.0.0" || master.host == "localhost";
+  const std::string host = here ? "127.0.0.1" : master.host;
   const auto timeout = env::collective_timeout();
   const auto store = make_store(host, options.rank, options.size, timeout);
   group_slot() = compat::make_process_group(backend, store, options.rank, options.size, timeout,
