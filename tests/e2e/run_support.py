@@ -28,6 +28,7 @@ def clean_environment(**more):
         if not name.startswith("ADAPTDL_")
         and name not in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "NO_COLOR")
     }
+    environment["TERM"] = "xterm-256color"  # whatever runs the tests may be on a dumb one
     environment.update(more)
     return {name: value for name, value in environment.items() if value is not None}
 
