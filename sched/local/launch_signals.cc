@@ -32,6 +32,7 @@ LaunchSignals::~LaunchSignals() {
   take();
   ::sigaction(SIGCHLD, &child_before_, nullptr);
   ::sigaction(SIGPIPE, &pipe_before_, nullptr);
+  for (const int late : {SIGTERM, SIGHUP}) ::signal(late, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

@@ -2,7 +2,8 @@
 //
 // While one exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH are blocked
 // and wait in a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor drops
-// what was not read, which asked for the end of a run that is over, and puts everything back.
+// what was not read, which asked for the end of a run that is over, and puts everything back but for SIGTERM and SIGHUP:
+// from then on they are ignored, so that one that comes late cannot change how the launcher ends. Ctrl-C still does.
 #pragma once
 
 #include <signal.h>

@@ -66,16 +66,22 @@ def children(pid):
     return found
 
 
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def guardian_of(launcher):
-    """The launcher's child that is no replica."""
-    [guardian] = [
-        pid for pid in children(launcher) if pathlib.Path(f"/proc/{pid}/comm").read_text() == "replica-guard\n"
-    ]
+    """The launcher's child that is no replica. Waits for it: as long as it starts it bears the launcher's name."""
+    [guardian] = eventually(lambda: [pid for pid in children(launcher) if name_of(pid) == "replica-guard"])
     return guardian
 
 
 def replicas_of(launcher):
-    return [pid for pid in children(launcher) if pid != guardian_of(launcher)]
+    guardian = guardian_of(launcher)
+    return [pid for pid in children(launcher) if pid != guardian]
 
 
 class Run:
