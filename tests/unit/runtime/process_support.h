@@ -46,7 +46,7 @@ class Process {
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads until the output holds `text`; false at its end, or after ten seconds.
+  // Reads until the output holds `text`; false at its end, or after a minute of silence.
   bool await(const std::string& text) {
     while (seen_.find(text) == std::string::npos)
       if (!read_some()) return false;
@@ -75,10 +75,12 @@ class Process {
   }
 
  private:
+  static constexpr int kPatience = 60000;  // ms of silence; far more than any wait of the code under test
+
   bool read_some() {
     pollfd readable{output_, POLLIN, 0};
     char buffer[4096];
-    if (::poll(&readable, 1, 10000) != 1) return false;
+    if (::poll(&readable, 1, kPatience) != 1) return false;
     const ssize_t count = ::read(output_, buffer, sizeof buffer);
     if (count > 0) seen_.append(buffer, static_cast<std::size_t>(count));
     return count > 0;
