@@ -10,6 +10,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "http.h"
+#include "supervisor_url.h"
 
 namespace adaptdl::supervisor {
 namespace {
@@ -21,26 +22,7 @@ constexpr std::chrono::seconds kPoll{30};       // the server holds a request so
 constexpr std::chrono::seconds kPollSlack{15};  // for it to do so
 constexpr std::chrono::seconds kMaxDisconnected{30};
 constexpr std::chrono::milliseconds kPause{200};  // before the next try
-constexpr std::size_t kShownBody = 200;
 constexpr std::size_t kMaxBody = 1 << 20;
-
-std::string discover_url(std::string base, const std::string& job_id, int group) {
-  const auto slash = job_id.find('/');
-  if (slash == std::string::npos || slash == 0 || slash + 1 == job_id.size() ||
-      job_id.find('/', slash + 1) != std::string::npos)
-    throw UsageError(fmt::format("job \"{}\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID", job_id));
-  while (!base.empty() && base.back() == '/') base.pop_back();
-  return fmt::format("{}/discover/{}/{}/{}", base, http::escape(job_id.substr(0, slash)),
-                     http::escape(job_id.substr(slash + 1)), group);
-}
-
-// The beginning of an answer, fit for a line.
-std::string shown(std::string body) {
-  body = body.substr(0, kShownBody);
-  std::replace_if(
-      body.begin(), body.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  return body;
-}
 
 std::vector<std::string> parse_addresses(const std::string& url, const std::string& body) {
   const json parsed = json::parse(body, nullptr, false);
@@ -56,7 +38,7 @@ std::vector<std::string> parse_addresses(const std::string& url, const std::stri
 
 std::vector<std::string> discover(const std::string& url, const std::string& job_id, int group,
                                   std::chrono::milliseconds timeout) {
-  const std::string target = discover_url(url, job_id, group);
+  const std::string target = fmt::format("{}/{}", job_url(url, "discover", job_id), group);
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
   http::Request request;
   request.max_body = kMaxBody;

@@ -1,0 +1,126 @@
+#include "metrics/background.h"
+
+#include <fmt/core.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "adaptdl/log.h"
+#include "hints_request.h"
+
+namespace adaptdl::metrics {
+namespace {
+
+constexpr std::chrono::milliseconds kLastPost{100};
+
+std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& observations) {
+  try {
+    return goodput::fit_perf_params(observations);
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("the step times could not be fitted: {}", error.what()));
+    return {};
+  }
+}
+
+}  // namespace
+
+Background& Background::instance() {
+  static auto* const background = new Background();
+  return *background;
+}
+
+void Background::start() {
+  if (started_) return;
+  // The program's signals are for its own threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([this] { run(); }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  std::atexit([] { instance().stop(); });
+  started_ = true;
+}
+
+void Background::begin_fit(std::vector<goodput::Observation> observations) {
+  const std::lock_guard lock(mutex_);
+  start();
+  observations_ = std::move(observations);
+  fit_ = Fit::kQueued;
+  changed_.notify_all();
+}
+
+bool Background::fit_pending() {
+  const std::lock_guard lock(mutex_);
+  return fit_ != Fit::kNone;
+}
+
+std::optional<goodput::PerfParams> Background::finish_fit() {
+  std::unique_lock lock(mutex_);
+  if (fit_ == Fit::kQueued) {
+    fit_ = Fit::kNone;
+    const auto observations = std::move(observations_);
+    lock.unlock();
+    return fit(observations);
+  }
+  changed_.wait(lock, [this] { return fit_ != Fit::kRunning; });
+  fit_ = Fit::kNone;
+  return std::exchange(fitted_, {});
+}
+
+void Background::post(http::Request hints) {
+  const std::lock_guard lock(mutex_);
+  start();
+  hints_ = std::move(hints);
+  changed_.notify_all();
+}
+
+void Background::forget() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return fit_ != Fit::kRunning; });
+  fit_ = Fit::kNone;
+  fitted_.reset();
+  hints_.reset();
+}
+
+void Background::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return !stopping_ && (fit_ == Fit::kQueued || hints_); });
+    if (fit_ == Fit::kQueued) {
+      fit_ = Fit::kRunning;
+      const auto observations = std::move(observations_);
+      lock.unlock();
+      auto fitted = fit(observations);
+      lock.lock();
+      fitted_ = fitted;
+      fit_ = Fit::kDone;
+    } else {
+      posting_ = true;
+      const http::Request hints = *std::exchange(hints_, {});
+      lock.unlock();
+      post_now(hints);
+      lock.lock();
+      posting_ = false;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Background::post_now(const http::Request& hints) {
+  const auto problem = send_hints(hints);
+  if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training goes on: {}", *problem));
+  if (!problem && outage_) log::info("scheduling hints are posted again");
+  outage_ = problem.has_value();
+}
+
+void Background::stop() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  changed_.wait_for(lock, kLastPost, [this] { return !posting_ && fit_ != Fit::kRunning; });
+}
+
+}  // namespace adaptdl::metrics

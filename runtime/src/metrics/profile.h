@@ -1,0 +1,65 @@
+// Step times, as means by (nodes, replicas, atomic batch size) that a few odd steps do not spoil.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <vector>
+
+#include "adaptdl/goodput.h"
+
+namespace adaptdl::metrics {
+
+// The times of one kind of step. The first ones, among them those that warm caches up, are held against their median,
+// all later ones against the mean so far: more than three times that counts as three times. Old times fade: the weight
+// of all before is halved whenever the count reaches 1000.
+class Series {
+ public:
+  struct Sums {
+    double count = 0;
+    double seconds = 0;
+    double sync = 0;  // part of `seconds`
+  };
+
+  // REQUIRES 0 <= sync <= seconds, both finite.
+  void add(double seconds, double sync);
+  Sums sums() const;
+
+  nlohmann::json to_json() const;
+  // Throws nlohmann::json::exception on anything that to_json does not write.
+  static Series from_json(const nlohmann::json& value);
+
+ private:
+  Sums sums_;                                 // of all, once there are enough
+  std::vector<std::array<double, 2>> first_;  // seconds, sync; until then
+};
+
+class Profile {
+ public:
+  // As metrics::record_step.
+  void record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
+
+  // The means to fit: those of configurations of which a step with synchronisation was timed. What such a step does
+  // besides waiting is a forward and backward pass as well.
+  std::vector<goodput::Observation> observations() const;
+  // Most replicas that were timed; 0: nothing was.
+  int max_replicas() const;
+
+  nlohmann::json to_json() const;
+  static Profile from_json(const nlohmann::json& value);
+
+ private:
+  struct Key {
+    int nodes, replicas;
+    std::size_t atomic_bsz;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Times {
+    Series accum, optim;
+  };
+  std::map<Key, Times> times_;
+};
+
+}  // namespace adaptdl::metrics

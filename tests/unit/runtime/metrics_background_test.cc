@@ -1,0 +1,208 @@
+// Fits and posts beside training: they hold up neither a step nor the end, whatever the supervisor does.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "adaptdl/metrics.h"
+#include "http_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Process;
+using adaptdl::testing::Server;
+using nlohmann::json;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+void use(const std::string& url) {
+  ::setenv("ADAPTDL_SUPERVISOR_URL", url.c_str(), 1);
+  ::setenv("ADAPTDL_JOB_ID", "ns/job", 1);
+}
+
+void measure_something() {
+  for (int i = 0; i < 20; ++i) metrics::record_step(1, 1, 16, 0.1, 0.0);
+}
+
+// Where a child process waits until the test lets it on.
+class Gate {
+ public:
+  Gate() { REQUIRE(::pipe2(ends_, O_CLOEXEC) == 0); }
+  ~Gate() {
+    ::close(ends_[0]);
+    ::close(ends_[1]);
+  }
+  void open() const { CHECK(::write(ends_[1], "", 1) == 1); }
+  void wait() const {
+    char passed;
+    if (::read(ends_[0], &passed, 1) != 1) std::abort();
+  }
+
+ private:
+  int ends_[2];
+};
+
+// Runs `body` in a process whose standard error is there to read, and which then ends as if main returned.
+template <typename Body>
+Process run(const Body& body) {
+  return Process(STDERR_FILENO, [&]() -> int {
+    body();
+    std::exit(0);
+  });
+}
+
+json hints_of(const json& request) { return json::parse(request[3].get<std::string>()); }
+
+}  // namespace
+
+TEST_CASE("reported hints reach the supervisor") {
+  Server server({{200, ""}});
+  const Gate gate;
+  Process process = run([&] {
+    use(server.url());
+    measure_something();
+    metrics::set_progress("model", 7);
+    metrics::begin_fit();
+    metrics::finish_fit();
+    metrics::report_hints();
+    gate.wait();
+  });
+  const json request = server.request();
+  gate.open();
+  CHECK(process.rest() == "");
+  CHECK(process.join() == 0);
+  CHECK(request[0] == "PUT");
+  CHECK(request[1] == "/hints/ns/job");
+  CHECK(hints_of(request).at("progress") == 7);
+  CHECK(hints_of(request).at("maxProfiledReplicas") == 1);
+  CHECK(hints_of(request).at("perfParams").at("gamma") >= 1);
+}
+
+TEST_CASE("only rank 0 reports, and only to a supervisor") {
+  Server server({{200, ""}, {200, ""}});
+  const Gate gate;
+  Process process = run([&] {
+    metrics::set_progress("model", 1);
+    metrics::report_hints();
+    use(server.url());
+    ::setenv("ADAPTDL_NUM_REPLICAS", "2", 1);
+    ::setenv("ADAPTDL_REPLICA_RANK", "1", 1);
+    metrics::report_hints();
+    std::this_thread::sleep_for(300ms);  // for what must not happen
+    ::setenv("ADAPTDL_REPLICA_RANK", "0", 1);
+    metrics::set_progress("model", 2);
+    metrics::report_hints();
+    gate.wait();
+  });
+  CHECK(hints_of(server.request()).at("progress") == 2);
+  gate.open();
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("a supervisor that hangs holds up no step, no fit and no end") {
+  Server server({{200, "", 60}});
+  const Gate gate;
+  Process process(STDERR_FILENO, [&]() -> int {
+    use(server.url());
+    measure_something();
+    metrics::report_hints();
+    gate.wait();
+    const auto began = Clock::now();
+    for (int i = 0; i < 20; ++i) {
+      metrics::begin_fit();
+      metrics::finish_fit();
+      metrics::report_hints();
+    }
+    if (metrics::hints().at("perfParams").is_null()) std::exit(3);
+    std::exit(Clock::now() - began < 3s ? 0 : 4);
+  });
+  server.request();
+  gate.open();
+  const auto began = Clock::now();
+  CHECK(process.join() == 0);
+  CHECK(Clock::now() - began < 5s);
+}
+
+TEST_CASE("the newest hints follow those that are under way") {
+  Server server({{200, "", 1}, {200, ""}});
+  const Gate gate;
+  Process process = run([&] {
+    use(server.url());
+    for (int i = 1; i <= 5; ++i) {
+      metrics::set_progress("model", i);
+      metrics::report_hints();
+      if (i == 1) gate.wait();
+    }
+    gate.wait();
+  });
+  CHECK(hints_of(server.request()).at("progress") == 1);
+  gate.open();
+  CHECK(hints_of(server.request()).at("progress") == 5);
+  gate.open();
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("an outage is one warning, and its end is said") {
+  Server server({{503, ""}, {503, ""}, {503, ""}, {200, ""}, {200, ""}, {503, ""}});
+  const Gate gate;
+  Process process = run([&] {
+    use(server.url());
+    for (int i = 0; i < 6; ++i) {
+      metrics::report_hints();
+      gate.wait();
+    }
+    gate.wait();
+  });
+  for (int i = 0; i < 6; ++i) {
+    server.request();
+    gate.open();
+  }
+  const std::string warning = "adaptdl: warning: scheduling hints are not posted, training goes on: PUT " +
+                              server.url() + "/hints/ns/job answers 503: \"\"\n";
+  CHECK(process.await(warning + "adaptdl: scheduling hints are posted again\n" + warning));
+  gate.open();
+  CHECK(process.rest() == warning + "adaptdl: scheduling hints are posted again\n" + warning);
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("a malformed job is one warning, not an error") {
+  Process process = run([] {
+    use("http://127.0.0.1:9");
+    ::setenv("ADAPTDL_JOB_ID", "job", 1);
+    metrics::report_hints();
+    metrics::report_hints();
+  });
+  CHECK(process.rest() ==
+        "adaptdl: warning: scheduling hints are not posted: job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID\n");
+  CHECK(process.join() == 0);
+}
+
+TEST_CASE("a fit beside training gives what a fit in place gives") {
+  measure_something();
+  for (int i = 0; i < 20; ++i) metrics::record_step(2, 4, 32, 0.3, 0.1);
+  metrics::begin_fit();
+  std::this_thread::sleep_for(100ms);  // the thread has done it
+  metrics::finish_fit();
+  const json beside = metrics::hints().at("perfParams");
+  REQUIRE_FALSE(beside.is_null());
+  metrics::begin_fit();
+  metrics::finish_fit();  // most likely before the thread has begun
+  CHECK(metrics::hints().at("perfParams") == beside);
+  metrics::reset();
+  CHECK(metrics::hints().at("perfParams").is_null());
+}
+
+TEST_CASE("a reset drops a fit that is under way") {
+  for (int i = 0; i < 100; ++i) {
+    measure_something();
+    metrics::begin_fit();
+    if (i % 2) std::this_thread::sleep_for(std::chrono::microseconds(10 * i));
+    metrics::reset();
+    CHECK_FALSE(metrics::fit_pending());
+    CHECK(metrics::hints().at("perfParams").is_null());
+  }
+}

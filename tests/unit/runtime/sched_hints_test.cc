@@ -1,0 +1,105 @@
+// Posting scheduling hints, against a real HTTP server in a process of its own.
+#include "adaptdl/sched_hints.h"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "adaptdl/error.h"
+#include "http_support.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using adaptdl::testing::Process;
+using adaptdl::testing::Server;
+using nlohmann::json;
+
+namespace {
+
+struct Supervisor {
+  explicit Supervisor(const std::string& url) { ::setenv("ADAPTDL_SUPERVISOR_URL", url.c_str(), 1); }
+  ~Supervisor() {
+    ::unsetenv("ADAPTDL_SUPERVISOR_URL");
+    ::unsetenv("ADAPTDL_SUPERVISOR_TOKEN");
+  }
+};
+
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+    return "nothing was thrown";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+// What one post writes to standard error.
+std::string log_of_post(const std::string& url) {
+  Process process(STDERR_FILENO, [&] {
+    const Supervisor supervisor(url);
+    post_sched_hints({{"progress", 1}}, "ns/job");
+    return 0;
+  });
+  const std::string text = process.rest();
+  CHECK(process.join() == 0);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("hints are put to the job's URL as JSON, with the token if there is one") {
+  Server server({{200, ""}, {200, ""}});
+  const Supervisor supervisor(server.url() + "/");
+  const json hints{{"initBatchSize", 16}, {"gradParams", nullptr}, {"perfParams", {{"gamma", 1.5}}}};
+  post_sched_hints(hints, "ns/a job");
+  json request = server.request();
+  CHECK(json::parse(request[3].get<std::string>()) == hints);
+  request.erase(3);
+  CHECK(request == json{"PUT", "/hints/ns/a%20job", nullptr});
+  ::setenv("ADAPTDL_SUPERVISOR_TOKEN", "s3cret", 1);
+  post_sched_hints(json::object(), "ns/job");
+  CHECK(server.request() == json{"PUT", "/hints/ns/job", "Bearer s3cret", "{}"});
+}
+
+TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
+  CHECK(
+      error_of([] {
+        post_sched_hints({{"batchSize", 1}}, "ns/job");
+      }) ==
+      "no scheduling hint is named \"batchSize\": takes initBatchSize, localBszBounds, globalBatchSize, maxBatchSize, "
+      "maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress");
+  CHECK(error_of([] {
+          post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job");
+        }) == "no scheduling hint is named \"gradParams.sqr\": takes norm, var");
+  CHECK(error_of([] {
+          post_sched_hints({{"perfParams", 7}}, "ns/job");
+        }) == "scheduling hint \"perfParams\": takes an object or null, not number");
+  CHECK(error_of([] { post_sched_hints(json::array(), "ns/job"); }) == "scheduling hints: takes an object, not array");
+}
+
+TEST_CASE("without a supervisor nothing is posted") { CHECK_NOTHROW(post_sched_hints({{"progress", 1}}, "no job")); }
+
+TEST_CASE("a job that is not namespace/name is refused") {
+  const Supervisor supervisor("http://127.0.0.1:9");
+  CHECK(error_of([] {
+          post_sched_hints({{"progress", 1}}, "job");
+        }) == "job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID");
+}
+
+TEST_CASE("a supervisor that is gone or refuses is one line of warning") {
+  Server server({{500, "out of\norder"}});
+  CHECK(log_of_post(server.url()) == "adaptdl: warning: scheduling hints were not posted: PUT " + server.url() +
+                                         "/hints/ns/job answers 500: \"out of order\"\n");
+  const std::string gone = log_of_post("http://127.0.0.1:9");
+  CHECK(gone.find("adaptdl: warning: scheduling hints were not posted: PUT http://127.0.0.1:9/hints/ns/job: ") == 0);
+  CHECK(std::count(gone.begin(), gone.end(), '\n') == 1);
+}
+
+TEST_CASE("a supervisor that does not answer holds a post up for ten seconds at most") {
+  Server server({{200, "", 60}});
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(log_of_post(server.url()).find("were not posted") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - began < 20s);
+}
