@@ -44,7 +44,7 @@ class DigitsTest(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 60)
         last = self.epochs()[-1]
         self.assertGreaterEqual(last["accuracy"], 0.95)
-        self.assertEqual(set(last), {"epoch", "replicas", "batch_size", "loss", "accuracy", "samples", "seconds"})
+        self.assertEqual(set(last), {"epoch", "replicas", "batch_size", "loss", "accuracy", "samples", "seconds", "gain", "progress", "elapsed"})
         self.assertEqual((last["replicas"], last["epoch"] + 1), (2, len(self.epochs())))
 
     def test_it_runs_alone(self):

@@ -2,11 +2,8 @@
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 
-#include <chrono>
-#include <nlohmann/json.hpp>
-
 #include "idx_dataset.h"
-#include "options.h"
+#include "training.h"
 
 namespace F = torch::nn::functional;
 using programs::IdxDataset;
@@ -75,36 +72,36 @@ void train_digits(const programs::Options& options) {
   IdxDataset training(options.data, "train"), testing(options.data, "t10k");
   Net net(training.images().size(2), training.images().size(3));
   net->to(device);
-  adaptdl::torch::Adadelta optimizer(net->parameters(), options.lr);
-  torch::optim::StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.9);
+  auto optimizer = programs::make_optimizer(net->parameters(), options);
+  torch::optim::StepLR scheduler(*optimizer, /*step_size=*/1, /*gamma=*/0.9);
 
   adaptdl::torch::init_process_group();
-  Model model(net, optimizer, scheduler);
+  Model model(net, *optimizer, scheduler);
   Loader train_loader(training,
                       {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   Loader test_loader(testing, {.batch_size = 1000});
+  programs::autoscale(train_loader, options);
+  programs::Reporter reporter(options);
 
   for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
-    auto start = std::chrono::steady_clock::now();
+    programs::Timer timer;
     adaptdl::torch::Accumulator stats;
-    train(model, device, train_loader, optimizer, stats);
+    train(model, device, train_loader, *optimizer, stats);
     double accuracy = test(model, device, test_loader);
     scheduler.step();
     auto synchronized = stats.synchronized();
-    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    programs::log_epoch(options, {{"epoch", epoch},
-                                  {"replicas", adaptdl::env::num_replicas()},
-                                  {"batch_size", options.batch_size},
-                                  {"loss", stats["loss"] / stats["samples"]},
-                                  {"accuracy", accuracy},
-                                  {"samples", static_cast<int64_t>(stats["samples"])},
-                                  {"seconds", seconds.count()}});
+    reporter.report(epoch, train_loader, model,
+                    {{"loss", stats["loss"] / stats["samples"]},
+                     {"accuracy", accuracy},
+                     {"samples", static_cast<int64_t>(stats["samples"])},
+                     {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();  // the trained model, to export or to train for more epochs
   adaptdl::torch::destroy_process_group();
 }
 
 int main(int argc, char** argv) {
-  return programs::run_main(argc, argv, {.data = programs::sample_data("digits"), .epochs = 20, .batch_size = 32},
-                            train_digits);
+  return programs::run_main(
+      argc, argv, {.data = programs::sample_data("digits"), .epochs = 20, .batch_size = 32, .optimizer = "adadelta"},
+      train_digits);
 }

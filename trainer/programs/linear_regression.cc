@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <chrono>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "options.h"
+#include "training.h"
 
 using torch::data::datasets::TensorDataset;
 
@@ -41,35 +39,34 @@ void fit(const programs::Options& options) {
   auto rows = options.data.empty() ? generate(options.seed) : read_rows(options.data);
   auto inputs = rows.size(1) - 1;
   torch::nn::Linear net(inputs, 1);
-  torch::optim::SGD optimizer(net->parameters(), options.lr);
+  auto optimizer = programs::make_optimizer(net->parameters(), options);
 
   adaptdl::torch::init_process_group("gloo");
-  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  adaptdl::torch::AdaptiveDataParallel model(net, *optimizer);
   adaptdl::torch::AdaptiveDataLoader loader(TensorDataset(rows),
                                             {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
+  programs::autoscale(loader, options);
+  programs::Reporter reporter(options);
 
   for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
-    auto start = std::chrono::steady_clock::now();
+    programs::Timer timer;
     adaptdl::torch::Accumulator stats;
     for (auto& batch : loader) {
       auto x = batch.data.narrow(1, 0, inputs), y = batch.data.narrow(1, inputs, 1);
       torch::Tensor loss = torch::mse_loss(model(x), y);
-      optimizer.zero_grad();
+      optimizer->zero_grad();
       loss.backward();
-      optimizer.step();
+      optimizer->step();
       stats["loss"] += loss.item<double>() * static_cast<double>(x.size(0));
       stats["samples"] += static_cast<double>(x.size(0));
     }
     auto synchronized = stats.synchronized();
-    std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     double loss = stats["loss"] / stats["samples"], variance = rows.select(1, inputs).var().item<double>();
-    programs::log_epoch(options, {{"epoch", epoch},
-                                  {"replicas", adaptdl::env::num_replicas()},
-                                  {"batch_size", options.batch_size},
-                                  {"loss", loss},
-                                  {"accuracy", 1 - loss / variance},  // R², the share of the variance that is explained
-                                  {"samples", static_cast<int64_t>(stats["samples"])},
-                                  {"seconds", seconds.count()}});
+    reporter.report(epoch, loader, model,
+                    {{"loss", loss},
+                     {"accuracy", 1 - loss / variance},  // R², the share of the variance that is explained
+                     {"samples", static_cast<int64_t>(stats["samples"])},
+                     {"seconds", timer.seconds()}});
   }
   adaptdl::torch::destroy_process_group();
 }

@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
@@ -18,37 +21,156 @@ namespace programs {
 
 namespace {
 
+using adaptdl::UsageError;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kTensorBoard = "ADAPTDL_TENSORBOARD_LOGDIR";
+
+Clock::time_point& start() {
+  static Clock::time_point time = Clock::now();
+  return time;
+}
+
 // Finds out before the first epoch, not after it, that the log cannot be written.
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
   if (!std::ofstream(options.log_json, std::ios::app))
-    throw adaptdl::UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
+    throw UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
 }
+
+// One side of --local-bsz-bounds; none if it is empty.
+std::optional<std::size_t> parse_bound(std::string_view side, const std::string& whole) {
+  if (side.empty()) return {};
+  std::size_t samples = 0;
+  const auto [end, error] = std::from_chars(side.data(), side.data() + side.size(), samples);
+  if (error != std::errc() || end != side.data() + side.size() || samples == 0)
+    throw UsageError(
+        fmt::format("--local-bsz-bounds {}: it takes MIN:MAX, numbers of samples, either of which may be "
+                    "left out (32:, :256)",
+                    whole));
+  return samples;
+}
+
+void parse_bounds(const std::string& text, bool accumulation_wanted, Options& options) {
+  const auto colon = text.find(':');
+  const auto bounds = std::string_view(text);
+  if (colon == std::string::npos || text.size() == 1) parse_bound(":", text);  // says what is expected
+  options.min_local_bsz = parse_bound(bounds.substr(0, colon), text);
+  options.max_local_bsz = parse_bound(bounds.substr(colon + 1), text);
+  const auto initial = static_cast<std::size_t>(options.batch_size);
+  const auto low = options.min_local_bsz.value_or(1), high = options.max_local_bsz.value_or(SIZE_MAX);
+  if (low > high) throw UsageError(fmt::format("--local-bsz-bounds {}: the lower bound is above the upper one", text));
+  if (low > initial) throw UsageError(fmt::format("--local-bsz-bounds {} exclude --batch-size {}", text, initial));
+  if (high < initial && !accumulation_wanted) {
+    throw UsageError(
+        fmt::format("--local-bsz-bounds {} exclude --batch-size {}, with which a single replica starts: raise the "
+                    "upper one, or give "
+                    "--gradient-accumulation for steps of several batches",
+                    text, initial));
+  }
+}
+
+void check_max_batch_size(Options& options) {
+  const auto initial = static_cast<std::size_t>(options.batch_size);
+  if (options.max_batch_size == 0) options.max_batch_size = 16 * initial;
+  if (options.max_batch_size < initial)
+    throw UsageError(
+        fmt::format("--max-batch-size {} is smaller than --batch-size {}", options.max_batch_size, initial));
+}
+
+// A learning rate to begin with, for those who choose another optimizer than the program's and no rate.
+double usual_lr(const std::string& optimizer) {
+  if (optimizer == "adadelta") return 1.0;
+  return optimizer == "sgd" ? 0.05 : 0.001;
+}
+
+// The command line: what CLI11 fills in, and what is made of it after parsing.
+class CommandLine {
+ public:
+  CommandLine(Options& options, const std::function<void(CLI::App&)>& add_options)
+      : options_(options),
+        own_optimizer_(options.optimizer),
+        app_(
+            "A training program on adaptdl. Alone, under `adaptdl run`, or with the ADAPTDL_* variables set by hand.") {
+    options_.tensorboard = adaptdl::env::tensorboard_logdir().has_value();
+    add_training();
+    add_adaptive();
+    if (add_options) add_options(app_);
+    app_.failure_message(
+        [](const CLI::App*, const CLI::Error& error) { return fmt::format("error: {}\n", error.what()); });
+  }
+
+  // Returns the exit code if there is nothing left to do.
+  std::optional<int> parse(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return app_.exit(error) == 0 ? 0 : 2;
+    }
+    if (options_.optimizer != own_optimizer_ && lr_->empty()) options_.lr = usual_lr(options_.optimizer);
+    check_max_batch_size(options_);
+    if (!bounds_.empty()) parse_bounds(bounds_, accumulation_->count() > 0 && options_.gradient_accumulation, options_);
+    if (options_.tensorboard && !adaptdl::env::tensorboard_logdir())
+      throw UsageError(fmt::format("--tensorboard: set {} to the directory for the events", kTensorBoard));
+    check_log(options_);
+    return {};
+  }
+
+ private:
+  void add_training() {
+    app_.add_option("--data", options_.data, "Where the data set lies")->capture_default_str();
+    app_.add_option("--epochs", options_.epochs, "Passes over the training data")
+        ->check(positive())
+        ->capture_default_str();
+    app_.add_option("--batch-size", options_.batch_size, "Samples a step, over all replicas")
+        ->check(positive())
+        ->capture_default_str();
+    app_.add_option("--optimizer", options_.optimizer, "Optimizer")
+        ->check(CLI::IsMember({"sgd", "adam", "adamw", "adadelta"}))
+        ->capture_default_str();
+    lr_ = app_.add_option("--lr", options_.lr,
+                          "Learning rate at that batch size; with another --optimizer, one that is usual for it")
+              ->check(positive())
+              ->capture_default_str();
+    app_.add_option("--seed", options_.seed, "Seed of parameters, order of samples and dropout")->capture_default_str();
+    app_.add_option("--log-json", options_.log_json, "File to which a JSON line an epoch is appended");
+    app_.add_flag("--tensorboard,!--no-tensorboard", options_.tensorboard,
+                  fmt::format("Write TensorBoard events below ${}; by default if that is set", kTensorBoard));
+  }
+
+  void add_adaptive() {
+    auto* const autoscale = app_.add_flag("--autoscale-bsz", options_.autoscale_bsz,
+                                          "Choose the batch size by its goodput while training, from --batch-size on");
+    app_.add_option("--max-batch-size", options_.max_batch_size,
+                    "Upper bound of the batch size over all replicas (default: 16 times --batch-size)")
+        ->check(positive())
+        ->needs(autoscale);
+    app_.add_option("--local-bsz-bounds", bounds_, "MIN:MAX, bounds of a batch on one replica; either may be left out")
+        ->needs(autoscale);
+    accumulation_ = app_.add_flag("--gradient-accumulation,!--no-gradient-accumulation", options_.gradient_accumulation,
+                                  "Whether several batches may make a step (default: yes)")
+                        ->needs(autoscale);
+  }
+
+  Options& options_;
+  const std::string own_optimizer_;
+  std::string bounds_;
+  CLI::App app_;
+  CLI::Option *lr_ = nullptr, *accumulation_ = nullptr;
+};
 
 }  // namespace
 
-int run_main(int argc, char** argv, const Options& defaults, const std::function<void(const Options&)>& body) {
-  Options options = defaults;
-  CLI::App app(
-      "A training program on adaptdl. Alone, under `adaptdl run`, or with the ADAPTDL_* variables set by hand.");
-  app.add_option("--data", options.data, "Where the data set lies")->capture_default_str();
-  app.add_option("--epochs", options.epochs, "Passes over the training data")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Samples a step, over all replicas")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--lr", options.lr, "Learning rate")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of parameters, order of samples and dropout")->capture_default_str();
-  app.add_option("--log-json", options.log_json, "File to which a JSON line an epoch is appended");
+int run_main(int argc, char** argv, const Options& defaults, const std::function<void(const Options&)>& body,
+             const std::function<void(CLI::App&)>& add_options) {
+  start();
   try {
-    app.parse(argc, argv);
-    check_log(options);
+    Options options = defaults;
+    CommandLine command_line(options, add_options);
+    if (const auto code = command_line.parse(argc, argv)) return *code;
     body(options);
     return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const adaptdl::UsageError& error) {
+  } catch (const UsageError& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;
   } catch (const std::exception& error) {
@@ -57,6 +179,15 @@ int run_main(int argc, char** argv, const Options& defaults, const std::function
     fmt::print(stderr, "error: {}\n", text.substr(0, text.find('\n')));
     return 1;
   }
+}
+
+CLI::Validator positive() {
+  const auto check = [](const std::string& text) {
+    double number = 0;
+    const bool good = CLI::detail::lexical_cast(text, number) && number > 0;
+    return good ? std::string() : fmt::format("{} is not a number above 0", text);
+  };
+  return CLI::Validator(check, "POSITIVE");
 }
 
 std::string sample_data(const std::string& name) {
@@ -84,5 +215,7 @@ void log_epoch(const Options& options, const nlohmann::ordered_json& fields) {
   file << fields.dump() << std::endl;
   if (!file) adaptdl::log::warn(fmt::format("cannot write to {} (--log-json)", options.log_json));
 }
+
+double elapsed() { return std::chrono::duration<double>(Clock::now() - start()).count(); }
 
 }  // namespace programs

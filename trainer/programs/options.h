@@ -1,25 +1,44 @@
-// What the training programs have in common: their command line, their log, and main's handling of errors.
+// What the training programs' command lines have in common: the options, the log, and main's handling of errors.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace programs {
 
 struct Options {
-  std::string data;        // --data DIR: where the data set lies
-  int epochs = 14;         // --epochs N: passes over the training data
-  int batch_size = 64;     // --batch-size N: samples a step, over all replicas
-  double lr = 1.0;         // --lr X: learning rate
-  std::uint64_t seed = 1;  // --seed N: of the initial parameters, the order of samples and dropout
-  std::string log_json;    // --log-json FILE: a JSON line an epoch is appended there
+  std::string data;     // --data: where the data set lies
+  int epochs = 14;      // --epochs N: passes over the training data
+  int batch_size = 64;  // --batch-size N: samples a step, over all replicas; with --autoscale-bsz the initial one
+  std::string optimizer = "sgd";  // --optimizer NAME: one of those that make_optimizer knows
+  double lr = 1.0;                // --lr X: learning rate at the initial batch size
+  std::uint64_t seed = 1;         // --seed N: of the initial parameters, the order of samples and dropout
+  std::string log_json;           // --log-json FILE: a JSON line an epoch is appended there
+
+  bool autoscale_bsz = false;      // --autoscale-bsz: choose the batch size by its goodput
+  std::size_t max_batch_size = 0;  // --max-batch-size N: over all replicas; 0: 16 times batch_size
+  std::optional<std::size_t> min_local_bsz, max_local_bsz;  // --local-bsz-bounds MIN:MAX: of a batch on one replica
+  bool gradient_accumulation = true;                        // --no-gradient-accumulation: each batch is a step
+  bool tensorboard = false;  // --tensorboard: write events; by default if ADAPTDL_TENSORBOARD_LOGDIR is set
 };
 
-// Parses the common options over the program's own `defaults` and runs `body`. Returns main's exit code: that of the
-// body's success is 0, 1 after an exception (one line on standard error), 2 after a wrong option. To be called once,
-// from main.
-int run_main(int argc, char** argv, const Options& defaults, const std::function<void(const Options&)>& body);
+// Parses the common options over the program's own `defaults`, and those that `add_options` adds, and runs `body`.
+// Returns main's exit code: that of the body's success is 0, 1 after an exception (one line on standard error), 2 after
+// a wrong option (one line that names it). To be called once, from main.
+int run_main(int argc, char** argv, const Options& defaults, const std::function<void(const Options&)>& body,
+             const std::function<void(CLI::App&)>& add_options = {});
+
+// For add_options: checks that the value of an option is a number above 0.
+CLI::Validator positive();
 
 // The directory share/adaptdl/datasets/NAME beside this program: in the source tree or where it is installed; empty if
 // none.
@@ -28,5 +47,8 @@ std::string sample_data(const std::string& name);
 // On rank 0: prints `fields` as one readable line, and appends them as a JSON line to `options.log_json` if that is
 // given.
 void log_epoch(const Options& options, const nlohmann::ordered_json& fields);
+
+// Seconds since run_main was called.
+double elapsed();
 
 }  // namespace programs

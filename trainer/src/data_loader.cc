@@ -28,30 +28,59 @@ LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler
     : helper_(helper),
       sampler_(sampler),
       fetch_(std::move(fetch)),
+      options_(options),
       context_(helper.context()),
       slots_(count_slots(options)),
       skipped_(helper.skipdone()) {
   if (skipped_) return;
   helper.check_dataset(sampler.dataset_size());
   sampler.set_replica(replica_rank(), num_replicas());
-  sampler.set_epoch(*current_epoch(), *helper.current_index());
-  samples_ = sampler.indices();
-  local_batch_ = helper.sync_local_bsz();
-  batches_ = count_batches(samples_.size(), local_batch_, options.drop_last);
-  if (options.workers == 0) return;
+  deal();
+}
+
+// Deals what is left of the pass, in batches of the present size. What was fetched ahead is dropped.
+void LoaderLoop::deal() {
+  prefetcher_.reset();
+  local_batch_ = helper_.sync_local_bsz();
+  sampler_.set_epoch(*current_epoch(), *helper_.current_index());
+  samples_ = sampler_.indices();
+  batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
+  // A data set that is smaller than a batch still has one, where the loop would go on for ever.
+  const bool whole_pass = sampler_.index() % sampler_.dataset_size() == 0;
+  if (batches_ == 0 && whole_pass && helper_.adaptive()) batches_ = 1;
+  next_ = 0;
+  if (options_.workers == 0 || batches_ == 0) return;
   prefetcher_ =
-      std::make_unique<Prefetcher>(static_cast<std::size_t>(options.workers), slots_, batches_,
+      std::make_unique<Prefetcher>(static_cast<std::size_t>(options_.workers), slots_, batches_,
                                    [this](std::size_t worker, std::size_t batch) { this->fetch(worker, batch); });
+}
+
+// Goes on to the next pass where one is over. False if the loop is over with it.
+bool LoaderLoop::refill() {
+  while (next_ == batches_) {
+    helper_.finish_pass(sampler_.dataset_size());
+    if (!helper_.adaptive()) return false;
+    deal();
+  }
+  return true;
 }
 
 bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
   if (skipped_) return false;
-  if (next_ > 0) helper_.advance();
-  if (next_ == batches_) {
-    helper_.finish_pass(sampler_.dataset_size());
-    return false;
+  if (profile_) {
+    profile_.reset();
+    helper_.advance();
+    if (helper_.epoch_done(sampler_.dataset_size())) return false;
   }
-  helper_.step_boundary(batches_ - next_);
+  if (!refill()) return false;
+  const auto left = batches_ - next_;
+  helper_.pass({.batches_left = left, .last = left == 1 && !helper_.adaptive()});
+  profile_.emplace(helper_.time_batch());
+  if (helper_.batch_size_changed()) {
+    deal();
+    if (!refill()) return false;
+  }
+  helper_.commit_ = samples_of(next_).size() == local_batch_;
   if (prefetcher_) {
     prefetcher_->take(take);
   } else {
@@ -62,10 +91,13 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
   return true;
 }
 
-void LoaderLoop::fetch(std::size_t worker, std::size_t batch) const {
+c10::ArrayRef<std::size_t> LoaderLoop::samples_of(std::size_t batch) const {
   const auto start = batch * local_batch_;
-  const auto samples =
-      c10::ArrayRef<std::size_t>(samples_).slice(start, std::min(local_batch_, samples_.size() - start));
+  return c10::ArrayRef<std::size_t>(samples_).slice(start, std::min(local_batch_, samples_.size() - start));
+}
+
+void LoaderLoop::fetch(std::size_t worker, std::size_t batch) const {
+  const auto samples = samples_of(batch);
   const FetchScope scope(sampler_.seed(), sampler_.epoch(), sampler_.pass(), samples.front());
   fetch_(worker, samples, batch % slots_);
 }

@@ -7,19 +7,29 @@
 #include <utility>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
 #include "adaptdl/log.h"
+#include "adaptdl/metrics.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/torch/epoch.h"
+#include "batch_size_choice.h"
 #include "epoch_scope.h"
 #include "replicas.h"
 #include "step_boundary.h"
+#include "step_profile.h"
+#include "tagged_scalars.h"
 
 namespace adaptdl::torch {
 
 namespace {
 
-AdaptiveDataLoaderHelper* current = nullptr;         // whose loop is running
-const AdaptiveDataLoaderHelper* training = nullptr;  // the first that trained
+// After so many steps without progress, and a whole pass, there will be none.
+constexpr std::size_t kIdleSteps = 50;
+
+AdaptiveDataLoaderHelper* current = nullptr;   // whose loop is running
+AdaptiveDataLoaderHelper* training = nullptr;  // the first that trained
+std::uint32_t loaders = 0;                     // made so far, as many on each replica
 
 // The number of the next loader loop in this run of the epoch, over all loaders.
 int& next_position() {
@@ -40,7 +50,9 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
                          {"finished", finished},
                          {"index", index},
                          {"end_index", end_index},
-                         {"dataset_size", dataset_size}});
+                         {"dataset_size", dataset_size},
+                         {"warm_bsz", warm_bsz}});
+    writer.json("batch_size", choice.save());
   }
 
   void load(const checkpoint::Reader& reader) override {
@@ -51,6 +63,8 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
       saved.at("index").get_to(index);
       saved.at("end_index").get_to(end_index);
       saved.at("dataset_size").get_to(dataset_size);
+      warm_bsz = saved.value("warm_bsz", std::size_t{0});
+      if (reader.has_json("batch_size")) choice.load(reader.json("batch_size"));
     } catch (const nlohmann::json::exception& error) {
       throw checkpoint::CheckpointError(reader.describe() + " is not a data loader's: " + error.what());
     }
@@ -76,6 +90,8 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
   std::size_t index = 0;         // samples read in the loop that is running, or was interrupted
   std::size_t end_index = 0;     // for custom loaders
   std::size_t dataset_size = 0;  // 0: not known
+  std::size_t warm_bsz = 0;      // local batch size of the last batch, which warmed caches up for the next
+  internal::BatchSizeChoice choice;
   bool running = false;
 };
 
@@ -89,6 +105,7 @@ AdaptiveDataLoaderHelper::AdaptiveDataLoaderHelper(std::size_t batch_size, const
                     current->name()));
   }
   signal::install();
+  number_ = ++loaders;
   const auto count = internal::count_in_epoch("dataloader");
   const auto own = name.empty() ? std::to_string(count) : name;
   state_ = internal::make_in_epoch<LoopState>(fmt::format("adaptdl-dataloader-{}-{}", internal::epoch_label(), own));
@@ -135,10 +152,13 @@ void AdaptiveDataLoaderHelper::begin() {
                           name(), current->name()));
   }
   current = this;
-  skipped_ = stepped_ = false;
+  skipped_ = in_batch_ = last_batch_ = boundary_passed_ = data_end_ = false;
   accumulated_ = 0;
   state_->enter(*epoch);
   state_->running = true;
+  step_index_ = state_->index;
+  step_end_index_ = state_->end_index;
+  idle_ = {};
 }
 
 void AdaptiveDataLoaderHelper::finish() noexcept {
@@ -148,10 +168,19 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
     state_->index = state_->end_index = state_->dataset_size = 0;
   }
   ++position;
-  abandon();
+  leave();
 }
 
 void AdaptiveDataLoaderHelper::abandon() noexcept {
+  // The gradients of an unfinished step are lost, so its batches are to be read again.
+  if (in_batch_ || accumulated_ > 0) {
+    state_->index = step_index_;
+    state_->end_index = step_end_index_;
+  }
+  leave();
+}
+
+void AdaptiveDataLoaderHelper::leave() noexcept {
   state_->running = false;
   current = nullptr;
 }
@@ -174,7 +203,7 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
         "taken and has {} now: give it the same data, or start anew with another checkpoint directory",
         name(), saved, samples));
   }
-  if (state_->index >= samples && state_->index > 0) {
+  if (state_->index >= samples && state_->index > 0 && saved == 0) {
     throw Error(fmt::format(
         "data loader '{}' cannot go on at sample {} of a dataset of {}: give it the data that the checkpoint was "
         "taken with, or start anew with another checkpoint directory",
@@ -183,20 +212,187 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
   saved = samples;
 }
 
+internal::BatchSizeRange AdaptiveDataLoaderHelper::range() const {
+  auto max_batch_size = *max_batch_size_;
+  // A step of more samples than there are would have some of them twice.
+  if (state_->dataset_size > 0) max_batch_size = std::min(max_batch_size, std::max(batch_size_, state_->dataset_size));
+  return {batch_size_, {max_batch_size, bounds_.min, bounds_.max, gradient_accumulation_}};
+}
+
+void AdaptiveDataLoaderHelper::choose_anew() {
+  auto& choice = state_->choice;
+  const auto replicas = internal::num_replicas();
+  if (!max_batch_size_) {
+    const internal::BatchSizeRange fixed{batch_size_, {}};
+    if (choice.replicas() != replicas || choice.size() != internal::even_batch_size(fixed, replicas))
+      choice.begin(internal::even_batch_size(fixed, replicas), replicas);
+    return;
+  }
+  if (choice.holds(range(), replicas)) return;
+  // Rank 0's, for its measurements are its own.
+  auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
+  const auto chosen =
+      collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}});
+  chosen.at("local_bsz").get_to(size.local_bsz);
+  chosen.at("accumulation_steps").get_to(size.accumulation_steps);
+  choice.begin(size, replicas);
+  state_->warm_bsz = 0;
+}
+
 std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
+  if (accumulated_ > 0) return current_local_bsz_;
+  if (!in_batch_) take_decision();  // else it is due at the next boundary
+  choose_anew();
   replicas_ = static_cast<std::size_t>(internal::num_replicas());
-  current_local_bsz_ = (batch_size_ + replicas_ - 1) / replicas_;
+  const auto& size = state_->choice.size();
+  current_local_bsz_ = size.local_bsz;
+  accumulation_steps_ = size.accumulation_steps;
   return current_local_bsz_;
 }
 
-void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> steps_left) {
-  if (std::exchange(stepped_, true)) accumulated_ = is_optim_step() ? 0 : accumulated_ + 1;
-  const auto samples = current_local_bsz_ * replicas_;
+bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
+  const auto& size = state_->choice.size();
+  return accumulated_ == 0 && (size.local_bsz != current_local_bsz_ || size.accumulation_steps != accumulation_steps_);
+}
+
+// Takes over a decision of rank 0 that has arrived. It may be about another loop than the one that runs.
+void AdaptiveDataLoaderHelper::take_decision() {
+  const auto& agreed = internal::receive_agreement();
+  if (agreed.batch_size && torch::training && torch::training->number_ == agreed.loader)
+    torch::training->state_->choice.change(*agreed.batch_size);
+}
+
+void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const LocalBszBounds& bounds,
+                                            bool accumulation) const {
+  const auto where = [&] { return fmt::format("autoscale_batch_size of data loader '{}'", name()); };
+  if (max_batch_size < batch_size_) {
+    throw UsageError(
+        fmt::format("{}: max_batch_size {} is below the initial batch_size {}", where(), max_batch_size, batch_size_));
+  }
+  if (bounds.min == 0u || bounds.max == 0u)
+    throw UsageError(
+        fmt::format("{}: a local batch size bound of 0; bounds are samples of a batch, at least 1", where()));
+  if (bounds.min && bounds.max && *bounds.min > *bounds.max) {
+    throw UsageError(fmt::format("{}: the lower local batch size bound {} is above the upper one {}", where(),
+                                 *bounds.min, *bounds.max));
+  }
+  if (bounds.min && *bounds.min > batch_size_) {
+    throw UsageError(fmt::format("{}: the lower local batch size bound {} is above the initial batch_size {}", where(),
+                                 *bounds.min, batch_size_));
+  }
+  const auto replicas = static_cast<std::size_t>(internal::num_replicas());
+  const auto share = (batch_size_ + replicas - 1) / replicas;
+  if (bounds.max && *bounds.max < share && !accumulation) {
+    throw UsageError(fmt::format(
+        "{}: batch_size {} on {} replica{} is {} on each, above the upper local batch size bound {}: allow gradient "
+        "accumulation, or raise the bound",
+        where(), batch_size_, replicas, replicas == 1 ? "" : "s", share, *bounds.max));
+  }
+  if (torch::training && torch::training != this) {
+    throw UsageError(fmt::format("{}: '{}' is the data loader for training already, and there is one only", where(),
+                                 torch::training->name()));
+  }
+}
+
+void AdaptiveDataLoaderHelper::autoscale_batch_size(std::size_t max_batch_size, LocalBszBounds bounds,
+                                                    bool gradient_accumulation) {
+  check_bounds(max_batch_size, bounds, gradient_accumulation);
+  max_batch_size_ = max_batch_size;
+  bounds_ = bounds;
+  gradient_accumulation_ = gradient_accumulation;
+  torch::training = this;
+  tell_batch_sizes();
+}
+
+AdaptiveDataLoaderHelper::Profile::Profile(AdaptiveDataLoaderHelper& helper)
+    : helper_(&helper), exceptions_(std::uncaught_exceptions()) {}
+
+AdaptiveDataLoaderHelper::Profile::Profile(Profile&& other) noexcept
+    : helper_(std::exchange(other.helper_, nullptr)), exceptions_(other.exceptions_) {}
+
+AdaptiveDataLoaderHelper::Profile::~Profile() {
+  // An exception leaves the batch unfinished.
+  if (helper_ && std::uncaught_exceptions() <= exceptions_) helper_->end_batch(true);
+}
+
+AdaptiveDataLoaderHelper::Profile AdaptiveDataLoaderHelper::profile(bool commit,
+                                                                    std::optional<std::size_t> batches_left) {
+  step_boundary(batches_left);
+  commit_ = commit;
+  return time_batch();
+}
+
+void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_left) {
+  pass({.batches_left = batches_left, .last = batches_left == 1u});
+}
+
+void AdaptiveDataLoaderHelper::pass(const Boundary& boundary) {
+  end_batch(true);
+  if (accumulated_ == 0) {
+    step_index_ = state_->index;
+    step_end_index_ = state_->end_index;
+    agree(boundary);
+  }
+  last_batch_ = boundary.last;
+  in_batch_ = commit_ = true;
+  internal::begin_batch();
+}
+
+void AdaptiveDataLoaderHelper::agree(const Boundary& boundary) {
+  take_decision();
+  data_end_ = std::exchange(boundary_passed_, true) && internal::receive_agreement().data_end;
+  const bool decides = internal::replica_rank() == 0;
+  if (decides && torch::training) torch::training->state_->choice.take_fit();
+  internal::settle_boundary();
+  const auto batches = static_cast<std::size_t>(accumulation_steps_) + 1;
+  internal::Wishes wishes;
+  if (boundary.data_end) wishes.data_end = boundary.data_end();
+  if (decides && training()) {
+    if (state_->dataset_size > 0)
+      metrics::set_target_progress(progress_until(internal::epochs_end(), state_->dataset_size));
+    wishes.loader = number_;
+    const bool pass_ends = boundary.batches_left && *boundary.batches_left <= batches;
+    wishes.batch_size =
+        state_->choice.propose(max_batch_size_ ? std::optional(range()) : std::nullopt, env::num_nodes(), pass_ends);
+  }
+  const auto samples = current_batch_size();
   const auto in_pass = state_->dataset_size > 0 ? state_->index % state_->dataset_size : state_->index;
-  internal::step_boundary({.loop = this,
-                           .step = samples > 0 ? (in_pass + samples - 1) / samples : 0,
-                           .steps_left = steps_left,
-                           .batch_size = samples});
+  std::optional<std::size_t> steps_left;
+  if (boundary.batches_left) steps_left = (*boundary.batches_left + batches - 1) / batches;
+  internal::submit_wishes(wishes, {.loop = this,
+                                   .step = samples > 0 ? (in_pass + samples - 1) / samples : 0,
+                                   .steps_left = steps_left,
+                                   .batch_size = samples});
+}
+
+void AdaptiveDataLoaderHelper::end_batch(bool commit) {
+  if (!std::exchange(in_batch_, false)) return;
+  std::optional<internal::BatchProfile> profile;
+  if (commit && commit_ && state_->warm_bsz == current_local_bsz_ && training())
+    profile = {env::num_nodes(), static_cast<int>(replicas_), current_local_bsz_, is_accum_step()};
+  internal::end_batch(profile);
+  state_->warm_bsz = current_local_bsz_;
+  accumulated_ = is_optim_step() ? 0 : accumulated_ + 1;
+  last_batch_ = false;
+}
+
+bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
+  end_batch(true);
+  if (!adaptive() || accumulated_ > 0) return false;
+  const auto progress = metrics::progress();
+  if (progress != idle_.progress) idle_ = {progress, 0, state_->index};
+  if (++idle_.steps > kIdleSteps && state_->index >= idle_.index + samples) {
+    throw UsageError(
+        fmt::format("data loader '{}' went through its data without any progress, so its epoch would never end: give "
+                    "AdaptiveDataParallel an Adaptive<> optimizer, and call its step() after each backward pass",
+                    name()));
+  }
+  return progress >= progress_until(state_->epoch + 1, samples);
+}
+
+// The progress with which `epochs` over `samples` end.
+double AdaptiveDataLoaderHelper::progress_until(int epochs, std::size_t samples) const {
+  return static_cast<double>(samples) * epochs / static_cast<double>(batch_size_);
 }
 
 void AdaptiveDataLoaderHelper::advance() {
@@ -226,11 +422,33 @@ std::size_t AdaptiveDataLoaderHelper::current_batch_size() const noexcept {
   return current_local_bsz_ * static_cast<std::size_t>(accumulation_steps_ + 1) * replicas_;
 }
 
-void AdaptiveDataLoaderHelper::train() noexcept {
-  if (!torch::training) torch::training = this;
+void AdaptiveDataLoaderHelper::train() {
+  if (torch::training) return;
+  torch::training = this;
+  tell_batch_sizes();
+}
+
+void AdaptiveDataLoaderHelper::tell_batch_sizes() const {
+  metrics::set_batch_sizes({batch_size_, {max_batch_size_, bounds_.min, bounds_.max, gradient_accumulation_}});
 }
 
 bool AdaptiveDataLoaderHelper::training() const noexcept { return torch::training == this; }
+
+void AdaptiveDataLoaderHelper::to_tensorboard(SummaryWriter& writer, std::int64_t global_step,
+                                              const std::string& tag_prefix) const {
+  internal::TaggedScalars scalars(writer, global_step, tag_prefix);
+  scalars.add("Total_Batch_Size", static_cast<double>(current_batch_size()));
+  scalars.add("Local_Batch_Size", static_cast<double>(current_local_bsz_));
+  scalars.add("Accumulation_Steps", accumulation_steps_);
+}
+
+std::optional<std::size_t> AdaptiveDataLoaderMixin::current_local_bsz() const noexcept {
+  return current == &helper_ ? std::optional(helper_.current_local_bsz()) : std::nullopt;
+}
+
+std::optional<std::size_t> AdaptiveDataLoaderMixin::current_batch_size() const noexcept {
+  return current == &helper_ ? std::optional(helper_.current_batch_size()) : std::nullopt;
+}
 
 AdaptiveDataLoaderHelper* current_dataloader() noexcept { return current; }
 

@@ -2,12 +2,24 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/metrics.h"
+#include "adaptdl/torch/amp.h"
+#include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/parallel.h"
+#include "gradient_statistics.h"
+#include "lr_scheduler_state.h"
 #include "optimizer_state.h"
 #include "process_group.h"
+#include "replicas.h"
+#include "tagged_scalars.h"
 #include "tensor_io.h"
 #include "torch_compat.h"
 
@@ -20,17 +32,26 @@ namespace optim = ::torch::optim;
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one call
 
-// LRScheduler counts its steps in a protected member and has no other state: the rates are the optimizer's.
-struct SchedulerAccess : optim::LRScheduler {
-  static unsigned& steps(optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerAccess::step_count_); }
-};
+// The rule in the options, else the one that fits the optimizer; null if that is not to be scaled.
+std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
+  if (options.scaling_rule) return options.scaling_rule;
+  if (dynamic_cast<internal::RuledOptimizer*>(&optimizer) == nullptr) return nullptr;
+  if (is_adam(optimizer)) return std::make_shared<AdamScale>();
+  return std::make_shared<AdaScale>();
+}
 
 }  // namespace
 
 struct DataParallel::Impl final : checkpoint::State {
   Impl(std::shared_ptr<::torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched,
        DataParallelOptions opts)
-      : State(opts.name), model(std::move(module)), optimizer(optim), scheduler(sched), options(std::move(opts)) {
+      : State(opts.name),
+        model(std::move(module)),
+        optimizer(optim),
+        scheduler(sched),
+        options(std::move(opts)),
+        rule(rule_for(optim, options)),
+        noise(optim.param_groups().size()) {
     for (const auto& entry : model->named_parameters()) {
       if (!entry.value().requires_grad()) continue;
       names.emplace(params.size(), entry.key());
@@ -39,7 +60,27 @@ struct DataParallel::Impl final : checkpoint::State {
     if (params.empty())
       throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
     reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
-                       options.gradient_as_bucket_view};
+                       options.gradient_as_bucket_view, sparse_params()};
+    const bool precondition = is_adam(optimizer) && dynamic_cast<AdamScale*>(rule.get()) != nullptr;
+    statistics.emplace(params, optimizer, internal::process_group_ptr(),
+                       GradientStatistics::Options{.measure = rule != nullptr,
+                                                   .precondition = precondition,
+                                                   .gradient_as_bucket_view = options.gradient_as_bucket_view,
+                                                   .find_unused_parameters = options.find_unused_parameters});
+  }
+
+  // Which parameters get sparse gradients: those of embeddings made so.
+  std::vector<bool> sparse_params() const {
+    std::unordered_set<const void*> sparse;
+    for (const auto& module : model->modules()) {
+      if (const auto* embedding = module->as<::torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+        sparse.insert(embedding->weight.unsafeGetTensorImpl());
+      if (const auto* bag = module->as<::torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+        sparse.insert(bag->weight.unsafeGetTensorImpl());
+    }
+    std::vector<bool> result;
+    for (const auto& param : params) result.push_back(sparse.contains(param.unsafeGetTensorImpl()));
+    return result;
   }
 
   // Makes the replicas equal and readies the reduction of their gradients.
@@ -84,7 +125,11 @@ struct DataParallel::Impl final : checkpoint::State {
     each_tensor([&](const std::string& name, const at::Tensor& tensor) { save_tensor(writer, name, tensor); });
     save_optimizer(writer, optimizer);
     writer.json("buckets", buckets);
-    if (scheduler != nullptr) writer.json("scheduler", {{"steps", SchedulerAccess::steps(*scheduler)}});
+    save_scheduler(writer, scheduler);
+    if (options.grad_scaler != nullptr) writer.json("grad_scaler", options.grad_scaler->save());
+    if (rule == nullptr) return;
+    writer.json("noise", {{"estimates", noise.save()}, {"scale", moments_scale}, {"gain", gain}, {"lr_factor", lr_factor}});
+    statistics->save(writer);
   }
 
   void load(const checkpoint::Reader& reader) override {
@@ -93,10 +138,57 @@ struct DataParallel::Impl final : checkpoint::State {
         [&](const std::string& name, const at::Tensor& tensor) { check_tensor(reader, name, tensor), ++known; });
     check_no_other_tensors(reader, known);
     check_optimizer(reader, optimizer);
-    if (scheduler != nullptr) SchedulerAccess::steps(*scheduler) = reader.json("scheduler").at("steps").get<unsigned>();
+    statistics->check(reader);
+    check_scheduler(reader, scheduler);
     each_tensor([&](const std::string& name, const at::Tensor& tensor) { load_tensor(reader, name, tensor); });
     load_optimizer(reader, optimizer);
+    load_scheduler(reader, scheduler);
     buckets = reader.json("buckets").get<compat::Buckets>();
+    load_noise(reader);
+  }
+
+  void load_noise(const checkpoint::Reader& reader) {
+    if (options.grad_scaler != nullptr && reader.has_json("grad_scaler"))
+      options.grad_scaler->load(reader.json("grad_scaler"));
+    if (rule == nullptr || !reader.has_json("noise")) return;
+    const auto saved = reader.json("noise");
+    noise.load(saved.at("estimates"));
+    saved.at("scale").get_to(moments_scale);
+    saved.at("gain").get_to(gain);
+    saved.at("lr_factor").get_to(lr_factor);
+    statistics->load(reader);
+  }
+
+  void tell_metrics() const {
+    metrics::set_progress(name(), noise.progress());
+    if (noise.known()) metrics::set_grad_params(name(), {noise.sqr_avg(), noise.var_avg()});
+  }
+
+  // Whether the coming pass is to be measured, timed or accumulated: else it is a plain one, and costs no more.
+  bool watches() const { return rule != nullptr || current_dataloader() != nullptr || statistics->batches() > 0; }
+
+  // Finds out what the coming pass is in the loop of the loader that trains.
+  void begin_pass() {
+    auto* const loader = current_dataloader();
+    if (loader != nullptr && model->is_training()) loader->train();
+    last = true;
+    batch_scale = 1;
+    if (loader == nullptr || !loader->training()) return;
+    if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
+      throw UsageError(fmt::format(
+          "the batch size of data loader '{}' is adaptive, but the learning rate of '{}' is not: make its optimizer an "
+          "adaptdl::torch::Adaptive one, such as Adaptive<torch::optim::SGD>",
+          loader->name(), name()));
+    }
+    last = loader->is_optim_step();
+    batch_scale = static_cast<double>(loader->current_local_bsz()) * internal::num_replicas() /
+                  static_cast<double>(loader->batch_size());
+    if (loader->accumulated() > 0) return;
+    if (statistics->batches() > 0) statistics->abandon();
+    const double planned = batch_scale * (loader->accumulation_steps() + 1);
+    if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
+    if (moments_scale > 0) statistics->reset_moments();
+    moments_scale = planned;
   }
 
   void check_no_other_tensors(const checkpoint::Reader& reader, std::size_t known) const {
@@ -119,6 +211,16 @@ struct DataParallel::Impl final : checkpoint::State {
   compat::Buckets buckets;
   compat::Reduction reduction;
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
+
+  const std::shared_ptr<ScalingRuleBase> rule;
+  GradientNoiseScale noise;
+  std::optional<GradientStatistics> statistics;
+  bool last = true;          // whether the present pass ends its step
+  double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
+  int batches = 1;           // of the last step
+  double moments_scale = 0;  // of the steps that the optimizer's moments are of; 0: there were none
+  double gain = 1;
+  double lr_factor = 1;
 };
 
 DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Optimizer& optimizer,
@@ -128,23 +230,74 @@ DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Op
   impl_ = std::make_unique<Impl>(std::move(model), optimizer, scheduler, std::move(options));
   checkpoint::load_state(*impl_, /*required=*/true);
   impl_->connect();
+  impl_->tell_metrics();
+  if (const auto device = impl_->params[0].device(); device.is_cuda())
+    internal::set_step_timer(internal::make_step_timer(device));
+  if (!impl_->rule) return;
+  impl_->rule->initialize(*this, optimizer);
+  if (auto* const ruled = dynamic_cast<internal::RuledOptimizer*>(&optimizer)) ruled->rule = impl_->rule.get();
 }
 
-DataParallel::~DataParallel() = default;
+DataParallel::~DataParallel() {
+  if (auto* const ruled = dynamic_cast<internal::RuledOptimizer*>(&impl_->optimizer)) ruled->rule = nullptr;
+}
 
 void DataParallel::before_forward() {
   const bool training = ::torch::GradMode::is_enabled() && impl_->model->is_training();
   if (impl_->options.broadcast_buffers && impl_->buffers_stale) impl_->broadcast(impl_->model->buffers());
   impl_->buffers_stale = training;
   if (!::torch::GradMode::is_enabled()) return;
+  impl_->begin_pass();
+  if (!impl_->last) return;
   impl_->reduction.reducer->prepare_for_forward();
   if (impl_->reduction.reducer->should_rebuild_buckets()) impl_->reduction.reducer->rebuild_buckets();
 }
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!::torch::GradMode::is_enabled()) return;
-  impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs
-                                                                                       : std::vector<at::Tensor>{});
+  const auto prepare = [&] {
+    impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs
+                                                                                         : std::vector<at::Tensor>{});
+  };
+  if (impl_->watches()) {
+    impl_->statistics->expect(impl_->last, prepare);
+  } else {
+    prepare();
+  }
+}
+
+const GradientNoiseScale& DataParallel::gns() const noexcept { return impl_->noise; }
+double DataParallel::gain() const noexcept { return impl_->gain; }
+double DataParallel::lr_factor() const noexcept { return impl_->lr_factor; }
+double DataParallel::accum_scale() const noexcept { return impl_->batch_scale; }
+double DataParallel::scale() const noexcept { return impl_->batch_scale * impl_->batches; }
+int DataParallel::accum_count() const noexcept { return impl_->batches; }
+ScalingRuleBase* DataParallel::scaling_rule() const noexcept { return impl_->rule.get(); }
+
+void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix) const {
+  internal::TaggedScalars scalars(writer, global_step, tag_prefix);
+  scalars.add("Gradient_Norm_Sqr", impl_->noise.sqr_avg());
+  scalars.add("Gradient_Variance", impl_->noise.var_avg());
+  scalars.add("Gain", gain());
+  scalars.add("Learning_Rate_Factor", lr_factor());
+  scalars.add("Accum_Scale", accum_scale());
+  scalars.add("Accum_Count", accum_count());
+  scalars.add("Progress", impl_->noise.progress());
+}
+
+bool DataParallel::accumulating() const noexcept { return !impl_->last; }
+
+void DataParallel::take_gradients() {
+  impl_->batches = std::max(impl_->statistics->batches(), 1);
+  const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
+  if (const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale)) impl_->noise.update(*sample);
+}
+
+void DataParallel::finish_step(const std::vector<double>& lr_factors) {
+  impl_->lr_factor = std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
+  impl_->gain = impl_->noise.gain(scale());
+  impl_->noise.advance(impl_->gain);
+  impl_->tell_metrics();
 }
 
 }  // namespace adaptdl::torch

@@ -44,6 +44,7 @@ class EpochState : public checkpoint::State {
 
   int finished = 0;
   std::optional<int> current;
+  int end = 0;  // of the loop that is running, or ran last
   std::uint64_t runs = 0;
   std::map<std::string, int> counts;          // of things made in the running epoch
   std::map<std::string, int> counts_outside;  // of things made outside the loop
@@ -69,6 +70,7 @@ EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_e
                                     : fmt::format("skipping all epochs up to {}: finished already", end));
   }
   open_ = epochs.finished < end_;
+  epochs.end = end_;
   if (open_) epochs.open();
   epoch_ = epochs.finished;
 }
@@ -113,6 +115,8 @@ std::string epoch_label() {
   const auto epoch = current_epoch();
   return epoch ? fmt::format("epoch{}", *epoch) : "epochnone";
 }
+
+int epochs_end() { return state().end; }
 
 std::uint64_t epoch_run() { return state().current ? state().runs : 0; }
 

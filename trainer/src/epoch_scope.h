@@ -17,6 +17,9 @@ namespace adaptdl::torch::internal {
 // "epoch7", or "epochnone" outside the epoch loop.
 std::string epoch_label();
 
+// Where the epoch loop that is running ends, exclusively.
+int epochs_end();
+
 // Differs between any two runs of an epoch's body in this process, even of the same epoch; 0 outside the epoch loop.
 std::uint64_t epoch_run();
 

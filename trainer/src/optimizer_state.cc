@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -131,7 +132,52 @@ struct LoadField {
   void operator()(const char* name, std::int64_t& number) { number = numbers.at(name).get<std::int64_t>(); }
 };
 
+// Calls `use(options of the group, what is remembered of the parameter)` for Adam and AdamW, if anything is remembered.
+template <class Use>
+void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param, Use use) {
+  with_type(optimizer, [&]<class Options, class State>(const char*) {
+    if constexpr (requires(State & state) { state.exp_avg_sq(); }) {
+      auto* const state = compat::find_state(optimizer, param);
+      if (state == nullptr) return;
+      use(static_cast<const Options&>(optimizer.param_groups()[group].options()), static_cast<State&>(*state));
+    }
+  });
+}
+
 }  // namespace
+
+bool is_adam(const optim::Optimizer& optimizer) {
+  bool adam = false;
+  with_type(optimizer, [&]<class Options, class State>(const char*) {
+    adam = requires(State & state) { state.exp_avg_sq(); };
+  });
+  return adam;
+}
+
+Preconditioner adam_preconditioner(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param) {
+  constexpr int kFirstSteps = 5;
+  Preconditioner result;
+  with_adam_state(optimizer, group, param, [&](const auto& options, auto& state) {
+    if (state.step() < kFirstSteps) return;
+    const double beta2 = std::get<1>(options.betas());
+    result = {state.exp_avg_sq(), std::sqrt(1 - std::pow(beta2, static_cast<double>(state.step()))), options.eps()};
+  });
+  return result;
+}
+
+void reset_adam_moments(optim::Optimizer& optimizer) {
+  ::torch::NoGradGuard no_grad;
+  for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
+    for (const auto& param : optimizer.param_groups()[group].params()) {
+      with_adam_state(optimizer, group, param, [](const auto&, auto& state) {
+        state.step(0);
+        for (auto* moment : {&state.exp_avg(), &state.exp_avg_sq(), &state.max_exp_avg_sq()}) {
+          if (moment->defined()) moment->zero_();
+        }
+      });
+    }
+  }
+}
 
 void check_supported(const optim::Optimizer& optimizer) {
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;

@@ -3,7 +3,10 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
+
 #include "adaptdl/checkpoint.h"
+#include "squared_norm.h"
 
 namespace adaptdl::torch {
 
@@ -20,5 +23,15 @@ void check_optimizer(const checkpoint::Reader& reader, ::torch::optim::Optimizer
 
 // REQUIRES check_optimizer.
 void load_optimizer(const checkpoint::Reader& reader, ::torch::optim::Optimizer& optimizer);
+
+// Whether it is Adam or AdamW, or derived from one of them.
+bool is_adam(const ::torch::optim::Optimizer& optimizer);
+
+// By what Adam divides the gradient of this parameter, which is in parameter group `group`. 1 for other optimizers, and
+// in Adam's first steps, in which its moments tell little.
+Preconditioner adam_preconditioner(::torch::optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param);
+
+// Makes Adam's moments what they are before its first step. Does nothing to other optimizers.
+void reset_adam_moments(::torch::optim::Optimizer& optimizer);
 
 }  // namespace adaptdl::torch

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,7 +20,9 @@
 #include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/torch/epoch.h"
+#include "event_file.h"
 #include "rng_state.h"
+#include "summary_writer_state.h"
 
 namespace adaptdl::torch::internal {
 
@@ -27,30 +30,42 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the replicas tell each other at a boundary, in one byte: the signal that asks for a stop, or 0, and whether to
-// save.
-constexpr unsigned char kSave = 0x80;
-
-struct Flags {
-  int signal = 0;
-  bool save = false;
+// What the replicas tell each other at a boundary: the signal that asks for a stop, or 0, whether to save, and what the
+// loops wish.
+struct Message {
+  std::uint64_t local_bsz = 0;  // 0: no other batch size
+  std::uint32_t accumulation_steps = 0;
+  std::uint32_t loader = 0;
+  std::uint8_t signal = 0;
+  std::uint8_t save = 0;
+  std::uint8_t data_end = 0;
+  std::uint8_t unused[5] = {};
 };
+static_assert(sizeof(Message) == 24 && std::is_trivially_copyable_v<Message>);
 
-collective::Bytes encode(const Flags& flags) {
-  return {static_cast<char>((static_cast<unsigned>(flags.signal) & 0x7f) | (flags.save ? kSave : 0u))};
+collective::Bytes encode(const Message& message) {
+  collective::Bytes bytes(sizeof message, '\0');
+  std::memcpy(bytes.data(), &message, sizeof message);
+  return bytes;
 }
 
-Flags decode(const collective::Bytes& bytes) {
-  if (bytes.size() != 1)
+Message decode(const collective::Bytes& bytes) {
+  Message message;
+  if (bytes.size() != sizeof message)
     throw collective::CollectiveError("the replicas are not at the same step boundary: do they run the same program?");
-  const auto byte = static_cast<unsigned char>(bytes[0]);
-  return {.signal = byte & 0x7f, .save = (byte & kSave) != 0};
+  std::memcpy(&message, bytes.data(), sizeof message);
+  return message;
 }
 
-// Any replica's wish is everyone's. Of two signals the higher counts: SIGTERM over SIGINT.
+// Any replica's wish is everyone's. Of two signals the higher counts: SIGTERM over SIGINT. Only rank 0, which comes
+// first, has a batch size to tell.
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
-  const auto x = decode(a), y = decode(b);
-  return encode({.signal = std::max(x.signal, y.signal), .save = x.save || y.save});
+  auto x = decode(a);
+  const auto y = decode(b);
+  x.signal = std::max(x.signal, y.signal);
+  x.save = std::max(x.save, y.save);
+  x.data_end = std::max(x.data_end, y.data_end);
+  return encode(x);
 }
 
 // Samples a second, smoothed over the last dozens of steps of a loop.
@@ -86,31 +101,52 @@ std::function<void(int)>& exit_handler() {
 // loop is decided at the first step of the next.
 class Boundaries {
  public:
-  void pass(const LoopPosition& position) {
+  const Wishes& receive() {
+    collective::world();  // throws if there is none
+    if (!agreement_.valid()) return wishes_;
+    agreed_ = decode(agreement_.get());
+    wishes_ = {.data_end = agreed_.data_end != 0, .batch_size = {}, .loader = agreed_.loader};
+    if (agreed_.local_bsz > 0)
+      wishes_.batch_size = BatchSize{agreed_.local_bsz, static_cast<int>(agreed_.accumulation_steps)};
+    return wishes_;
+  }
+
+  void settle() {
     auto& world = collective::world();
     if (!begun_) {
       checkpoint::agree();
       resume_rng();
+      end_event_replay();
       last_save_ = Clock::now();
       begun_ = true;
     }
-    if (agreement_.valid()) decide(decode(agreement_.get()), world);
-    agreement_ = world.allreduce_async(encode(wishes(world)), join);
+    wishes_ = {};
+    decide(std::exchange(agreed_, {}), world);
+  }
+
+  void submit(const Wishes& wishes, const LoopPosition& position) {
+    auto& world = collective::world();
+    // One clock for all, that of rank 0.
+    const bool due =
+        every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() && Clock::now() - last_save_ >= every_;
+    Message message;
+    message.signal = static_cast<std::uint8_t>(signal::stop_signal());
+    message.save = due ? 1 : 0;
+    message.data_end = wishes.data_end ? 1 : 0;
+    if (wishes.batch_size) {
+      message.loader = wishes.loader;
+      message.local_bsz = wishes.batch_size->local_bsz;
+      message.accumulation_steps = static_cast<std::uint32_t>(wishes.batch_size->accumulation_steps);
+    }
+    agreement_ = world.allreduce_async(encode(message), join);
     if (world.rank() == 0) report(position, world.size());
   }
 
  private:
-  Flags wishes(const collective::Communicator& world) const {
-    // One clock for all, that of rank 0.
-    const bool due =
-        every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() && Clock::now() - last_save_ >= every_;
-    return {.signal = signal::stop_signal(), .save = due};
-  }
-
-  void decide(const Flags& agreed, collective::Communicator& world) {
+  void decide(const Message& agreed, collective::Communicator& world) {
     if (agreed.signal != 0) {
       stop(agreed.signal, world);
-    } else if (agreed.save) {
+    } else if (agreed.save != 0) {
       try {
         save(world, "");
       } catch (const checkpoint::CheckpointError& error) {
@@ -158,19 +194,26 @@ class Boundaries {
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
   collective::Future agreement_;
+  Message agreed_;  // received and not settled yet
+  Wishes wishes_;   // in it
   Throughput throughput_;
 };
 
+// Never destroyed: a pending agreement may outlast the communicator.
+Boundaries& boundaries() {
+  static auto* const instance = new Boundaries;
+  return *instance;
+}
+
 }  // namespace
 
-void step_boundary(const LoopPosition& position) {
-  // Never destroyed: a pending agreement may outlast the communicator.
-  static auto* const boundaries = new Boundaries;
-  boundaries->pass(position);
-}
+const Wishes& receive_agreement() { return boundaries().receive(); }
+void settle_boundary() { boundaries().settle(); }
+void submit_wishes(const Wishes& wishes, const LoopPosition& position) { boundaries().submit(wishes, position); }
 
 void exit_process(int code) {
   if (exit_handler()) exit_handler()(code);
+  flush_event_files();
   std::cout.flush();
   std::cerr.flush();
   std::clog.flush();

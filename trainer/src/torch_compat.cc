@@ -5,6 +5,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #endif
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <type_traits>
 
@@ -55,6 +57,10 @@ void* state_key(const at::Tensor& param) { return param.unsafeGetTensorImpl(); }
 std::string state_key(const at::Tensor& param) { return c10::guts::to_string(param.unsafeGetTensorImpl()); }
 #endif
 
+std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
+  return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
+}
+
 }  // namespace
 
 bool has_nccl() {
@@ -96,9 +102,8 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
 }
 
 Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
-  const std::vector<bool> sparse(params.size(), false);
-  auto [buckets, limits] =
-      c10d::compute_bucket_assignment_by_size(params, {options.first_bucket_bytes, options.bucket_bytes}, sparse);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      params, {options.first_bucket_bytes, options.bucket_bytes}, sparse_flags(params, options));
   std::reverse(buckets.begin(), buckets.end());
   return buckets;
 }
@@ -106,7 +111,7 @@ Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOpti
 Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets, const ProcessGroupPtr& group,
                        const ReducerOptions& options, const std::unordered_map<std::size_t, std::string>& names) {
   Reduction made;
-  made.reducer = construct_reducer<c10d::Reducer>(params, buckets, group, std::vector<bool>(params.size(), false),
+  made.reducer = construct_reducer<c10d::Reducer>(params, buckets, group, sparse_flags(params, options),
                                                   static_cast<std::int64_t>(options.bucket_bytes),
                                                   options.find_unused_parameters, options.gradient_as_bucket_view,
                                                   names, static_cast<std::int64_t>(options.first_bucket_bytes));
@@ -120,6 +125,46 @@ Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buc
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params) {
   c10d::verify_params_across_processes(group, params, c10::nullopt);
 }
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+EventPtr record_event(at::Device device) {
+  if (!device.is_cuda()) return nullptr;
+  auto event = std::make_shared<c10::Event>(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
+
+std::optional<double> seconds_between(const c10::Event& from, const c10::Event& to) {
+  if (!to.query() || !from.query()) return {};
+  return from.elapsedTime(to) / 1e3;
+}
+
+bool autocast_enabled(at::DeviceType device) { return at::autocast::is_autocast_enabled(device); }
+at::ScalarType autocast_dtype(at::DeviceType device) { return at::autocast::get_autocast_dtype(device); }
+void set_autocast(at::DeviceType device, bool enabled, at::ScalarType dtype) {
+  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_dtype(device, dtype);
+}
+#else
+EventPtr record_event(at::Device) { return nullptr; }
+std::optional<double> seconds_between(const c10::Event&, const c10::Event&) { return {}; }
+
+bool autocast_enabled(at::DeviceType device) {
+  return device == at::kCPU ? at::autocast::is_cpu_enabled() : at::autocast::is_enabled();
+}
+at::ScalarType autocast_dtype(at::DeviceType device) {
+  return device == at::kCPU ? at::autocast::get_autocast_cpu_dtype() : at::autocast::get_autocast_gpu_dtype();
+}
+void set_autocast(at::DeviceType device, bool enabled, at::ScalarType dtype) {
+  if (device == at::kCPU) {
+    at::autocast::set_cpu_enabled(enabled);
+    at::autocast::set_autocast_cpu_dtype(dtype);
+  } else {
+    at::autocast::set_enabled(enabled);
+    at::autocast::set_autocast_gpu_dtype(dtype);
+  }
+}
+#endif
 
 ::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param) {
   const auto found = optimizer.state().find(state_key(param));

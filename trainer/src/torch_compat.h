@@ -1,6 +1,8 @@
 // What differs between LibTorch 1.13 and 2.x stands here and in torch_compat.cc, and nowhere else.
 #pragma once
 
+#include <ATen/autocast_mode.h>
+#include <c10/core/Event.h>
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -9,6 +11,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +36,7 @@ struct ReducerOptions {
   std::size_t bucket_bytes;
   bool find_unused_parameters;
   bool gradient_as_bucket_view;
+  std::vector<bool> sparse;  // which parameters get sparse gradients; empty: none
 };
 
 // The buckets in which LibTorch's own data parallel starts: in the reverse order of registration.
@@ -48,6 +52,17 @@ Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buc
 
 // Throws unless all replicas have as many parameters, of the same types and shapes. A collective call.
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params);
+
+// Automatic mixed precision of this thread's operations on a type of device, CPU or CUDA.
+bool autocast_enabled(at::DeviceType device);
+at::ScalarType autocast_dtype(at::DeviceType device);
+void set_autocast(at::DeviceType device, bool enabled, at::ScalarType dtype);
+
+// An event in the present stream of a GPU; null on a CPU, and where LibTorch cannot tell the time between two of them.
+using EventPtr = std::shared_ptr<c10::Event>;
+EventPtr record_event(at::Device device);
+// Seconds between them; none before both have passed.
+std::optional<double> seconds_between(const c10::Event& from, const c10::Event& to);
 
 // What `optimizer` remembers of `param`; null if nothing.
 ::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param);

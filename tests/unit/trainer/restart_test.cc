@@ -13,8 +13,10 @@
 #include <thread>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/metrics.h"
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
+#include "batch_size_choice.h"
 #include "elastic_job.h"
 #include "numbers.h"
 #include "step_boundary.h"
@@ -387,4 +389,87 @@ TEST_CASE("a replica that dies is an error on the others, at their next step") {
     }
   });
   CHECK(codes == std::vector<int>{1, 137, 1});
+}
+
+namespace {
+
+// A note of one batch: numbers by name, and its samples.
+struct Note {
+  explicit Note(const std::string& line) {
+    std::istringstream text(line);
+    text >> run >> rank >> replicas >> epoch >> pass >> accumulated >> optim;
+    for (std::size_t sample = 0; text >> sample;) samples.push_back(sample);
+  }
+  int run = 0, rank = 0, replicas = 0, epoch = 0, pass = 0, accumulated = 0, optim = 0;
+  std::vector<std::size_t> samples;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "interrupted in an accumulated epoch and resumed on 1 to 4 replicas, no step is lost or halved, no sample lost") {
+  constexpr std::size_t kSamples = 90;
+  constexpr int kEpochs = 2;
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    CAPTURE(seed);
+    const ElasticJob job;
+    std::mt19937 random(seed);
+    bool finished = false;
+    for (int run = 0; !finished; ++run) {
+      REQUIRE(run < 60);
+      const int replicas = 1 + run % 4;
+      const int victim = static_cast<int>(random() % static_cast<unsigned>(replicas));
+      const auto batches = random() % 40;
+      const auto codes = job.run(replicas, [&](int rank) {
+        Loader loader(Numbers(kSamples), {.batch_size = 10, .shuffle = true, .workers = run % 3, .seed = seed});
+        loader.autoscale_batch_size(100, {}, true);
+        adaptdl::torch::internal::set_batch_size_decider(
+            [](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+              if (step % 4 != 1) return {};
+              return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
+            });
+        std::size_t batch_number = 0;
+        for (const int epoch : remaining_epochs_until(kEpochs)) {
+          for (auto& batch : loader) {
+            const auto& helper = loader.helper();
+            if (batch_number++ == batches && rank == victim) kill(getpid(), SIGTERM);
+            auto note =
+                fmt::format("{} {} {} {} {} {} {}", run, rank, replicas, epoch, *helper.current_index() / kSamples,
+                            helper.accumulated(), helper.is_optim_step() ? 1 : 0);
+            for (const auto sample : samples_of(batch)) note += fmt::format(" {}", sample);
+            job.note(note);
+            if (helper.is_optim_step()) adaptdl::metrics::set_progress("model", adaptdl::metrics::progress() + 0.25);
+          }
+        }
+      });
+      finished = codes == std::vector<int>(static_cast<std::size_t>(replicas), 0);
+      if (!finished) REQUIRE(codes == std::vector<int>(static_cast<std::size_t>(replicas), kCheckpointed));
+    }
+    std::map<std::pair<int, int>, std::map<std::size_t, int>> times;  // epoch, pass -> sample -> times
+    std::map<std::pair<int, int>, int> replicas_at_end;
+    std::map<int, std::pair<int, int>> steps_of_run;  // begun and ended on rank 0
+    std::map<int, int> passes;                        // of each epoch
+    for (const auto& line : job.notes()) {
+      const Note note(line);
+      const std::pair pass{note.epoch, note.pass};
+      for (const auto sample : note.samples) ++times[pass][sample];
+      replicas_at_end[pass] = note.replicas;
+      passes[note.epoch] = std::max(passes[note.epoch], note.pass);
+      if (note.rank == 0) steps_of_run[note.run].first += note.accumulated == 0 ? 1 : 0;
+      if (note.rank == 0) steps_of_run[note.run].second += note.optim;
+    }
+    int steps = 0;
+    for (const auto& [run, begun_ended] : steps_of_run) {
+      CHECK(begun_ended.first == begun_ended.second);
+      steps += begun_ended.second;
+    }
+    CHECK(steps == kEpochs * static_cast<int>(kSamples) / 10 * 4);
+    for (const auto& [pass, samples] : times) {
+      std::size_t total = 0;
+      for (const auto& [sample, count] : samples) total += static_cast<std::size_t>(count);
+      CHECK(total < samples.size() + static_cast<std::size_t>(replicas_at_end[pass]));
+      if (pass.second < passes[pass.first]) CHECK(samples.size() == kSamples);
+    }
+    CHECK(times.size() > 2 * kEpochs);
+  }
 }

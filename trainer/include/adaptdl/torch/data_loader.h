@@ -13,6 +13,8 @@
 //   AdaptiveDataLoaderHelper::step_boundary); restarted, it skips the loops of the epoch that were finished, and goes
 //   on in the one that was interrupted, at the sample where it was.
 // - A `break` counts the loop as finished. So must all replicas do, at the same batch.
+// - With autoscale_batch_size the total is chosen by goodput while the loop runs, and the loop ends by statistical
+//   progress: it may read the data several times, or end in the middle of them (docs/adaptive-training.md).
 //
 // Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`: torch::data::datasets::MNIST and
 // TensorDataset, a class derived from Dataset, a data set with transforms. Batches are what `get_batch` returns, put
@@ -117,11 +119,15 @@ class LoaderLoop {
   bool next(const std::function<void(std::size_t slot)>& take);
 
  private:
+  void deal();
+  bool refill();
+  c10::ArrayRef<std::size_t> samples_of(std::size_t batch) const;
   void fetch(std::size_t worker, std::size_t batch) const;
 
   AdaptiveDataLoaderHelper& helper_;
-  const ElasticSampler& sampler_;
+  ElasticSampler& sampler_;
   const Fetch fetch_;
+  const DataLoaderOptions& options_;
   AdaptiveDataLoaderHelper::Context context_;
   std::vector<std::size_t> samples_;  // that this replica reads until the end of the pass
   std::size_t local_batch_ = 0;       // samples of a batch
@@ -129,7 +135,8 @@ class LoaderLoop {
   std::size_t next_ = 0;
   const std::size_t slots_;
   const bool skipped_;
-  std::unique_ptr<Prefetcher> prefetcher_;  // last: its threads use all of the above
+  std::unique_ptr<Prefetcher> prefetcher_;                    // its threads use all of the above
+  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // of the batch that was handed out
 };
 
 // Throws UsageError on options out of range. `copyable`: whether the data set can be copied.
@@ -152,7 +159,7 @@ std::size_t size_of(const Size& size) {
 }  // namespace internal
 
 template <LoadableDataset Dataset, class Collate = StackExamples>
-class AdaptiveDataLoader {
+class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
  private:
   class Loop;
 
@@ -163,11 +170,13 @@ class AdaptiveDataLoader {
   // Owns `dataset`, which workers copy. `collate` is called with what the data set's get_batch returns; with workers,
   // by several threads at the same time.
   explicit AdaptiveDataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
-      : options_(internal::checked(std::move(options), std::copy_constructible<Dataset>)),
+      : AdaptiveDataLoaderMixin(
+            static_cast<std::size_t>(internal::checked(options, std::copy_constructible<Dataset>).batch_size),
+            options.name),
+        options_(std::move(options)),
         dataset_(std::move(dataset)),
         collate_(std::move(collate)),
-        sampler_(internal::size_of(dataset_.size()), options_.shuffle, options_.seed),
-        helper_(static_cast<std::size_t>(options_.batch_size), options_.name) {}
+        sampler_(internal::size_of(dataset_.size()), options_.shuffle, options_.seed) {}
 
   // Not supported: the loader deals the samples itself, for it must re-deal them when the replicas change. To leave out
   // some samples or repeat others, give it a data set that does so.
@@ -209,19 +218,18 @@ class AdaptiveDataLoader {
   }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Batches of a whole pass on each replica.
+  // Batches of a whole pass on each replica, at the initial batch size.
   std::size_t size() const { return internal::batches_per_pass(options_, sampler_.dataset_size()); }
 
   Dataset& dataset() noexcept { return dataset_; }
   const DataLoaderOptions& options() const noexcept { return options_; }
-  AdaptiveDataLoaderHelper& helper() noexcept { return helper_; }
 
  private:
   class Loop {
    public:
     explicit Loop(AdaptiveDataLoader& loader)
         : slots_(internal::LoaderLoop::count_slots(loader.options_)),
-          loop_(loader.helper_, loader.sampler_, loader.options_,
+          loop_(loader.helper(), loader.sampler_, loader.options_,
                 [this, &loader](std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot) {
                   slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
                 }) {}
@@ -245,7 +253,6 @@ class AdaptiveDataLoader {
   Dataset dataset_;
   Collate collate_;
   ElasticSampler sampler_;
-  AdaptiveDataLoaderHelper helper_;
   std::vector<Dataset> copies_;  // one a worker, made when the first loop begins
 };
 

@@ -8,6 +8,10 @@
 //   auto loss = loss_of(model(batch.data), batch.target);
 //   optimizer.zero_grad(); loss.backward(); optimizer.step();
 //
+// With an Adaptive optimizer (scaling_rules.h) it also measures the gradient noise scale, and each step takes the learning
+// rate that fits the step's batch size. Gradients of accumulated batches are held back until the last batch of the step:
+// then the optimizer steps with their mean, and before it finds no gradients.
+//
 // Each replica computes gradients on its part of the batch; c10d::Reducer averages them over the replicas in buckets,
 // while the backward pass still runs. Every replica then takes the same step, so their parameters stay equal, bit for
 // bit.
@@ -25,6 +29,7 @@
 #include <torch/optim/schedulers/lr_scheduler.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -32,7 +37,13 @@
 #include <utility>
 #include <vector>
 
+#include "adaptdl/torch/gradient_noise_scale.h"
+#include "adaptdl/torch/scaling_rules.h"
+
 namespace adaptdl::torch {
+
+class GradScaler;
+class SummaryWriter;
 
 struct DataParallelOptions {
   // Name of the checkpoint state: unique among the instances of a program, and the same from run to run.
@@ -49,6 +60,11 @@ struct DataParallelOptions {
   // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less
   // each.
   std::size_t bucket_cap_mb = 25;
+  // How the learning rate follows the batch size. Null: AdamScale for an Adaptive Adam or AdamW, AdaScale for any other
+  // Adaptive optimizer, and for one that is not Adaptive no rule, no noise scale and no adaptive batch size.
+  std::shared_ptr<ScalingRuleBase> scaling_rule;
+  // The scaler of the loss, if there is one (amp.h): part of the checkpoint. It outlives the object.
+  GradScaler* grad_scaler = nullptr;
 };
 
 // What AdaptiveDataParallel does, whatever the type of its model.
@@ -67,6 +83,28 @@ class DataParallel {
   // To be called around each forward pass of the model; `outputs` are the tensors that the loss is computed from.
   void before_forward();
   void after_forward(const std::vector<at::Tensor>& outputs);
+
+  // The gradient noise scale, in preconditioned gradients under AdamScale with Adam or AdamW.
+  const GradientNoiseScale& gns() const noexcept;
+  // Progress of the last step, in steps at the initial batch size; 1 before the first.
+  double gain() const noexcept;
+  // Mean factor of the learning rates in the last step.
+  double lr_factor() const noexcept;
+  // Samples of one batch on all replicas, and of all batches of a step, over the initial batch size; 1 outside a loader.
+  double accum_scale() const noexcept;
+  double scale() const noexcept;
+  // Batches of the last step.
+  int accum_count() const noexcept;
+  // Null without one.
+  ScalingRuleBase* scaling_rule() const noexcept;
+  // Writes Gradient_Norm_Sqr, Gradient_Variance, Gain, Learning_Rate_Factor, Accum_Scale, Accum_Count and Progress.
+  void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
+
+  // For scaling rules: whether the last forward pass was of a batch that does not end its step; what the gradients of a
+  // finished step tell is taken into the noise scale; the step is counted.
+  bool accumulating() const noexcept;
+  void take_gradients();
+  void finish_step(const std::vector<double>& lr_factors);
 
  private:
   struct Impl;
@@ -104,7 +142,8 @@ class AdaptiveDataParallel {
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. With gradients enabled it must be followed by one backward pass.
+  // Runs the model's forward pass. With gradients enabled it must be followed by one backward pass. Throws UsageError in
+  // the loop of a loader with an adaptive batch size if the optimizer has no scaling rule.
   template <class... Args>
   auto forward(Args&&... args) {
     parallel_.before_forward();
@@ -117,6 +156,14 @@ class AdaptiveDataParallel {
   template <class... Args>
   auto operator()(Args&&... args) {
     return forward(std::forward<Args>(args)...);
+  }
+
+  // See DataParallel.
+  const GradientNoiseScale& gns() const noexcept { return parallel_.gns(); }
+  double gain() const noexcept { return parallel_.gain(); }
+  ScalingRuleBase* scaling_rule() const noexcept { return parallel_.scaling_rule(); }
+  void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const {
+    parallel_.to_tensorboard(writer, global_step, tag_prefix);
   }
 
   // The wrapped model: `model->train()`, `model->eval()`.

@@ -1,0 +1,214 @@
+// What full adaptivity costs a step of plain data parallel, in one run: on two local replicas two equal models train in
+// turns, a few steps each, one with an adaptive optimizer on the loader whose batch size is autoscaled, the other with
+// LibTorch's own on a loader of fixed batch size. Autoscaling has a single size to choose from, so that the steps are
+// alike; measuring, the fits of the goodput model and the hints to a supervisor all take place. A step is all between
+// two batches, without the first of each turn.
+//
+// Prints a line a model: the ratio of the median step times. Exits with 1 if one is over 1.03: a figure for a machine
+// that does nothing else. Adam, whose gradients are divided by its moments before they are measured, is for
+// information. An argument such as "SGD" or "25 M" picks a part.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "adaptdl/env.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kReplicas = 2;
+constexpr double kMostRatio = 1.03;
+
+struct Workload {
+  const char* name;
+  std::vector<std::int64_t> channels;  // of 3 x 3 convolutions; each that widens halves the image
+  std::int64_t batch_size;             // over all replicas
+  int turns, steps;                    // of each of the two; of a turn
+};
+const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
+const Workload kLarge{"25 M parameters", {64, 128, 256, 512, 512, 1024, 1024, 800}, 32, 32, 4};
+
+nn::Sequential make_model(const Workload& workload) {
+  ::torch::manual_seed(1);
+  nn::Sequential layers;
+  std::int64_t in = 3;
+  for (const auto out : workload.channels) {
+    const bool halve = in != 3 && out > in;
+    layers->push_back(nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1).stride(halve ? 2 : 1).bias(false)));
+    layers->push_back(nn::BatchNorm2d(out));
+    layers->push_back(nn::ReLU());
+    in = out;
+  }
+  layers->push_back(nn::AdaptiveAvgPool2d(1));
+  layers->push_back(nn::Flatten());
+  layers->push_back(nn::Linear(in, 10));
+  return layers;
+}
+
+// Images of noise.
+class Images {
+ public:
+  explicit Images(std::int64_t size)
+      : images_(::torch::randn({size, 3, 32, 32})), labels_(::torch::randint(10, {size})) {}
+  ::torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const {
+    const auto rows = at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+    return {images_.index_select(0, rows), labels_.index_select(0, rows).to(at::kLong)};
+  }
+  std::size_t size() const { return static_cast<std::size_t>(images_.size(0)); }
+
+ private:
+  at::Tensor images_, labels_;
+};
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// A model that trains.
+template <class Optimizer>
+struct Trainer {
+  Trainer(const Workload& workload, const std::string& name)
+      : net(make_model(workload)),
+        optimizer(net->parameters(), 1e-3),
+        model(net, optimizer, {.name = name}),
+        loader(Images(workload.steps * workload.batch_size), {.batch_size = workload.batch_size}) {}
+
+  // A pass over the data.
+  void turn() {
+    Clock::time_point start;
+    int step = 0;
+    const auto end_step = [&] {
+      const auto now = Clock::now();
+      if (step++ > 1) seconds.push_back(std::chrono::duration<double>(now - start).count());
+      start = now;
+    };
+    for (auto& batch : loader) {
+      end_step();
+      auto loss = at::cross_entropy_loss(model(batch.data), batch.target);
+      adaptdl::torch::internal::clear_gradients(optimizer);
+      loss.backward();
+      optimizer.step();
+    }
+    end_step();
+  }
+
+  nn::Sequential net;
+  Optimizer optimizer;
+  adaptdl::torch::AdaptiveDataParallel<nn::Sequential> model;
+  adaptdl::torch::AdaptiveDataLoader<Images> loader;
+  std::vector<double> seconds;  // of each step
+};
+
+// Returns the ratio of the step times. Trains in the epochs that come next.
+template <class Optimizer>
+double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
+  Trainer<adaptdl::torch::Adaptive<Optimizer>> adaptive(workload, fmt::format("adaptive-{}", epochs));
+  Trainer<Optimizer> plain(workload, fmt::format("plain-{}", epochs));
+  adaptive.loader.autoscale_batch_size(static_cast<std::size_t>(workload.batch_size));
+  epochs += turns;
+  for (const int epoch : adaptdl::torch::remaining_epochs_until(epochs)) {
+    // Which of the two goes first alternates.
+    if (epoch % 2 == 0) adaptive.turn();
+    plain.turn();
+    if (epoch % 2 != 0) adaptive.turn();
+  }
+  const double ours = median(adaptive.seconds), theirs = median(plain.seconds);
+  std::int64_t size = 0;
+  for (const auto& param : plain.net->parameters()) size += param.numel();
+  if (adaptdl::env::replica_rank() == 0) {
+    fmt::print(
+        "{} ({:.1f} M), {}: adaptive step / plain data-parallel step: {:.4f} ({:.2f} ms / {:.2f} ms, medians of {})\n",
+        workload.name, static_cast<double>(size) / 1e6, optimizer, ours / theirs, 1e3 * ours, 1e3 * theirs,
+        plain.seconds.size());
+    std::fflush(stdout);
+  }
+  return ours / theirs;
+}
+
+int run(int rank, const std::string& supervisor, const std::string& part) {
+  adaptdl::torch::init_process_group("gloo");
+  setenv("ADAPTDL_SUPERVISOR_URL", supervisor.c_str(), 1);
+  setenv("ADAPTDL_JOB_ID", "default/adaptive-step", 1);
+  int epochs = 0;
+  double most = 0;
+  const auto wanted = [&](const Workload& workload, const char* optimizer) {
+    return fmt::format("{} {}", workload.name, optimizer).find(part) != std::string::npos;
+  };
+  for (const auto& workload : {kSmall, kLarge}) {
+    if (wanted(workload, "SGD")) most = std::max(most, measure<optim::SGD>(workload, "SGD", workload.turns, epochs));
+    if (wanted(workload, "Adam")) measure<optim::Adam>(workload, "Adam (for information)", workload.turns / 2, epochs);
+  }
+  adaptdl::torch::destroy_process_group();
+  return rank == 0 && most > kMostRatio ? 1 : 0;
+}
+
+// A socket that listens at a free port of the loopback.
+int listen_at(sockaddr_in& address) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(fd, 8) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw std::runtime_error("cannot listen at the loopback");
+  }
+  return fd;
+}
+
+// Thanks for hints until all children have ended. Returns whether they ended well.
+bool supervise(int fd, int children) {
+  bool well = true;
+  while (children > 0) {
+    pollfd waiting{fd, POLLIN, 0};
+    if (poll(&waiting, 1, 200) > 0) {
+      const int client = accept(fd, nullptr, nullptr);
+      char request[4096];
+      const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      if (recv(client, request, sizeof request, 0) > 0) send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
+      close(client);
+    }
+    int status = 0;
+    while (children > 0 && waitpid(-1, &status, WNOHANG) > 0) --children, well = well && status == 0;
+  }
+  return well;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  sockaddr_in address;
+  const int fd = listen_at(address);
+  const auto supervisor = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
+  setenv("ADAPTDL_NUM_REPLICAS", std::to_string(kReplicas).c_str(), 1);
+  setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
+  setenv("ADAPTDL_MASTER_PORT", std::to_string(20000 + getpid() % 10000).c_str(), 1);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  for (int rank = 0; rank < kReplicas; ++rank) {
+    if (fork() != 0) continue;
+    close(fd);
+    setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
+    std::_Exit(run(rank, supervisor, argc > 1 ? argv[1] : ""));
+  }
+  return supervise(fd, kReplicas) ? 0 : 1;
+}

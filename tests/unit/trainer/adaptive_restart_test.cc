@@ -1,0 +1,130 @@
+// What an adaptive, accumulated training computes over restarts: each replica is a process with a process group, each
+// checkpoint on the disk.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "adaptdl/metrics.h"
+#include "adaptdl/signal.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "adaptdl/torch/scaling_rules.h"
+#include "batch_size_choice.h"
+#include "elastic_job.h"
+#include "numbers.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace metrics = adaptdl::metrics;
+namespace nn = ::torch::nn;
+using adaptdl::torch::AdaptiveDataLoader;
+using adaptdl::torch::remaining_epochs_until;
+using adaptdl::torch::internal::set_batch_size_decider;
+using testing::ElasticJob;
+using testing::Numbers;
+using Loader = AdaptiveDataLoader<Numbers>;
+using Decision = std::optional<std::pair<std::size_t, int>>;
+
+// Another batch size every few steps.
+Decision decide(std::uint64_t step) {
+  if (step % 4 != 1) return {};
+  return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
+}
+
+constexpr std::int64_t kFeatures = 6;
+
+// A regression that a small net can learn, with noise.
+std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
+  const auto x = ::torch::sin(numbers.to(::torch::kDouble).unsqueeze(1) * ::torch::arange(1, kFeatures + 1));
+  const auto y = x.sum(1, /*keepdim=*/true) + ::torch::cos(numbers.to(::torch::kDouble).unsqueeze(1) * 37);
+  return {x.to(::torch::kFloat), y.to(::torch::kFloat)};
+}
+
+// Trains on two replicas with AdaScale and dropout; stops after each of `stops` batches of a run, in turn. Returns what
+// was trained: the bytes of the parameters in hexadecimal, the progress, and each batch's size.
+struct Trained {
+  std::vector<std::string> batches;
+  std::string parameters;
+};
+
+Trained train(const std::vector<std::size_t>& stops, bool by_clock) {
+  const ElasticJob job;
+  for (std::size_t run = 0; run <= stops.size(); ++run) {
+    const auto codes = testing::run_replicas(2, [&](int rank) {
+      job.prepare();
+      adaptdl::torch::init_process_group("gloo");
+      double clock = 1000.0 * static_cast<double>(run);
+      if (by_clock) {
+        metrics::set_clock([&] { return clock; });
+      } else {
+        set_batch_size_decider(decide);
+      }
+      ::torch::manual_seed(3);
+      nn::Sequential net(nn::Linear(kFeatures, 8), nn::Tanh(), nn::Dropout(0.2), nn::Linear(8, 1));
+      adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(),
+                                                              ::torch::optim::SGDOptions(0.02).momentum(0.9));
+      adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+      Loader loader(Numbers(240), {.batch_size = 8, .shuffle = true, .workers = 1});
+      loader.autoscale_batch_size(64, {.max = 12}, true);
+      std::size_t batches = 0;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(3)) {
+        for (auto& batch : loader) {
+          const auto [x, y] = regression(batch.data);
+          optimizer.zero_grad();
+          ::torch::mse_loss(model(x), y).backward();
+          optimizer.step();
+          clock += static_cast<double>(16 + batch.data.numel()) / 1024;
+          if (rank == 0) {
+            job.note(fmt::format("{} {} {}", *loader.helper().current_index(), batch.data.numel(),
+                                 loader.helper().is_optim_step()));
+          }
+          if (run < stops.size() && ++batches == stops[run] && rank == 1) adaptdl::signal::request_stop(SIGTERM);
+        }
+      }
+      std::string text = fmt::format("progress {}", metrics::progress());
+      for (const auto& tensor : net->parameters()) {
+        const auto* const values = tensor.data_ptr<float>();
+        for (std::int64_t i = 0; i < tensor.numel(); ++i) text += fmt::format(" {:a}", values[i]);
+      }
+      for (const auto& other : adaptdl::collective::world().allgather(text)) EXPECT(other == text);
+      if (rank == 0) std::ofstream(job.path() / "parameters") << text;
+      adaptdl::torch::destroy_process_group();
+    });
+    const int expected = run < stops.size() ? 143 : 0;
+    if (codes != std::vector<int>{expected, expected})
+      throw std::runtime_error(fmt::format("run {} ended with {} and {}: {}", run, codes[0], codes[1], job.errors()));
+  }
+  std::ifstream file(job.path() / "parameters");
+  return {job.notes(), {std::istreambuf_iterator<char>(file), {}}};
+}
+
+void check_bit_equal(bool by_clock, const std::vector<std::vector<std::size_t>>& trials) {
+  const auto whole = train({}, by_clock);
+  std::set<std::string> sizes;
+  for (const auto& batch : whole.batches) sizes.insert(batch.substr(batch.find(' ')));
+  REQUIRE(whole.batches.size() > 60);
+  REQUIRE(sizes.size() > 3);  // several batch sizes, accumulated and not
+  for (const auto& stops : trials) {
+    CAPTURE(fmt::format("{}", fmt::join(stops, " ")));
+    const auto resumed = train(stops, by_clock);
+    CHECK(resumed.batches == whole.batches);
+    CHECK(resumed.parameters == whole.parameters);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("resumed on as many replicas with recorded decisions, batches and parameters are equal bit for bit") {
+  check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
+}
+
+TEST_CASE("under a clock that counts samples, the decisions by goodput are the same after restarts, bit for bit") {
+  check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
+}

@@ -1,0 +1,460 @@
+// What a step does when gradients accumulate, the batch size grows or a gradient is not what it should be.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/error.h"
+#include "adaptdl/torch/amp.h"
+#include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "batch_size_choice.h"
+#include "elastic_job.h"
+#include "replica_processes.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using adaptdl::torch::Adaptive;
+using adaptdl::torch::AdaptiveDataLoaderHelper;
+using adaptdl::torch::AdaptiveDataParallel;
+using adaptdl::torch::DataParallelOptions;
+using adaptdl::torch::remaining_epochs_until;
+using testing::expect_replicas;
+
+constexpr std::size_t kLocalBatch = 4;
+
+nn::Sequential small_model() {
+  ::torch::manual_seed(3);
+  return nn::Sequential(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
+}
+
+at::Tensor inputs(int rank, int batch) {
+  ::torch::manual_seed(static_cast<std::uint64_t>(100 * batch + rank));
+  return ::torch::randn({static_cast<std::int64_t>(kLocalBatch), 4});
+}
+
+at::Tensor flat(const nn::Module& model) {
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().flatten());
+  return ::torch::cat(parts);
+}
+
+// Runs the loop of a loader whose step is `accumulation` + 1 batches on each replica: body(batch).
+template <class Body>
+void loop(int replicas, int accumulation, int steps, Body body) {
+  const auto total = kLocalBatch * static_cast<std::size_t>(replicas * (accumulation + 1));
+  AdaptiveDataLoaderHelper loader(total);
+  loader.autoscale_batch_size(total, {.max = kLocalBatch}, true);
+  for ([[maybe_unused]] const int epoch : remaining_epochs_until(1)) {
+    const auto context = loader.context();
+    loader.skipdone();
+    loader.sync_local_bsz();
+    for (int batch = 0; batch < steps * (accumulation + 1); ++batch) {
+      const auto profile = loader.profile(false);
+      body(batch);
+      loader.advance();
+    }
+  }
+}
+
+// A loader of batch size 8 on one replica, whose steps take as many samples as `scales` says, in eights.
+template <class Body>
+void loop_at_scales(const std::vector<int>& scales, Body body) {
+  AdaptiveDataLoaderHelper loader(8);
+  loader.autoscale_batch_size(1024);
+  adaptdl::torch::internal::set_batch_size_decider([&](std::uint64_t step) {
+    const auto next = std::min<std::size_t>(step + 1, scales.size() - 1);
+    return std::make_pair(static_cast<std::size_t>(8 * scales[next]), 0);
+  });
+  for ([[maybe_unused]] const int epoch : remaining_epochs_until(1)) {
+    const auto context = loader.context();
+    loader.skipdone();
+    loader.sync_local_bsz();
+    for (std::size_t step = 0; step < scales.size(); ++step) {
+      const auto profile = loader.profile(false);
+      if (loader.batch_size_changed()) loader.sync_local_bsz();
+      body(static_cast<int>(step));
+      loader.advance();
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a step's gradient is the mean over its accumulated batches and replicas, whatever the program clears between") {
+  for (const int replicas : {1, 2}) {
+    for (const bool view : {false, true}) {
+      expect_replicas(replicas, [&](int rank) {
+        adaptdl::torch::init_process_group("gloo");
+        auto net = small_model(), reference = small_model();
+        Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+        optim::SGD reference_optimizer(reference->parameters(), 0.1);
+        AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.gradient_as_bucket_view = view});
+        loop(replicas, 2, 3, [&](int batch) {
+          const auto before = flat(*net);
+          auto loss = model(inputs(rank, batch)).square().mean();
+          optimizer.zero_grad();
+          loss.backward();
+          optimizer.step();
+          if (batch % 3 != 2) {
+            EXPECT(flat(*net).equal(before));
+            return;
+          }
+          reference_optimizer.zero_grad();
+          for (int earlier = batch - 2; earlier <= batch; ++earlier) {
+            for (int each = 0; each < replicas; ++each)
+              (reference->forward(inputs(each, earlier)).square().mean() / (3 * replicas)).backward();
+          }
+          reference_optimizer.step();
+          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+        });
+        EXPECT(std::abs(model.gns().progress() - 3) < 1e-9);
+        adaptdl::torch::destroy_process_group();
+      });
+    }
+  }
+}
+
+TEST_CASE("a plain optimizer steps once for all accumulated batches") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    loop(1, 1, 2, [&](int batch) {
+      const auto before = flat(*net);
+      optimizer.zero_grad();
+      model(inputs(rank, batch)).square().mean().backward();
+      optimizer.step();
+      EXPECT(flat(*net).equal(before) == (batch % 2 == 0));
+    });
+  });
+}
+
+TEST_CASE("a parameter that only an earlier batch of the step used gets its gradient") {
+  struct BranchesImpl : nn::Module {
+    BranchesImpl()
+        : left(register_module("left", nn::Linear(4, 2))), right(register_module("right", nn::Linear(4, 2))) {}
+    at::Tensor forward(at::Tensor x, bool go_left) { return go_left ? left(x) : right(x); }
+    nn::Linear left, right;
+  };
+  TORCH_MODULE(Branches);
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    Branches net;
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    loop(2, 1, 2, [&](int batch) {
+      const auto left = net->left->weight.detach().clone(), right = net->right->weight.detach().clone();
+      optimizer.zero_grad();
+      model(inputs(rank, batch), batch % 2 == 0).sum().backward();
+      optimizer.step();
+      if (batch % 2 == 0) return;
+      auto x = ::torch::zeros({1, 4}), y = ::torch::zeros({1, 4});
+      for (int each = 0; each < 2; ++each) x += inputs(each, batch - 1).sum(0) / 4, y += inputs(each, batch).sum(0) / 4;
+      EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+      EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+    });
+  });
+}
+
+TEST_CASE("sparse gradients are averaged, accumulated and measured") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    ::torch::manual_seed(1);
+    nn::Embedding net(nn::EmbeddingOptions(10, 3).sparse(true));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 1, 1, [&](int batch) {
+      const auto before = net->weight.detach().clone();
+      optimizer.zero_grad();
+      // Row 1 twice on rank 0; rows 2 + batch on rank 1.
+      model(rank == 0 ? at::tensor({1, 1}) : at::tensor({2 + batch})).sum().backward();
+      optimizer.step();
+      if (batch == 0) return;
+      const auto change = (before - net->weight.detach()) / 0.1;
+      for (int row = 0; row < 10; ++row) {
+        const double expected = row == 1 ? 2 * 2 / 4.0 : row == 2 || row == 3 ? 1 / 4.0 : 0;
+        EXPECT(std::abs(change[row][0].item<double>() - expected) < 1e-5);
+      }
+      // Squared norms: 12, 12, 3 and 3; of their mean 3 (1 + 1/16 + 1/16).
+      const double local = 7.5, total = 3 * 1.125;
+      EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - (4 * total - local) / 3) < 1e-5);
+      EXPECT(std::abs(model.gns().raw_var_avg()[0] - (local - total) / 3) < 1e-5);
+    });
+  });
+}
+
+TEST_CASE("a single gradient with NaN is left out: the next is compared with the one before it") {
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(nn::LinearOptions(2, 1).bias(false));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+    AdaptiveDataParallel model(net, optimizer);
+    for (const auto& gradient : {at::tensor({1.0F, 0.0F}), at::tensor({NAN, 0.0F}), at::tensor({0.0F, 1.0F})}) {
+      optimizer.zero_grad();
+      model(gradient.unsqueeze(0)).sum().backward();
+      optimizer.step();
+    }
+    // Squared norms of 1, and of their mean of 1/2.
+    EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
+    EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
+  });
+}
+
+TEST_CASE("an accumulation that a break left in its middle is dropped") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model(), reference = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    optim::SGD plain(reference->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    AdaptiveDataLoaderHelper loader(2 * kLocalBatch);
+    loader.autoscale_batch_size(2 * kLocalBatch, {.max = kLocalBatch}, true);
+    for (const int epoch : remaining_epochs_until(2)) {
+      const auto context = loader.context();
+      loader.skipdone();
+      loader.sync_local_bsz();
+      for (int batch = epoch; batch < 3; ++batch) {
+        if (epoch == 0 && batch == 1) break;
+        const auto profile = loader.profile(false);
+        optimizer.zero_grad();
+        model(inputs(rank, batch)).square().mean().backward();
+        optimizer.step();
+        loader.advance();
+      }
+    }
+    for (const int batch : {1, 2}) (reference->forward(inputs(rank, batch)).square().mean() / 2).backward();
+    plain.step();
+    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+  });
+}
+
+TEST_CASE("the learning rate is scaled for the step alone, by group, and progress grows by the gain") {
+  struct Rule : adaptdl::torch::ScalingRuleBase {
+    std::vector<double> scale_lr(double scale) override {
+      scales.push_back(scale);
+      return factors;
+    }
+    std::vector<double> scales, factors{3, 5};
+  };
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(1, 1);
+    std::vector<optim::OptimizerParamGroup> groups{{{net->weight}, std::make_unique<optim::SGDOptions>(0.1)},
+                                                   {{net->bias}, std::make_unique<optim::SGDOptions>(0.01)}};
+    Adaptive<optim::SGD> optimizer(std::move(groups), optim::SGDOptions(1));
+    const auto rule = std::make_shared<Rule>();
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
+    loop_at_scales({1, 1, 4}, [&](int) {
+      const double weight = net->weight.item<double>(), bias = net->bias.item<double>();
+      optimizer.zero_grad();
+      model(::torch::ones({1, 1})).sum().backward();
+      optimizer.step();
+      EXPECT(std::abs(weight - net->weight.item<double>() - 0.3) < 1e-6);
+      EXPECT(std::abs(bias - net->bias.item<double>() - 0.05) < 1e-6);
+      EXPECT(optimizer.param_groups()[0].options().get_lr() == 0.1);
+      EXPECT(optimizer.param_groups()[1].options().get_lr() == 0.01);
+    });
+    EXPECT(rule->scales == std::vector<double>{1, 1, 4});
+    // Gradients that are all alike have no noise: a larger batch gains nothing.
+    EXPECT(std::abs(model.gns().progress() - 3) < 1e-3);
+    rule->factors = {1, 2, 3};
+    try {
+      model(::torch::ones({1, 1})).sum().backward();
+      optimizer.step();
+      EXPECT(false);
+    } catch (const adaptdl::UsageError& error) {
+      EXPECT(std::string(error.what()).find("3 factors for 2 parameter groups") != std::string::npos);
+    }
+  });
+}
+
+TEST_CASE("the rules' factors are those of their papers") {
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    const auto factors_of = [](std::shared_ptr<adaptdl::torch::ScalingRuleBase> rule) {
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+      AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
+      return rule->scale_lr(16)[0];
+    };
+    // Without any estimate there is no noise, and nothing to gain.
+    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::torch::AdaScale>()) - 1) < 1e-5);
+    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::torch::AdamScale>()) - 1) < 1e-5);
+    EXPECT(factors_of(std::make_shared<adaptdl::torch::LinearScale>()) == 16);
+    EXPECT(factors_of(std::make_shared<adaptdl::torch::SqrtScale>()) == 4);
+    try {
+      adaptdl::torch::AdaScale().step();
+      EXPECT(false);
+    } catch (const adaptdl::UsageError& error) {
+      EXPECT(std::string(error.what()).find("has no model") != std::string::npos);
+    }
+  });
+}
+
+TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs have, times the scale") {
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    const auto rule = std::make_shared<adaptdl::torch::LEGWScale>(0.5, 16);  // a step at the initial batch size
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
+    loop_at_scales({1, 1, 1}, [&](int step) {
+      EXPECT(std::abs(rule->scale_lr(4)[0] - 2 * std::min(1.0, step / 4.0)) < 1e-9);
+      optimizer.zero_grad();
+      model(inputs(0, 1)).square().mean().backward();
+      optimizer.step();
+    });
+  });
+}
+
+TEST_CASE("Adam's moments begin anew when the scale changes, and not before") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(1e-3));
+    AdaptiveDataParallel model(net, optimizer);
+    EXPECT(dynamic_cast<adaptdl::torch::AdamScale*>(model.scaling_rule()) != nullptr);
+    std::vector<std::int64_t> steps;
+    loop_at_scales({1, 1, 1, 4, 4, 1}, [&](int step) {
+      optimizer.zero_grad();
+      model(inputs(rank, step)).square().mean().backward();
+      optimizer.step();
+      steps.push_back(static_cast<optim::AdamParamState&>(*optimizer.state().begin()->second).step());
+    });
+    EXPECT(steps == std::vector<std::int64_t>{1, 2, 3, 1, 2, 1});
+  });
+}
+
+TEST_CASE("an adaptive batch size with an optimizer that is not adaptive is refused, and the message says what to do") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    try {
+      loop_at_scales({1}, [&](int) { model(inputs(rank, 0)); });
+      EXPECT(false);
+    } catch (const adaptdl::UsageError& error) {
+      EXPECT(std::string(error.what()).find("Adaptive<torch::optim::SGD>") != std::string::npos);
+    }
+  });
+}
+
+TEST_CASE("a resumed job has the noise scale, the progress and the gradient to compare with of the one that stopped") {
+  const testing::ElasticJob job;
+  const auto program = [&](int first, int last, bool save) {
+    return [&job, first, last, save](int) {
+      job.prepare();
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+      AdaptiveDataParallel model(net, optimizer);
+      for (int step = first; step < last; ++step) {
+        optimizer.zero_grad();
+        model(inputs(0, step)).square().mean().backward();
+        optimizer.step();
+      }
+      if (save) adaptdl::checkpoint::save_all_states();
+      job.note(fmt::format("{} {} {} {}", model.gns().save().dump(), model.gain(), model.gns().progress(),
+                           flat(*net).sum().item<double>()));
+    };
+  };
+  expect_replicas(1, program(0, 6, false));
+  expect_replicas(1, program(0, 3, true));
+  expect_replicas(1, program(3, 6, false));
+  const auto notes = job.notes();
+  REQUIRE(notes.size() == 3);
+  CHECK(notes[2] == notes[0]);
+  CHECK(notes[1] != notes[0]);
+}
+
+TEST_CASE("the loss scale is taken out of the noise scale, and a step that overflows is skipped by all and changes nothing") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model(), reference = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+      Adaptive<optim::SGD> reference_optimizer(reference->parameters(), optim::SGDOptions(0.1));
+      adaptdl::torch::GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+      AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.grad_scaler = &scaler});
+      AdaptiveDataParallel plain(reference, reference_optimizer, DataParallelOptions{.name = "reference"});
+      for (int step = 0; step < 5; ++step) {
+        const bool overflow = step == 2;
+        const auto before = flat(*net);
+        // Of one replica alone.
+        const double infinite = overflow && rank == replicas - 1 ? std::numeric_limits<double>::infinity() : 1.0;
+        optimizer.zero_grad();
+        scaler.scale(model(inputs(rank, step)).square().mean() * infinite).backward();
+        EXPECT(scaler.step(optimizer) == !overflow);
+        scaler.update();
+        if (overflow) {
+          EXPECT(flat(*net).equal(before));
+          continue;
+        }
+        reference_optimizer.zero_grad();
+        plain(inputs(rank, step)).square().mean().backward();
+        reference_optimizer.step();
+      }
+      EXPECT(scaler.scale() == 2048);  // doubled, halved, doubled
+      EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+      EXPECT(std::abs(model.gns().progress() - plain.gns().progress()) < 1e-4);
+      // With one replica the step after the one that overflowed has none to be compared with.
+      if (replicas > 1) EXPECT(std::abs(model.gns().sqr_avg() / plain.gns().sqr_avg() - 1) < 1e-4);
+    });
+  }
+}
+
+TEST_CASE("autocast computes in half precision where it is on, and nests") {
+  expect_replicas(1, [](int) {
+    const auto x = ::torch::randn({2, 4}), w = ::torch::randn({4, 4});
+    {
+      const adaptdl::torch::Autocast outer(at::kCPU);
+      EXPECT(::torch::mm(x, w).scalar_type() == at::kBFloat16);
+      {
+        const adaptdl::torch::Autocast inner(at::kCPU, at::kBFloat16, false);
+        EXPECT(::torch::mm(x, w).scalar_type() == at::kFloat);
+      }
+      EXPECT(::torch::mm(x, w).scalar_type() == at::kBFloat16);
+    }
+    EXPECT(::torch::mm(x, w).scalar_type() == at::kFloat);
+    try {
+      const adaptdl::torch::Autocast wrong(at::kCPU, at::kDouble);
+      EXPECT(false);
+    } catch (const adaptdl::UsageError&) {
+    }
+  });
+}
+
+TEST_CASE("a model trained under bf16 autocast learns, and its noise scale is known") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::AdamW> optimizer(net->parameters(), optim::AdamWOptions(0.02));
+    AdaptiveDataParallel model(net, optimizer);
+    double first = 0, last = 0;
+    for (int step = 0; step < 60; ++step) {
+      at::Tensor loss;
+      {
+        const adaptdl::torch::Autocast autocast(at::kCPU);
+        loss = (model(inputs(rank, step)).to(at::kFloat) - 1).square().mean();
+      }
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      (step == 0 ? first : last) = loss.item<double>();
+    }
+    EXPECT(last < 0.5 * first);
+    EXPECT(model.gns().known() && std::isfinite(model.gns().var_avg()));
+  });
+}

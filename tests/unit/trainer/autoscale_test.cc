@@ -1,0 +1,456 @@
+// The adaptive batch size: its bounds, its choice by goodput, and what a loop does with it.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "adaptdl/env.h"
+#include "adaptdl/metrics.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/summary_writer.h"
+#include "batch_size_choice.h"
+#include "elastic_job.h"
+#include "numbers.h"
+#include "step_profile.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace goodput = adaptdl::goodput;
+namespace metrics = adaptdl::metrics;
+using adaptdl::UsageError;
+using adaptdl::torch::AdaptiveDataLoader;
+using adaptdl::torch::AdaptiveDataLoaderHelper;
+using adaptdl::torch::AdaptiveDataLoaderMixin;
+using adaptdl::torch::LocalBszBounds;
+using adaptdl::torch::remaining_epochs_until;
+using adaptdl::torch::internal::BatchSize;
+using adaptdl::torch::internal::BatchSizeRange;
+using adaptdl::torch::internal::set_batch_size_decider;
+using testing::ElasticJob;
+using testing::Numbers;
+using testing::samples_of;
+using Loader = AdaptiveDataLoader<Numbers>;
+
+template <class Exception = UsageError>
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// Stands in for the model: each optimizer step is one iteration of progress.
+class Progress {
+ public:
+  void step(const AdaptiveDataLoaderHelper& helper, double iterations = 1) {
+    if (helper.is_optim_step()) metrics::set_progress("model", total_ += iterations);
+  }
+  double total() const { return total_; }
+
+ private:
+  double total_ = 0;
+};
+
+std::size_t share(std::size_t total, int replicas) {
+  return (total + static_cast<std::size_t>(replicas) - 1) / static_cast<std::size_t>(replicas);
+}
+
+}  // namespace
+
+TEST_CASE("bounds that make no sense are refused, and the message has the values") {
+  ElasticJob().run_to(0, 2, [](int) {
+    Loader loader(Numbers(100), {.batch_size = 64, .name = "train"});
+    const auto refused = [&](std::size_t max, LocalBszBounds bounds, bool accumulation, const std::string& why) {
+      const auto error = error_of([&] { loader.autoscale_batch_size(max, bounds, accumulation); });
+      EXPECT(says(error, "autoscale_batch_size") && says(error, "'adaptdl-dataloader-epochnone-train'"));
+      EXPECT(says(error, why));
+      EXPECT(!loader.helper().max_batch_size() && !loader.training());
+    };
+    refused(63, {}, true, "max_batch_size 63 is below the initial batch_size 64");
+    refused(0, {}, true, "max_batch_size 0 is below");
+    refused(128, {.min = 0}, false, "bound of 0");
+    refused(128, {.max = 0}, true, "bound of 0");
+    refused(128, {.min = 33, .max = 32}, true, "lower local batch size bound 33 is above the upper one 32");
+    refused(128, {.min = 65}, false, "lower local batch size bound 65 is above the initial batch_size 64");
+    refused(128, {.max = 31}, false,
+            "batch_size 64 on 2 replicas is 32 on each, above the upper local batch size "
+            "bound 31");
+    loader.autoscale_batch_size(64, {.max = 31}, true);
+    EXPECT(loader.helper().max_batch_size() == 64u && loader.training());
+    EXPECT(loader.helper().local_bsz_bounds() == LocalBszBounds{.max = 31});
+    EXPECT(metrics::batch_sizes()->init_batch_size == 64 && metrics::batch_sizes()->limits.max_batch_size == 64u);
+    EXPECT(metrics::batch_sizes()->limits.max_local_bsz == 31u && metrics::batch_sizes()->limits.accumulation);
+
+    Loader other(Numbers(100), {.batch_size = 4});
+    EXPECT(says(error_of([&] { other.autoscale_batch_size(8); }),
+                "'adaptdl-dataloader-epochnone-train' is the data loader for training already"));
+  });
+}
+
+TEST_CASE("the total stays what was asked for on any number of replicas, within bounds, by accumulation") {
+  for (std::size_t batch_size = 1; batch_size <= 96; ++batch_size) {
+    for (std::size_t max = 1; max <= 40; max += 3) {
+      for (int replicas = 1; replicas <= 9; ++replicas) {
+        const BatchSizeRange range{batch_size,
+                                   {.max_batch_size = batch_size, .max_local_bsz = max, .accumulation = true}};
+        const auto size = even_batch_size(range, replicas);
+        const auto pieces =
+            (static_cast<std::size_t>(size.accumulation_steps) + 1) * static_cast<std::size_t>(replicas);
+        const auto total = size.local_bsz * pieces;
+        CHECK(size.local_bsz <= max);
+        CHECK(total >= batch_size);
+        CHECK(total < batch_size + pieces);
+        // No more pieces than needed.
+        CHECK((size.accumulation_steps == 0 ||
+               static_cast<std::size_t>(size.accumulation_steps) * max < share(batch_size, replicas)));
+        CHECK(allows(range, replicas, size));
+      }
+    }
+  }
+  const BatchSizeRange bounded{8, {.max_batch_size = 64, .min_local_bsz = 4}};
+  CHECK(even_batch_size(bounded, 1) == BatchSize{8, 0});
+  CHECK(even_batch_size(bounded, 4) == BatchSize{4, 0});
+  CHECK(allows(bounded, 2, {32, 0}));
+  CHECK_FALSE(allows(bounded, 2, {3, 0}));   // below the lower bound
+  CHECK_FALSE(allows(bounded, 2, {33, 0}));  // above the largest total
+  CHECK_FALSE(allows(bounded, 1, {16, 1}));  // accumulates
+}
+
+TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer steps with the last one of each") {
+  const ElasticJob job;
+  for (const int replicas : {1, 2, 3, 4}) {
+    job.run_to(0, replicas, [&](int) {
+      // Without any progress: an epoch is a pass.
+      Loader loader(Numbers(650), {.batch_size = 64});
+      loader.autoscale_batch_size(64, {.max = 16}, true);
+      const std::size_t parts = replicas == 1 ? 4 : replicas == 4 ? 1 : 2;
+      const int epoch_end = adaptdl::torch::finished_epochs() + 1;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(epoch_end)) {
+        std::size_t in_step = 0, steps = 0;
+        std::string ends;
+        for (auto& batch : loader) {
+          const auto& helper = loader.helper();
+          EXPECT(batch.data.numel() <= 16);
+          EXPECT(*loader.current_batch_size() == (replicas == 3 ? 66u : 64u));
+          EXPECT(static_cast<std::size_t>(helper.accumulated()) == in_step);
+          ++in_step;
+          const bool last =
+              *helper.current_index() + helper.current_local_bsz() * static_cast<unsigned>(replicas) >= 650;
+          EXPECT(helper.is_optim_step() == (in_step == parts || last));
+          if (helper.is_optim_step()) ++steps, in_step = 0;
+        }
+        // What is left for the last step is less than the others have.
+        EXPECT(in_step == 0 && steps == (replicas == 3 ? 10 : 11));
+        EXPECT(!loader.current_batch_size());
+      }
+    });
+  }
+}
+
+TEST_CASE("a better batch size is taken over when it gains more than 5 percent in goodput") {
+  // Seconds of a step: 0.1 + 0.001 a sample; and noise by which the batch size may grow.
+  const goodput::PerfParams perf{.alpha_c = 0.1, .beta_c = 0.001, .gamma = 1};
+  const goodput::GoodputFunction noisy(perf, {.sqr = 1, .var = 1000}, 32), quiet(perf, {.sqr = 1, .var = 1e-3}, 32);
+  const BatchSizeRange range{32, {.max_batch_size = 512}};
+  const auto best = best_batch_size(noisy, range, 1, 2, {});
+  CHECK(best.local_bsz == noisy.optimize(1, 2, range.limits).atomic_bsz);
+  CHECK(best.local_bsz > 100);
+  CHECK(best_batch_size(noisy, range, 1, 2, BatchSize{16, 0}) == best);
+  // Nearly as good: stays.
+  const auto near = BatchSize{best.local_bsz - 5, 0};
+  const auto at = [&](const BatchSize& size) { return noisy.evaluate(1, 2, static_cast<double>(size.local_bsz), 0); };
+  REQUIRE(at(best) > at(near));
+  REQUIRE(at(best) < 1.05 * at(near));
+  CHECK(best_batch_size(noisy, range, 1, 2, near) == near);
+  CHECK(best_batch_size(quiet, range, 1, 2, BatchSize{16, 0}) == BatchSize{16, 0});
+  // So many replicas that the lower bound alone exceeds the maximum: there is nothing to choose, and nothing to fail.
+  const BatchSizeRange crowded{32, {.max_batch_size = 64, .min_local_bsz = 16}};
+  CHECK(best_batch_size(noisy, crowded, 1, 8, BatchSize{16, 0}) == BatchSize{16, 0});
+}
+
+TEST_CASE("a decision of rank 0 reaches all replicas at the same step, and what is left of the pass is dealt anew") {
+  constexpr std::size_t kSamples = 500;
+  for (const int workers : {0, 2}) {
+    for (const int replicas : {1, 3}) {
+      const ElasticJob job;
+      job.run_to(0, replicas, [&](int rank) {
+        Loader loader(Numbers(kSamples), {.batch_size = 12, .shuffle = true, .workers = workers});
+        loader.autoscale_batch_size(120, {}, true);
+        set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+          if (step == 3) return std::pair{std::size_t{7}, 1};
+          if (step == 5) return std::pair{std::size_t{3}, 0};
+          if (step == 6) return std::pair{std::size_t{9}, 2};
+          return {};
+        });
+        Progress progress;
+        for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+          std::string sizes;
+          std::vector<std::string> seen;
+          for (auto& batch : loader) {
+            const auto& helper = loader.helper();
+            EXPECT(!helper.batch_size_changed());
+            sizes += fmt::format(" {}x{}", helper.current_local_bsz(), helper.accumulation_steps() + 1);
+            if (*helper.current_index() < kSamples) {
+              for (const auto sample : samples_of(batch)) seen.push_back(std::to_string(sample));
+            }
+            progress.step(helper, 0.5);
+          }
+          if (rank == 0) job.note(sizes);
+          for (const auto& other : adaptdl::collective::world().allgather(sizes)) EXPECT(other == sizes);
+          // The first pass has every sample once, and at most replicas - 1 of them twice.
+          std::map<std::string, int> times;
+          std::size_t total = 0;
+          for (const auto& of_one : adaptdl::collective::world().allgather(fmt::format("{}", fmt::join(seen, " ")))) {
+            std::istringstream text(of_one);
+            for (std::string sample; text >> sample;) ++times[sample], ++total;
+          }
+          EXPECT(times.size() == kSamples && total < kSamples + static_cast<std::size_t>(replicas));
+        }
+      });
+      // Submitted at a boundary, it holds from the next one on: four steps of the first size. The steps of an
+      // accumulated size count as one.
+      const auto notes = job.notes();
+      REQUIRE(notes.size() == 1);
+      INFO(notes[0]);
+      const std::string first = replicas == 1 ? " 12x1" : " 4x1";
+      CHECK(notes[0].starts_with(first + first + first + first + " 7x2 7x2 7x2 7x2 3x1 9x3 9x3 9x3 9x3"));
+    }
+  }
+}
+
+TEST_CASE("an epoch ends by progress: after as much as the initial batch size would make, over several passes") {
+  for (const int replicas : {1, 2}) {
+    const ElasticJob job;
+    job.run_to(0, replicas, [&](int) {
+      Loader loader(Numbers(100), {.batch_size = 10, .shuffle = true});
+      Loader validation(Numbers(30), {.batch_size = 10});
+      loader.autoscale_batch_size(100);
+      Progress progress;
+      std::vector<std::int64_t> first_of_pass;
+      for (const int epoch : remaining_epochs_until(4)) {
+        std::size_t steps = 0, validated = 0;
+        for (auto& batch : loader) {
+          if (*loader.helper().current_index() % 100 == 0) first_of_pass.push_back(samples_of(batch)[0]);
+          if (steps == 0 && adaptdl::collective::world().rank() == 0)
+            EXPECT(metrics::hints().at("targetProgress") == 40);
+          progress.step(loader.helper(), epoch == 2 ? 15 : 0.5);  // epoch 2: one step is too much
+          ++steps;
+        }
+        for (auto& batch : validation) validated += static_cast<std::size_t>(batch.data.numel());
+        EXPECT(steps == (epoch == 2 ? 1u : epoch == 3 ? 10u : 20u));
+        EXPECT(validated == 30u / static_cast<unsigned>(replicas));
+      }
+      // In an order of its own each time.
+      EXPECT(std::set<std::int64_t>(first_of_pass.begin(), first_of_pass.end()).size() > 2);
+      EXPECT(first_of_pass.size() == 6);
+    });
+  }
+}
+
+TEST_CASE("an optimizer that never steps is an error that says what to do, not an endless epoch") {
+  const ElasticJob job;
+  const auto codes = job.run(2, [&](int rank) {
+    Loader loader(Numbers(100), {.batch_size = 10});
+    loader.autoscale_batch_size(100);
+    metrics::set_progress("model", 3);  // of an earlier epoch
+    std::size_t steps = 0;
+    try {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : loader) ++steps;
+      }
+    } catch (const UsageError&) {
+      if (rank == 0) job.note(std::to_string(steps));
+      throw;
+    }
+  });
+  CHECK(codes == std::vector<int>{1, 1});
+  CHECK(says(job.errors(), "went through its data without any progress"));
+  CHECK(says(job.errors(), "Adaptive<>"));
+  REQUIRE(job.notes().size() == 1);
+  CHECK(std::stoi(job.notes()[0]) < 100);
+}
+
+TEST_CASE(
+    "a step that a break or an exception leaves unfinished is told apart, and an exception goes back to its start") {
+  ElasticJob().run_to(0, 1, [](int) {
+    Loader loader(Numbers(64), {.batch_size = 16});
+    loader.autoscale_batch_size(16, {.max = 4}, true);
+    const auto& helper = loader.helper();
+    Progress progress;
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for (auto& batch : loader) {
+        if (samples_of(batch)[0] == 24) break;  // in the third of four parts of the second step
+      }
+      EXPECT(!error_of<std::runtime_error>([&] {
+                for (auto& batch : loader) {
+                  if (samples_of(batch)[0] == 0) {
+                    EXPECT(helper.accumulated() == 0 && helper.is_accum_step());
+                  }
+                  if (samples_of(batch)[0] == 28) throw std::runtime_error("out of luck");  // in the last part
+                }
+              }).empty());
+      std::vector<std::int64_t> first;
+      for (auto& batch : loader) {
+        if (first.empty()) EXPECT(helper.accumulated() == 0);
+        first.push_back(samples_of(batch)[0]);
+        progress.step(helper);
+      }
+      EXPECT(first.front() == 16);
+    }
+  });
+}
+
+namespace {
+
+// A user's own loader: reads columns of a table, which is laid out for a number of columns.
+class Columns : public AdaptiveDataLoaderMixin {
+ public:
+  explicit Columns(std::size_t batch_size) : AdaptiveDataLoaderMixin(batch_size) {}
+
+  void read(std::size_t samples, const std::function<void(std::size_t layout)>& use) {
+    auto& loop = helper();
+    auto context = loop.context();
+    if (loop.skipdone()) return;
+    auto layout = loop.sync_local_bsz();
+    while (*loop.current_index() < samples) {
+      const auto left = samples - *loop.current_index();
+      auto profile = loop.profile(true, (left + layout - 1) / layout);
+      if (loop.batch_size_changed()) layout = loop.sync_local_bsz();
+      EXPECT(layout == loop.current_local_bsz());
+      use(layout);
+      loop.advance();
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a loader of one's own lays its data out anew when the batch size changes, and its last batch is a step") {
+  ElasticJob().run_to(0, 1, [](int) {
+    Columns columns(4);
+    columns.autoscale_batch_size(100, {}, true);
+    set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+      if (step == 1) return std::pair{std::size_t{6}, 2};
+      return {};
+    });
+    EXPECT(!columns.current_local_bsz());
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      std::string steps;
+      columns.read(32, [&](std::size_t layout) {
+        EXPECT(columns.current_local_bsz() == layout);
+        steps += fmt::format("{}{} ", layout, columns.helper().is_optim_step() ? "!" : "");
+      });
+      // 8 samples by 4, 18 in a step of three parts, and the remaining 6 in one that the end of the loop cut short.
+      EXPECT(steps == "4! 4! 6 6 6! 6! ");
+    }
+  });
+}
+
+TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size grows where that pays, in seconds") {
+  for (const int workers : {0, 2}) {
+    const ElasticJob job;
+    job.run_to(0, 2, [&](int rank) {
+      Loader loader(Numbers(100000), {.batch_size = 32, .shuffle = true, .workers = workers});
+      loader.autoscale_batch_size(1024);
+      double clock = 100;
+      metrics::set_clock([&] { return clock; });
+      Progress progress;
+      metrics::set_grad_params("model", {.sqr = 1, .var = 2000});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : loader) {
+          clock += 0.020 + 0.0001 * static_cast<double>(batch.data.numel());
+          adaptdl::torch::internal::add_sync_time([] { return std::optional(0.005); });
+          progress.step(loader.helper());
+          if (clock > 110) break;
+        }
+        const auto size = loader.helper().current_local_bsz();
+        EXPECT(size > 200 && size <= 512);
+        const auto goodput = metrics::goodput_function();
+        if (rank == 0) {
+          EXPECT(goodput.has_value());
+          // Seconds of a step as the clock had them.
+          const auto seconds = 2.0 * static_cast<double>(size) /
+                               goodput->throughput(adaptdl::env::num_nodes(), 2, static_cast<double>(size), 0);
+          EXPECT(std::abs(seconds / (0.020 + 0.0001 * static_cast<double>(size)) - 1) < 0.03);
+          EXPECT(metrics::hints().at("maxProfiledReplicas") == 2);
+          job.note(std::to_string(size));
+        }
+        for (const auto& other : adaptdl::collective::world().allgather(std::to_string(size)))
+          EXPECT(other == std::to_string(size));
+      }
+      metrics::set_clock({});
+    });
+  }
+}
+
+TEST_CASE("step times that are known late are recorded when they are, in order, without the odd ones") {
+  namespace internal = adaptdl::torch::internal;
+  // A GPU: its times are known three batches later, the same for every kind of step.
+  struct Late : internal::StepTimer {
+    void begin() override { ++begun; }
+    internal::Seconds end() override {
+      return [this, at = begun] { return begun >= at + 3 ? std::optional(0.25) : std::nullopt; };
+    }
+    int begun = 0;
+  };
+  ElasticJob().run_to(0, 1, [](int) {
+    internal::set_step_timer(std::make_unique<Late>());
+    metrics::set_grad_params("model", {.sqr = 1, .var = 1});
+    metrics::set_batch_sizes({8, {}});
+    const auto fit = [] {
+      metrics::begin_fit();
+      metrics::finish_fit();
+      return metrics::goodput_function();
+    };
+    const auto batch = [](const std::optional<internal::BatchProfile>& profile) {
+      internal::begin_batch();
+      internal::add_sync_time([] { return std::optional(0.125); });
+      internal::end_batch(profile);
+    };
+    const internal::BatchProfile profile{.nodes = 1, .replicas = 2, .local_bsz = 4};
+    batch(profile);
+    batch({});
+    batch({});
+    EXPECT(!fit());  // nothing is known yet
+    batch({});
+    batch(profile);
+    const auto known = fit();
+    EXPECT(known && std::abs(8 / known->throughput(1, 2, 4, 0) - 0.25) < 0.01);
+    EXPECT(metrics::hints().at("maxProfiledReplicas") == 2);
+    internal::set_step_timer(nullptr);
+  });
+}
+
+TEST_CASE("to_tensorboard writes the batch sizes in use, under the prefix") {
+  const ElasticJob job;
+  job.run_to(0, 1, [&](int) {
+    Loader loader(Numbers(64), {.batch_size = 32});
+    loader.autoscale_batch_size(32, {.max = 8}, true);
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      adaptdl::torch::SummaryWriter writer(job.path() / "events");
+      for ([[maybe_unused]] auto& batch : loader) loader.to_tensorboard(writer, 7, "Loader");
+      writer.flush();
+    }
+  });
+  std::string events;
+  for (const auto& entry : std::filesystem::directory_iterator(job.path() / "events")) {
+    std::ifstream file(entry.path(), std::ios::binary);
+    events.append(std::istreambuf_iterator<char>(file), {});
+  }
+  for (const auto* const tag : {"Loader/Total_Batch_Size", "Loader/Local_Batch_Size", "Loader/Accumulation_Steps"})
+    CHECK(says(events, tag));
+  // The total, as a little-endian float.
+  CHECK(says(events, std::string("\0\0\0\x42", 4)));
+}

@@ -1,0 +1,142 @@
+// TensorBoard's event files, read back: for tests of what was written.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <protozero/pbf_reader.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "event_file.h"
+
+namespace testing {
+
+struct Histogram {
+  double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
+  std::vector<double> limits, counts;
+};
+
+// An event, of which one of the optional parts is there.
+struct Event {
+  std::int64_t step = 0;
+  std::string version, tag, text;
+  bool starts_session = false;
+  std::optional<float> scalar;
+  std::optional<Histogram> histogram;
+};
+
+inline Histogram parse_histogram(protozero::pbf_reader message) {
+  Histogram histogram;
+  while (message.next()) {
+    switch (message.tag()) {
+      case 1:
+        histogram.min = message.get_double();
+        break;
+      case 2:
+        histogram.max = message.get_double();
+        break;
+      case 3:
+        histogram.num = message.get_double();
+        break;
+      case 4:
+        histogram.sum = message.get_double();
+        break;
+      case 5:
+        histogram.sum_squares = message.get_double();
+        break;
+      case 6:
+        for (const auto limit : message.get_packed_double()) histogram.limits.push_back(limit);
+        break;
+      case 7:
+        for (const auto count : message.get_packed_double()) histogram.counts.push_back(count);
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return histogram;
+}
+
+inline void parse_value(protozero::pbf_reader message, Event& event) {
+  while (message.next()) {
+    switch (message.tag()) {
+      case 1:
+        event.tag = message.get_string();
+        break;
+      case 2:
+        event.scalar = message.get_float();
+        break;
+      case 5:
+        event.histogram = parse_histogram(message.get_message());
+        break;
+      case 8:
+        for (auto tensor = message.get_message(); tensor.next();)
+          tensor.tag() == 8 ? void(event.text = tensor.get_string()) : tensor.skip();
+        break;
+      default:
+        message.skip();
+    }
+  }
+}
+
+inline Event parse(const std::string& data) {
+  Event event;
+  protozero::pbf_reader message(data);
+  while (message.next()) {
+    switch (message.tag()) {
+      case 2:
+        event.step = message.get_int64();
+        break;
+      case 3:
+        event.version = message.get_string();
+        break;
+      case 5:
+        for (auto summary = message.get_message(); summary.next();) parse_value(summary.get_message(), event);
+        break;
+      case 7:
+        for (auto log = message.get_message(); log.next();) event.starts_session = log.get_enum() == 1;
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return event;
+}
+
+inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
+    return std::filesystem::last_write_time(a) < std::filesystem::last_write_time(b);
+  });
+  return files;
+}
+
+inline std::string content(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// The events of a file, each of whose records must be whole and framed as it should.
+inline std::vector<Event> events_of(const std::filesystem::path& file) {
+  const auto bytes = content(file);
+  std::vector<Event> events;
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::uint64_t length = 0;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    if (at + 16 + length > bytes.size()) throw std::runtime_error("a record is cut off");
+    const auto data = bytes.substr(at + 12, length);
+    if (adaptdl::torch::internal::tfrecord(data) != bytes.substr(at, 16 + length))
+      throw std::runtime_error("a record has a wrong checksum");
+    events.push_back(parse(data));
+    at += 16 + length;
+  }
+  return events;
+}
+
+}  // namespace testing

@@ -1,0 +1,231 @@
+// The gradient noise scale against problems whose gradients have moments that are known exactly.
+#include "adaptdl/torch/gradient_noise_scale.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "replica_processes.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+using adaptdl::torch::AdaptiveDataLoaderHelper;
+using adaptdl::torch::AdaptiveDataParallel;
+using adaptdl::torch::GradientNoiseScale;
+using adaptdl::torch::GradientSample;
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+
+constexpr std::int64_t kLocalBatch = 4;
+
+// A finite population of samples, from which batches are drawn with replacement; its moments follow by enumeration.
+struct Problem {
+  at::Tensor x, y;  // y is undefined for the quadratic
+  at::Tensor loss(const at::Tensor& output, const at::Tensor& indices) const {
+    if (!y.defined()) return 0.5 * (output - x.index_select(0, indices)).square().sum(1).mean();
+    return at::binary_cross_entropy_with_logits(output.squeeze(1), y.index_select(0, indices));
+  }
+  at::Tensor input(const at::Tensor& indices) const { return x.index_select(0, indices); }
+};
+
+// Parameters alone: the model of a quadratic, whose gradient at w for sample x is w - x.
+struct PointImpl : nn::Module {
+  explicit PointImpl(std::int64_t size) : w(register_parameter("w", at::zeros({size}))) {}
+  at::Tensor forward(const at::Tensor& x) { return w.expand_as(x); }
+  at::Tensor w;
+};
+TORCH_MODULE(Point);
+
+Problem quadratic() {
+  ::torch::manual_seed(5);
+  return {::torch::randn({256, 40}) * 0.5 + ::torch::linspace(0.5, 1.5, 40), {}};
+}
+
+// Labels that follow the first feature, so that the gradient at w = 0 is not lost in its noise.
+Problem logistic() {
+  ::torch::manual_seed(6);
+  const auto x = ::torch::randn({256, 30}) * 0.4 + 1;
+  const auto y = (::torch::rand({256}) < 0.95).to(at::kFloat);
+  return {x, y};
+}
+
+// Squared norm of the mean gradient and trace of the covariance of one sample's, in the metric of `divide_by`.
+std::pair<double, double> moments(const std::vector<at::Tensor>& per_sample, const std::vector<at::Tensor>& divide_by) {
+  double sqr = 0, var = 0;
+  for (std::size_t i = 0; i < per_sample.size(); ++i) {
+    const auto scaled = per_sample[i].to(at::kDouble) / divide_by[i];
+    const auto mean = scaled.mean(0);
+    sqr += mean.square().sum().item<double>();
+    var += (scaled - mean).square().sum().item<double>() / static_cast<double>(scaled.size(0));
+  }
+  return {sqr, var};
+}
+
+// Gradients at w = 0 of every sample, by formula.
+std::vector<at::Tensor> gradients_of(const Problem& problem) {
+  if (!problem.y.defined()) return {-problem.x};
+  const auto residual = 0.5 - problem.y;
+  return {residual.unsqueeze(1) * problem.x, residual.unsqueeze(1)};
+}
+
+// What Adam divides by, from the state that it has reached.
+std::vector<at::Tensor> divisors(optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, bool adam) {
+  std::vector<at::Tensor> result;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    if (!adam) {
+      result.push_back(at::ones({}));
+      continue;
+    }
+    // Its map has keys of another type in each version of LibTorch; the models trained with Adam have one parameter.
+    auto& state = static_cast<optim::AdamParamState&>(*optimizer.state().begin()->second);
+    result.push_back((state.exp_avg_sq() / (1 - std::pow(0.999, static_cast<double>(state.step())))).sqrt().flatten());
+  }
+  return result;
+}
+
+template <class Net>
+void train(const Problem& problem, Net net, bool adam, int rank, int replicas, int accumulation, int steps) {
+  adaptdl::torch::init_process_group("gloo");
+  std::unique_ptr<optim::Optimizer> optimizer;
+  // A rate at which the parameters stay where they are.
+  if (adam)
+    optimizer = std::make_unique<adaptdl::torch::Adaptive<optim::Adam>>(net->parameters(), optim::AdamOptions(1e-12));
+  else
+    optimizer = std::make_unique<adaptdl::torch::Adaptive<optim::SGD>>(net->parameters(), optim::SGDOptions(1e-12));
+  AdaptiveDataParallel model(net, *optimizer);
+  const auto batch = static_cast<std::size_t>(kLocalBatch * replicas * (accumulation + 1));
+  AdaptiveDataLoaderHelper loader(batch);
+  loader.autoscale_batch_size(batch, {.max = static_cast<std::size_t>(kLocalBatch)}, true);
+  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(17 + rank));
+  double sqr = 0, var = 0;
+  int averaged = 0;
+  for ([[maybe_unused]] const int epoch : adaptdl::torch::remaining_epochs_until(1)) {
+    const auto context = loader.context();
+    loader.skipdone();
+    EXPECT(loader.sync_local_bsz() == static_cast<std::size_t>(kLocalBatch));
+    EXPECT(loader.accumulation_steps() == accumulation);
+    for (int i = 0; i < steps * (accumulation + 1); ++i) {
+      const auto profile = loader.profile(false);
+      const auto indices = ::torch::randint(0, problem.x.size(0), {kLocalBatch}, generator, at::kLong);
+      auto loss = problem.loss(model(problem.input(indices)), indices);
+      optimizer->zero_grad();
+      loss.backward();
+      optimizer->step();
+      loader.advance();
+      // The running estimates have the noise of a thousand steps: those of the second half are averaged.
+      if (!loader.is_optim_step() || i < steps * (accumulation + 1) / 2) continue;
+      sqr += model.gns().sqr_avg(), var += model.gns().var_avg(), ++averaged;
+    }
+  }
+  sqr /= averaged, var /= averaged;
+  const auto [true_sqr, sample_var] = moments(gradients_of(problem), divisors(*optimizer, net->parameters(), adam));
+  const double true_var = sample_var / static_cast<double>(batch);
+  const auto close = [](double a, double b) { return std::abs(a - b) <= 0.02 * b; };
+  if (!close(sqr, true_sqr) || !close(var, true_var)) {
+    throw std::runtime_error(fmt::format("replicas {} accumulation {} adam {}: sqr {} for {}, var {} for {}", replicas,
+                                         accumulation, adam, sqr, true_sqr, var, true_var));
+  }
+  adaptdl::torch::destroy_process_group();
+}
+
+// Several gradients a step tell more than one.
+int steps_for(int gradients) { return gradients == 1 ? 6000 : gradients < 8 ? 2000 : 1000; }
+
+void converges(bool adam) {
+  for (const int replicas : {1, 2, 4}) {
+    for (const int accumulation : {0, 1, 3}) {
+      testing::expect_replicas(replicas, [&](int rank) {
+        ::torch::set_num_threads(1);
+        const auto problem = quadratic();
+        train(problem, Point(problem.x.size(1)), adam, rank, replicas, accumulation,
+              steps_for(replicas * (accumulation + 1)));
+      });
+    }
+  }
+}
+
+GradientSample sample(double local, double total, int count, double scale) {
+  return {{local}, {total}, count, scale, false};
+}
+
+}  // namespace
+
+TEST_CASE("a step's estimates are the unbiased ones, and their averages are corrected for their start") {
+  GradientNoiseScale noise(1);
+  CHECK_FALSE(noise.known());
+  CHECK(noise.gain(4) == doctest::Approx(1));
+  noise.update(sample(5, 3, 4, 2));
+  CHECK(noise.sqr_avg() == doctest::Approx((4 * 3 - 5) / 3.0));
+  CHECK(noise.var_avg() == doctest::Approx((5 - 3) * 2 / 3.0));
+  const double keep = std::pow(0.999, 8);
+  noise.update(sample(9, 6, 2, 8));
+  const double first = 1 - std::pow(0.999, 2);
+  const double weight = keep * first + (1 - keep);
+  CHECK(noise.sqr_avg() == doctest::Approx((keep * first * (7 / 3.0) + (1 - keep) * 3) / weight).epsilon(1e-12));
+  CHECK(noise.var_avg() == doctest::Approx((keep * first * (4 / 3.0) + (1 - keep) * 24) / weight).epsilon(1e-12));
+}
+
+TEST_CASE("groups are averaged apart, and a negative one counts as nothing in the sum") {
+  GradientNoiseScale noise(2);
+  noise.update({{4, 1}, {1, 1}, 2, 1, false});
+  CHECK(noise.raw_sqr_avg()[0] == doctest::Approx(-2));
+  CHECK(noise.raw_sqr_avg()[1] == doctest::Approx(1));
+  CHECK(noise.sqr_avg() == doctest::Approx(1));
+  CHECK(noise.var_avg() == doctest::Approx(3 + 1e-6));
+}
+
+TEST_CASE("differenced estimates are dropped once a step has several gradients") {
+  GradientNoiseScale noise(1);
+  noise.update({{100}, {50}, 2, 2, true});
+  noise.update(sample(5, 3, 4, 2));
+  CHECK(noise.sqr_avg() == doctest::Approx((4 * 3 - 5) / 3.0));
+}
+
+TEST_CASE("a step with NaN or infinity changes nothing") {
+  GradientNoiseScale noise(1);
+  noise.update(sample(5, 3, 4, 2));
+  const auto before = noise.save();
+  CHECK_FALSE(noise.update(sample(std::nan(""), 3, 4, 2)));
+  CHECK_FALSE(noise.update(sample(5, std::numeric_limits<double>::infinity(), 4, 2)));
+  CHECK(noise.save() == before);
+}
+
+TEST_CASE("what is saved is loaded bit for bit, and what is not a noise scale's is refused and changes nothing") {
+  GradientNoiseScale noise(2), other(2);
+  noise.update({{4, 1.1}, {1, 0.7}, 3, 1.7, true});
+  noise.advance(1.3);
+  other.load(nlohmann::json::parse(noise.save().dump()));
+  CHECK(other.save() == noise.save());
+  CHECK(other.progress() == noise.progress());
+  CHECK_THROWS_AS(other.load({{"sqr", 1}}), nlohmann::json::exception);
+  CHECK(other.save() == noise.save());
+}
+
+TEST_CASE("on a quadratic the estimates converge to the true moments within 2 %, with SGD") { converges(false); }
+
+TEST_CASE("on a quadratic the estimates converge to the true moments within 2 %, with Adam's preconditioned gradients") {
+  converges(true);
+}
+
+TEST_CASE("on logistic regression the estimates converge to the true moments within 2 %, with several replicas") {
+  testing::expect_replicas(2, [](int rank) {
+    ::torch::set_num_threads(1);
+    const auto problem = logistic();
+    nn::Linear net(problem.x.size(1), 1);
+    ::torch::NoGradGuard no_grad;
+    net->weight.zero_();
+    net->bias.zero_();
+    ::torch::AutoGradMode grad(true);
+    train(problem, net, false, rank, 2, 1, 4000);
+  });
+}

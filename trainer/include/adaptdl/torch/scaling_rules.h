@@ -1,0 +1,130 @@
+// Scaling rules: by how much the learning rate grows when a step takes a larger batch than the initial one.
+//
+//   adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), 0.1);
+//   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);   // AdaScale; AdamScale for Adam and AdamW
+//   ...
+//   optimizer.step();                                             // with the scaled learning rate, for this step only
+//
+// The learning rates in the optimizer's options stay those for the initial batch size: the program and its LR schedulers
+// read and set them as if the batch size never changed. A rule's factors are applied for the duration of a step.
+//
+// `scale` is the step's total batch size over the loader's initial one.
+// Threading: used by the training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace adaptdl::torch {
+
+class DataParallel;
+class ScalingRuleBase;
+
+namespace internal {
+
+// What a scaling rule needs of an optimizer whose step it takes over.
+class RuledOptimizer {
+ public:
+  virtual ~RuledOptimizer() = default;
+  // The optimizer's own step.
+  virtual at::Tensor plain_step(::torch::optim::Optimizer::LossClosure closure) = 0;
+  ScalingRuleBase* rule = nullptr;
+};
+
+// Leaves no gradient: the next backward pass then makes new ones, which costs less than adding to zeros.
+void clear_gradients(::torch::optim::Optimizer& optimizer);
+
+}  // namespace internal
+
+// An optimizer of LibTorch, or a class derived from one, whose step() follows the scaling rule of the
+// AdaptiveDataParallel that it is given to; before that, and in all else, it is a plain `Base`.
+template <class Base>
+class Adaptive : public Base, public internal::RuledOptimizer {
+ public:
+  using Base::Base;
+  at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr) override;
+  at::Tensor plain_step(::torch::optim::Optimizer::LossClosure closure) override {
+    return Base::step(std::move(closure));
+  }
+  void zero_grad() { internal::clear_gradients(*this); }
+};
+
+// Derive from it for a rule of your own, and give that to AdaptiveDataParallel in DataParallelOptions::scaling_rule.
+// A program whose optimizer is not Adaptive calls the rule's step() in place of the optimizer's.
+class ScalingRuleBase {
+ public:
+  virtual ~ScalingRuleBase() = default;
+
+  // Called by AdaptiveDataParallel, which outlives the rule's use. Overriders call this one first. Throws UsageError if
+  // the rule serves another model already.
+  virtual void initialize(DataParallel& adp, ::torch::optim::Optimizer& optimizer);
+
+  // Factors for the learning rates at this scale: one a parameter group, or a single one for all of them. Called once a
+  // step, on every replica alike, after the noise scale took in the step's gradients.
+  virtual std::vector<double> scale_lr(double scale) = 0;
+
+  // One optimizer step with the scaled learning rates; counts its progress. Does nothing while gradients accumulate.
+  // Throws UsageError before `initialize`.
+  virtual at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr);
+  // Clears the gradients. What is accumulated for the coming step stays.
+  virtual void zero_grad();
+
+ protected:
+  // Throws UsageError before `initialize`.
+  DataParallel& adp() const;
+
+ private:
+  DataParallel* adp_ = nullptr;
+  ::torch::optim::Optimizer* optimizer_ = nullptr;
+};
+
+// AdaScale SGD (Johnson et al., ICML 2020): the gain (var + sqr) / (var / scale + sqr) of each parameter group, between 1
+// and `scale`. The default.
+class AdaScale : public ScalingRuleBase {
+ public:
+  std::vector<double> scale_lr(double scale) override;
+};
+
+// The square root of AdaScale's gain, for optimizers that divide by the gradient's root mean square. The default for
+// Adam and AdamW; makes the noise scale that of preconditioned gradients.
+class AdamScale : public AdaScale {
+ public:
+  std::vector<double> scale_lr(double scale) override;
+};
+
+// `scale` itself (Goyal et al., 2017).
+class LinearScale : public ScalingRuleBase {
+ public:
+  std::vector<double> scale_lr(double scale) override;
+};
+
+// The square root of `scale` (Krizhevsky, 2014).
+class SqrtScale : public ScalingRuleBase {
+ public:
+  std::vector<double> scale_lr(double scale) override;
+};
+
+// Linear-epoch gradual warm-up (You et al., 2019): the square root of `scale`, after a linear warm-up of
+// base_warmup_epochs x scale epochs, counted in scale-invariant iterations.
+class LEGWScale : public ScalingRuleBase {
+ public:
+  // `base_warmup_epochs`: of warm-up at the initial batch size, 0 for none. `data_size`: samples of the data set. Throws
+  // UsageError on a negative or zero one.
+  LEGWScale(double base_warmup_epochs, std::size_t data_size);
+  std::vector<double> scale_lr(double scale) override;
+
+ private:
+  double base_warmup_epochs_;
+  std::size_t data_size_;
+};
+
+template <class Base>
+at::Tensor Adaptive<Base>::step(::torch::optim::Optimizer::LossClosure closure) {
+  return rule ? rule->step(std::move(closure)) : plain_step(std::move(closure));
+}
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,100 @@
+// TensorBoard: a writer of event files that the real TensorBoard reads.
+//
+//   if (const auto directory = adaptdl::torch::tensorboard_directory()) {
+//     adaptdl::torch::SummaryWriter writer(*directory);
+//     ...
+//     writer.add_scalar("loss/train", loss, step);
+//   }
+//
+// One writer makes one file, `events.out.tfevents.SECONDS.HOST.PID.N`, in its directory, which is what TensorBoard
+// calls a run. Rank 0 writes; on the other replicas every call does nothing.
+//
+// Cost: a call encodes its event into memory and returns; a thread writes what has gathered every few seconds, at each
+// checkpoint, and when the writer is destroyed or the job stops at a step boundary. What a killed process had not
+// written yet is lost.
+//
+// Restarts: a resumed job goes on in a new file of the same directory. Its checkpoint has the last step of each tag
+// (state "adaptdl-tensorboard"). Steps that were logged after that are void for TensorBoard; those that the job logs
+// again while it replays the program up to where it was interrupted are left out. So every step appears once.
+//
+// Errors: a directory that cannot be written to is an Error when the writer is made. Later trouble, such as a full
+// disk, is a single warning: training goes on, events wait in memory, 64 MiB at most, and are written when that works
+// again.
+//
+// Threading: add_* and flush may be called from any thread; made and destroyed by the training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace adaptdl::torch {
+
+// Where this job's events belong: a directory with the job's name in $ADAPTDL_TENSORBOARD_LOGDIR, the name being the
+// part of $ADAPTDL_JOB_ID behind the namespace; without a job, that directory itself. Nullopt if the variable is unset.
+std::optional<std::filesystem::path> tensorboard_directory();
+
+struct SummaryWriterOptions {
+  // TensorBoard is to forget the events of this and later steps that earlier files of the directory have. Unset: those
+  // after the last step that the checkpoint knows of, all if the job was restarted without one, none in a new job.
+  std::optional<std::int64_t> purge_step;
+  // How long an event waits in memory at most. Shorter shows and saves it sooner, longer means fewer writes; 0 writes
+  // each at once.
+  std::chrono::milliseconds flush_every = std::chrono::seconds(10);
+  // Whether replicas other than rank 0 write too: then give each a directory, and when it is resumed a `purge_step`, of
+  // its own.
+  bool all_ranks = false;
+};
+
+// Hyperparameters by name.
+using HParams = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
+
+// Tags group by what stands before a slash ("loss/train"). Text that is not UTF-8 is mended. `step` is the x axis, in
+// a unit of the caller's choice, the same one for all events of a writer; events of one tag should come in its order.
+class SummaryWriter {
+ public:
+  // Creates `log_dir`, with parents, and the file in it. Throws Error, which names the directory, if that fails;
+  // checkpoint::CheckpointError if the job has a checkpoint that cannot be read.
+  explicit SummaryWriter(std::filesystem::path log_dir, SummaryWriterOptions options = {});
+  // Writes what is left.
+  ~SummaryWriter();
+  SummaryWriter(const SummaryWriter&) = delete;
+  SummaryWriter& operator=(const SummaryWriter&) = delete;
+
+  const std::filesystem::path& log_dir() const noexcept;
+
+  // A number, which TensorBoard keeps in single precision. NaN and infinities are shown as such.
+  void add_scalar(std::string_view tag, double value, std::int64_t step);
+
+  // The distribution of values: counts in TensorFlow's buckets, whose limits grow by 10%. NaN and infinities are not
+  // counted. A tensor may be on any device, of any shape and real type, and is counted there; an undefined one, such as
+  // the gradient of an unused parameter, is left out. A large tensor takes some 40 ns an element on a CPU core.
+  void add_histogram(std::string_view tag, const at::Tensor& values, std::int64_t step);
+  void add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step);
+
+  // Text in Markdown.
+  void add_text(std::string_view tag, std::string_view text, std::int64_t step);
+
+  // This run's line in the table of hyperparameters. `metrics` are results to compare runs by; they are written as
+  // scalars too. With metrics the run counts as finished, so call it at the end; without, as running. Of several calls
+  // for one directory, TensorBoard shows the first one's hyperparameters.
+  void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
+
+  // Writes what has gathered; returns when it is in the file, or when that failed.
+  void flush();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,75 @@
+// What the programs' training loops have in common: the optimizer of --optimizer, the batch size of --autoscale-bsz,
+// the report at the end of an epoch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <vector>
+
+#include "adaptdl/env.h"
+#include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/summary_writer.h"
+#include "options.h"
+
+namespace programs {
+
+// What a program wants of its optimizer besides the learning rate; what an optimizer does not have is left out.
+struct OptimizerSettings {
+  double momentum = 0;                              // SGD
+  double weight_decay = 0;                          // all
+  std::tuple<double, double> betas = {0.9, 0.999};  // Adam, AdamW
+};
+
+// The optimizer of --optimizer with the learning rate of --lr. Its steps follow the scaling rule of the
+// AdaptiveDataParallel that it is given to.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters, const Options& options,
+                                                        const OptimizerSettings& settings = {});
+
+// Lets the loader choose the batch size, if --autoscale-bsz is given, within the bounds of the options.
+template <class Loader>
+void autoscale(Loader& loader, const Options& options) {
+  if (!options.autoscale_bsz) return;
+  loader.autoscale_batch_size(options.max_batch_size, {options.min_local_bsz, options.max_local_bsz},
+                              options.gradient_accumulation);
+}
+
+// Seconds since it was made.
+class Timer {
+ public:
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// What is said at the end of an epoch: to the log, and to TensorBoard if that is wanted.
+class Reporter {
+ public:
+  // To be made after init_process_group.
+  explicit Reporter(const Options& options);
+
+  // Reports `fields` and how the batch size and the model's statistics stand. To be called on all replicas, after the
+  // last loop over data.
+  template <class Loader, class Model>
+  void report(int epoch, Loader& loader, const Model& model, const nlohmann::ordered_json& fields) {
+    auto& helper = loader.helper();
+    if (helper.current_local_bsz() == 0) helper.sync_local_bsz();  // its loop was finished before a restart
+    log(epoch, helper.current_batch_size(), fields, model.gain(), model.gns().progress());
+    if (!writer_) return;
+    loader.to_tensorboard(*writer_, epoch, "Data");
+    model.to_tensorboard(*writer_, epoch, "Model");
+  }
+
+ private:
+  void log(int epoch, std::size_t batch_size, const nlohmann::ordered_json& fields, double gain, double progress);
+
+  const Options& options_;
+  std::unique_ptr<adaptdl::torch::SummaryWriter> writer_;
+};
+
+}  // namespace programs

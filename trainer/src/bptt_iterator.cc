@@ -1,0 +1,149 @@
+#include "adaptdl/torch/bptt_iterator.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "replicas.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
+// `options`, if they and the tokens make sense.
+const BPTTOptions& checked(const BPTTOptions& options, const at::Tensor& tokens) {
+  if (options.batch_size < 1)
+    throw UsageError(
+        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+  if (options.bptt_len < 1)
+    throw UsageError(fmt::format("bptt_len {}: it is the number of tokens of a window, at least 1", options.bptt_len));
+  if (tokens.dim() != 1 || tokens.scalar_type() != at::kLong)
+    throw UsageError("the tokens of a text are an int64 tensor of one dimension");
+  if (tokens.size(0) < 2)
+    throw UsageError(fmt::format("a text of {} tokens has nothing to predict: it takes two", tokens.size(0)));
+  return options;
+}
+
+// How many rows of columns of this length are read: those where the first column has a target.
+std::size_t rows_read(std::size_t tokens, std::size_t columns) {
+  return std::min(divide_up(tokens, columns), tokens - 1);
+}
+
+}  // namespace
+
+class AdaptiveBPTTIterator::Loop {
+ public:
+  explicit Loop(AdaptiveBPTTIterator& owner)
+      : helper_(owner.helper()),
+        options_(owner.options_),
+        tokens_(owner.tokens_),
+        context_(helper_.context()),
+        skipped_(helper_.skipdone()) {
+    if (skipped_) return;
+    helper_.check_dataset(static_cast<std::size_t>(tokens_.size(0)));
+    lay_out();
+  }
+
+  bool next() {
+    if (skipped_) return false;
+    if (profile_) {
+      profile_.reset();
+      row_ += std::min(rows_left(), round());
+      helper_.set_current_index(row_ * columns_);
+    }
+    if (rows_left() == 0) return false;
+    profile_.emplace(helper_.profile(rows_left() >= round(), divide_up(rows_left(), round())));
+    if (helper_.batch_size_changed()) lay_out();
+    cut();
+    return true;
+  }
+
+  Batch batch;
+
+ private:
+  // Cuts the tokens into as many columns as a batch has samples, and goes to the row that corresponds to where the pass
+  // was in the layout before.
+  void lay_out() {
+    const auto columns = helper_.sync_local_bsz();
+    replicas_ = static_cast<std::size_t>(internal::num_replicas());
+    if (columns == columns_) return;
+    columns_ = columns;
+    const auto tokens = static_cast<std::size_t>(tokens_.size(0));
+    const auto length = divide_up(tokens, columns_), cells = length * columns_;
+    const auto fill = [&](const at::Tensor& some, std::int64_t value) {
+      const auto missing = static_cast<std::int64_t>(cells) - some.size(0);
+      return at::cat({some, at::full({missing}, value, tokens_.options())})
+          .view({static_cast<std::int64_t>(columns_), static_cast<std::int64_t>(length)})
+          .t()
+          .contiguous();
+    };
+    text_ = fill(tokens_, options_.padding);
+    targets_ = fill(tokens_.slice(0, 1), kIgnored);
+    rows_ = rows_read(tokens, columns_);
+    const auto index = *helper_.current_index(), cells_before = helper_.end_index();
+    row_ = cells_before == 0 ? 0 : std::min(rows_ - 1, divide_up(index * length, cells_before));
+    helper_.set_end_index(cells);
+    helper_.set_current_index(row_ * columns_);
+  }
+
+  // Rows that all replicas read in a step.
+  std::size_t round() const { return static_cast<std::size_t>(options_.bptt_len) * replicas_; }
+  std::size_t rows_left() const { return rows_ - row_; }
+
+  // Takes this replica's window of the step.
+  void cut() {
+    const auto left = std::min(rows_left(), round());
+    const auto height = divide_up(left, replicas_);
+    const auto start = row_ + std::min(static_cast<std::size_t>(internal::replica_rank()) * height, left - height);
+    const auto window = [&](const at::Tensor& all) {
+      const auto rows = all.narrow(0, static_cast<std::int64_t>(start), static_cast<std::int64_t>(height));
+      return options_.batch_first ? rows.t().contiguous() : rows;
+    };
+    batch = {window(text_), window(targets_)};
+  }
+
+  AdaptiveDataLoaderHelper& helper_;
+  const BPTTOptions& options_;
+  const at::Tensor& tokens_;
+  AdaptiveDataLoaderHelper::Context context_;
+  const bool skipped_;
+  std::size_t replicas_ = 1;
+  std::size_t columns_ = 0;                                   // samples of a batch
+  std::size_t rows_ = 0;                                      // of a pass
+  std::size_t row_ = 0;                                       // at which the step begins
+  at::Tensor text_, targets_;                                 // [column length, columns]
+  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // last: a batch ends before its loop
+};
+
+AdaptiveBPTTIterator::AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options)
+    : AdaptiveDataLoaderMixin(static_cast<std::size_t>(checked(options, tokens).batch_size), options.name),
+      tokens_(std::move(tokens)),
+      options_(std::move(options)) {}
+
+AdaptiveBPTTIterator::Iterator::Iterator(AdaptiveBPTTIterator& text) : loop_(std::make_unique<Loop>(text)) { ++*this; }
+AdaptiveBPTTIterator::Iterator::Iterator(Iterator&&) noexcept = default;
+AdaptiveBPTTIterator::Iterator& AdaptiveBPTTIterator::Iterator::operator=(Iterator&&) noexcept = default;
+AdaptiveBPTTIterator::Iterator::~Iterator() = default;
+
+AdaptiveBPTTIterator::Batch& AdaptiveBPTTIterator::Iterator::operator*() const noexcept { return loop_->batch; }
+
+AdaptiveBPTTIterator::Iterator& AdaptiveBPTTIterator::Iterator::operator++() {
+  if (!loop_->next()) loop_.reset();
+  return *this;
+}
+
+std::size_t AdaptiveBPTTIterator::size() const {
+  const auto replicas = static_cast<std::size_t>(internal::num_replicas());
+  const auto known = helper().current_local_bsz();
+  const auto columns = known > 0 ? known : divide_up(helper().batch_size(), replicas);
+  return divide_up(rows_read(static_cast<std::size_t>(tokens_.size(0)), columns),
+                   static_cast<std::size_t>(options_.bptt_len) * replicas);
+}
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,265 @@
+#include "gradient_statistics.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "optimizer_state.h"
+#include "tensor_io.h"
+
+namespace adaptdl::torch {
+
+namespace {
+
+using ::torch::autograd::variable_list;
+
+constexpr std::size_t kSums = 3;  // of a pair of gradients: see GroupSums::add_pair
+constexpr const char* kPreviousPrefix = "gradient/";
+
+void at_end_of_backward(std::function<void()> callback) {
+  ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
+
+}  // namespace
+
+// A hook on the node that accumulates a parameter's gradient, which lives as long as someone holds it.
+struct GradientStatistics::Hook {
+  Hook(const at::Tensor& param, std::function<void(const at::Tensor& gradient)> call)
+      : node(::torch::autograd::impl::grad_accumulator(param)),
+        key(node->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
+            [call = std::move(call)](const variable_list& outputs, const variable_list& gradients) {
+              if (!gradients.empty() && gradients[0].defined()) call(gradients[0]);
+              return outputs;
+            }))) {}
+  ~Hook() { node->del_post_hook(key); }
+  std::shared_ptr<::torch::autograd::Node> node;
+  std::uintptr_t key;
+};
+
+GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer,
+                                       compat::ProcessGroupPtr group, Options options)
+    : params_(std::move(params)),
+      optimizer_(optimizer),
+      group_(std::move(group)),
+      options_(options),
+      replicas_(group_->getSize()),
+      groups_(params_.size()),
+      expected_(params_.size(), false),
+      held_(params_.size()),
+      local_(optimizer.param_groups().size(), 1, params_[0].device()),
+      mean_(optimizer.param_groups().size(), kSums, params_[0].device()),
+      previous_(params_.size()) {
+  std::unordered_map<const void*, std::size_t> group_of;
+  for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+    for (const auto& param : optimizer.param_groups()[g].params()) group_of[param.unsafeGetTensorImpl()] = g;
+  }
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (const auto found = group_of.find(params_[i].unsafeGetTensorImpl()); found != group_of.end())
+      groups_[i] = found->second;
+    hooks_.push_back(
+        std::make_unique<Hook>(params_[i], [this, i](const at::Tensor& gradient) { on_gradient(i, gradient); }));
+  }
+}
+
+GradientStatistics::~GradientStatistics() = default;
+
+void GradientStatistics::expect(bool last, const std::function<void()>& prepare_reduction) {
+  if (complete_) abandon();  // nobody took the last step
+  if (batches_++ == 0 && options_.measure) {
+    local_.clear();
+    mean_.clear();
+  }
+  last_ = last;
+  queued_ = false;
+  expected_.assign(expected_.size(), true);
+  if (!last) return;
+  ::torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (held_[i].defined()) params_[i].mutable_grad() = held_[i].div_(batches_);
+  }
+  prepare_reduction();
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (held_[i].defined()) params_[i].mutable_grad().reset();
+  }
+}
+
+void GradientStatistics::abandon() {
+  if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
+  held_.assign(held_.size(), {});
+  expected_.assign(expected_.size(), false);
+  batches_ = 0;
+  complete_ = false;
+  if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
+}
+
+void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
+  if (!expected_[param]) return;  // of another pass, such as one of a model through this one's module
+  expected_[param] = false;
+  ::torch::NoGradGuard no_grad;
+  auto& total = params_[param].mutable_grad();
+  auto& held = held_[param];
+  if (options_.measure && groups_[param])
+    local_.add_squared_norm(*groups_[param], gradient, preconditioner(param));
+  if (!last_) {
+    if (held.defined()) {
+      held.add_(total);
+    } else {
+      // A view into a bucket is the Reducer's to overwrite.
+      held = options_.gradient_as_bucket_view ? total.clone() : total;
+    }
+    total.reset();
+    return;
+  }
+  if (held.defined()) {
+    total = held.add_(total, 1.0 / batches_);
+    held.reset();
+  } else if (batches_ > 1) {
+    total.div_(batches_);
+  }
+  last_gradient_ = internal::mark_time(params_[param].device());
+  if (!std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
+}
+
+// The end of the pass, before the Reducer waits for its buckets.
+void GradientStatistics::on_local_gradients() {
+  if (options_.measure && replicas_ > 1) {
+    std::vector<at::Tensor> tensors{local_.tensor()};
+    reducing_ = group_->allreduce(tensors);
+  }
+  at_end_of_backward([this] { on_mean_gradients(); });
+}
+
+// After the Reducer's own callback.
+void GradientStatistics::on_mean_gradients() {
+  internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
+  if (options_.find_unused_parameters && batches_ > 1) reduce_unused();
+  held_.assign(held_.size(), {});
+  complete_ = true;
+  // One that is left out is not what the next is compared with.
+  if (!options_.measure || (single() && !all_finite(local_.values()))) return;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (!groups_[i]) continue;
+    const auto& gradient = params_[i].grad();
+    auto& previous = previous_[i];
+    if (!single()) {
+      if (gradient.defined()) mean_.add_squared_norm(*groups_[i], gradient, preconditioner(i));
+    } else if (gradient.defined()) {
+      // One that was missing was zero.
+      if (!previous.defined()) previous = at::zeros_like(gradient);
+      mean_.add_pair(*groups_[i], gradient, previous, preconditioner(i));
+    } else if (previous.defined()) {
+      mean_.add_pair(*groups_[i], at::zeros_like(previous), previous, preconditioner(i));
+    }
+  }
+}
+
+// The Reducer leaves out parameters that no replica used in the last pass, although an earlier one may have.
+void GradientStatistics::reduce_unused() {
+  ::torch::NoGradGuard no_grad;
+  const auto count = static_cast<std::int64_t>(params_.size());
+  auto used = at::zeros({2, count});  // in the last pass, in an earlier one
+  for (std::int64_t i = 0; i < count; ++i) {
+    used[0][i] = expected_[static_cast<std::size_t>(i)] ? 0 : 1;
+    used[1][i] = held_[static_cast<std::size_t>(i)].defined() ? 1 : 0;
+  }
+  const auto sum = [&](at::Tensor& tensor) {
+    std::vector<at::Tensor> tensors{tensor};
+    group_->allreduce(tensors)->wait();
+  };
+  used = used.to(params_[0].device());
+  sum(used);
+  used = used.cpu();
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (used[0][i].item<float>() > 0 || used[1][i].item<float>() == 0) continue;
+    const auto param = static_cast<std::size_t>(i);
+    auto gradient = held_[param].defined() ? held_[param] : at::zeros_like(params_[param]);
+    sum(gradient);
+    params_[param].mutable_grad() = gradient.div_(replicas_);
+  }
+}
+
+std::optional<GradientSample> GradientStatistics::take(double batch_scale, double loss_scale) {
+  if (!std::exchange(complete_, false)) return {};
+  const int batches = std::exchange(batches_, 0);
+  if (!options_.measure) return {};
+  if (reducing_) std::exchange(reducing_, {})->wait();
+  batches_ = batches;
+  auto sample = single() ? differenced(batch_scale, loss_scale)
+                         : std::optional<GradientSample>(several(batch_scale, loss_scale));
+  if (!single() && all_finite(sample->total_sqr)) {
+    previous_.assign(previous_.size(), {});
+    previous_loss_scale_ = 0;
+  }
+  batches_ = 0;
+  return sample;
+}
+
+GradientSample GradientStatistics::several(double batch_scale, double loss_scale) const {
+  GradientSample sample;
+  sample.count = replicas_ * batches_;
+  sample.scale = batch_scale * batches_;
+  const auto local = local_.values(), mean = mean_.values();
+  for (std::size_t group = 0; group < local.size(); ++group) {
+    sample.local_sqr.push_back(local[group] / sample.count / (loss_scale * loss_scale));
+    sample.total_sqr.push_back(mean[group * kSums] / (loss_scale * loss_scale));
+  }
+  return sample;
+}
+
+std::optional<GradientSample> GradientStatistics::differenced(double batch_scale, double loss_scale) {
+  GradientSample sample{.count = 2, .scale = 2 * batch_scale, .differenced = true};
+  const auto local = local_.values();
+  if (!all_finite(local)) {
+    sample.local_sqr = sample.total_sqr = local;
+    return sample;
+  }
+  const double before = std::exchange(previous_loss_scale_, loss_scale), now = loss_scale;
+  if (before == 0) return {};
+  const auto sums = mean_.values();
+  for (std::size_t i = 0; i < sums.size(); i += kSums) {
+    const double current_sqr = sums[i] / (now * now);
+    const double previous_sqr = sums[i + 1] / (before * before);
+    const double product = sums[i + 2] / (now * before);
+    sample.local_sqr.push_back((current_sqr + previous_sqr) / 2);
+    sample.total_sqr.push_back((current_sqr + previous_sqr + 2 * product) / 4);
+  }
+  return sample;
+}
+
+Preconditioner GradientStatistics::preconditioner(std::size_t param) const {
+  return options_.precondition ? adam_preconditioner(optimizer_, *groups_[param], params_[param]) : Preconditioner{};
+}
+
+void GradientStatistics::reset_moments() {
+  if (options_.precondition) reset_adam_moments(optimizer_);
+}
+
+void GradientStatistics::save(checkpoint::Writer& writer) const {
+  if (previous_loss_scale_ == 0) return;
+  writer.json("previous_loss_scale", previous_loss_scale_);
+  for (std::size_t i = 0; i < previous_.size(); ++i) {
+    if (previous_[i].defined()) save_tensor(writer, previous_name(i), previous_[i].to_dense());
+  }
+}
+
+void GradientStatistics::check(const checkpoint::Reader& reader) const {
+  for (std::size_t i = 0; i < previous_.size(); ++i) {
+    if (reader.find(previous_name(i)) != nullptr) check_tensor(reader, previous_name(i), params_[i]);
+  }
+}
+
+void GradientStatistics::load(const checkpoint::Reader& reader) {
+  if (!options_.measure || replicas_ > 1 || !reader.has_json("previous_loss_scale")) return;
+  previous_loss_scale_ = reader.json("previous_loss_scale").get<double>();
+  for (std::size_t i = 0; i < previous_.size(); ++i) {
+    if (reader.find(previous_name(i)) != nullptr) previous_[i] = load_new_tensor(reader, previous_name(i), params_[i]);
+  }
+}
+
+}  // namespace adaptdl::torch

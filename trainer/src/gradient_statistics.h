@@ -1,0 +1,100 @@
+// Takes part in each backward pass of a model: holds back the gradients of accumulated batches until the last one of a
+// step, and measures what the gradient noise scale needs.
+//
+// It hooks into the accumulation of each parameter's gradient, before c10d::Reducer's own hook. So the local gradient is
+// measured where the backward pass has just left it, in the cache; held gradients are added before the reduction; and
+// the reduction keeps its fused division. The averaged gradient is measured right after the reduction. The local sums are
+// all-reduced once, while the last buckets still are. The time from the last local gradient to the end of the reduction
+// goes to the profile of the step.
+//
+// Held gradients are out of the program's reach: a zero_grad() between two accumulated batches does no harm, and an
+// optimizer's step() finds no gradient to step with.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/gradient_noise_scale.h"
+#include "device_time.h"
+#include "squared_norm.h"
+#include "torch_compat.h"
+
+namespace adaptdl::torch {
+
+class GradientStatistics {
+ public:
+  struct Options {
+    bool measure = false;       // else only accumulates
+    bool precondition = false;  // by the moments of Adam or AdamW
+    bool gradient_as_bucket_view = false;
+    bool find_unused_parameters = false;
+  };
+
+  // REQUIRES to be made before the Reducer of these parameters.
+  GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
+                     Options options);
+  ~GradientStatistics();
+
+  // To be called between a forward pass and its backward pass. `last`: this one ends the step; the gradients are then
+  // the mean over its batches. `prepare_reduction` is called then with the held gradients in place, for the Reducer to
+  // find those of parameters that this pass does not use.
+  void expect(bool last, const std::function<void()>& prepare_reduction);
+
+  // Forgets what is held: the step will not be finished.
+  void abandon();
+
+  // Backward passes since the step began. After `take`, of the step that was taken.
+  int batches() const noexcept { return batches_; }
+
+  // What the step's gradients tell, to be called once after its last backward pass, by all replicas; none if there was
+  // no pass or the gradients of one batch are the first. `batch_scale`: samples of all replicas' batches in one pass over the
+  // initial batch size. `loss_scale`: what the loss was multiplied by.
+  std::optional<GradientSample> take(double batch_scale, double loss_scale);
+
+  // Brings back Adam's moments to nothing, for gradients of another scale.
+  void reset_moments();
+
+  // The gradient that the next one is compared with, if there is one.
+  void save(checkpoint::Writer& writer) const;
+  void check(const checkpoint::Reader& reader) const;
+  void load(const checkpoint::Reader& reader);
+
+ private:
+  struct Hook;
+  void on_gradient(std::size_t param, const at::Tensor& gradient);
+  void on_local_gradients();
+  void on_mean_gradients();
+  void reduce_unused();
+  bool single() const noexcept { return batches_ == 1 && replicas_ == 1; }
+  Preconditioner preconditioner(std::size_t param) const;
+  GradientSample several(double batch_scale, double loss_scale) const;
+  std::optional<GradientSample> differenced(double batch_scale, double loss_scale);
+
+  const std::vector<at::Tensor> params_;
+  ::torch::optim::Optimizer& optimizer_;
+  const compat::ProcessGroupPtr group_;
+  const Options options_;
+  const int replicas_;
+  std::vector<std::optional<std::size_t>> groups_;  // of each parameter; none: the optimizer does not have it
+  std::vector<std::unique_ptr<Hook>> hooks_;
+
+  std::vector<bool> expected_;     // whether this pass may still bring a gradient of the parameter
+  std::vector<at::Tensor> held_;   // sums over the step's passes so far; at its end over their number
+  int batches_ = 0;
+  bool last_ = false;              // of the pass under way
+  bool queued_ = false;            // its end will be noticed
+  bool complete_ = false;          // all of the step's gradients are there, and not taken yet
+  internal::TimeMark last_gradient_;
+  GroupSums local_, mean_;
+  c10::intrusive_ptr<c10d::Work> reducing_;  // local_
+  // For a single gradient: that of the step before, and what its loss was multiplied by (0: there is none).
+  std::vector<at::Tensor> previous_;
+  double previous_loss_scale_ = 0;
+};
+
+}  // namespace adaptdl::torch

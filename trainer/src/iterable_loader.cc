@@ -1,0 +1,134 @@
+#include "adaptdl/torch/iterable_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "adaptdl/collective.h"
+#include "adaptdl/error.h"
+#include "replicas.h"
+
+namespace adaptdl::torch::internal {
+
+StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, Source source)
+    : helper_(helper),
+      source_(std::move(source)),
+      epoch_samples_(epoch_samples),
+      context_(helper.context()),
+      skipped_(helper.skipdone()),
+      rank_(static_cast<std::size_t>(replica_rank())),
+      replicas_(static_cast<std::size_t>(num_replicas())) {
+  if (skipped_) return;
+  if (helper.adaptive() && epoch_samples == 0) {
+    throw UsageError(fmt::format(
+        "the batch size of data loader '{}' is adaptive, and its epochs end by progress: give the samples of one as "
+        "epoch_samples",
+        helper.name()));
+  }
+  local_bsz_ = helper.sync_local_bsz();
+  rewind();
+  // end_index is where in the epoch this pass began.
+  position_ = *helper.current_index() - helper.end_index();
+  at_end_ = source_.skip(position_) < position_;
+}
+
+void StreamLoop::rewind() {
+  source_.reset();
+  position_ = 0;
+  at_end_ = false;
+}
+
+// Reads as many examples as there are replicas, and keeps this replica's one. False if so many are not left.
+bool StreamLoop::read_round() {
+  if (source_.skip(rank_) < rank_ || source_.read(1) == 0) return false;
+  const auto others = replicas_ - 1 - rank_;
+  if (source_.skip(others) == others) return true;
+  source_.take_back();
+  return false;
+}
+
+// Reads until so many examples are queued, or there are no more.
+void StreamLoop::fill(std::size_t wanted) {
+  const bool limited = epoch_samples_ > 0 && !helper_.adaptive();
+  while (!at_end_ && source_.queued() < wanted) {
+    std::size_t rounds = wanted - source_.queued();
+    if (limited) {
+      const auto left = epoch_samples_ - std::min(position_, epoch_samples_);
+      rounds = std::min(rounds, (left + replicas_ - 1) / replicas_);
+    }
+    const auto got = rounds == 0 ? 0 : replicas_ == 1 ? source_.read(rounds) : read_round() ? std::size_t{1} : 0;
+    position_ += got * replicas_;
+    at_end_ = got == 0;
+  }
+}
+
+std::size_t StreamLoop::next() {
+  if (skipped_) return 0;
+  if (profile_) {
+    profile_.reset();
+    helper_.set_current_index(*helper_.current_index() + taken_ * replicas_);
+    if (helper_.epoch_done(epoch_samples_)) return 0;
+  }
+  taken_ = helper_.adaptive() ? next_of_many() : next_of_pass();
+  return taken_;
+}
+
+// One pass. The replicas agree on its end one step ahead, so each needs an example for every batch of the next step.
+std::size_t StreamLoop::next_of_pass() {
+  const auto batches = static_cast<std::size_t>(helper_.accumulation_steps()) + 1;
+  const auto wanted = local_bsz_ * batches + batches;
+  if (!helper_.boundary_passed_) {
+    fill(batches);
+    const auto short_of = collective::allreduce(source_.queued() < batches ? 1 : 0);
+    if (short_of != 0) return 0;
+  }
+  std::optional<std::size_t> batches_left;
+  const auto total = local_bsz_ * replicas_, index = *helper_.current_index();
+  if (epoch_samples_ > index) batches_left = (epoch_samples_ - index + total - 1) / total;
+  helper_.pass({.batches_left = batches_left, .data_end = [&] {
+                  fill(wanted);
+                  return source_.queued() < wanted;
+                }});
+  const auto done = static_cast<std::size_t>(helper_.accumulated());
+  if (helper_.data_end_ && done == 0) return 0;
+  profile_.emplace(helper_.time_batch());
+  const auto share = (source_.queued() + batches - done - 1) / (batches - done);
+  const auto count = std::min(local_bsz_, share);
+  helper_.commit_ = count == local_bsz_;
+  return count;
+}
+
+// As many passes as it takes: each replica begins the next one for itself.
+std::size_t StreamLoop::next_of_many() {
+  helper_.pass({});
+  profile_.emplace(helper_.time_batch());
+  local_bsz_ = helper_.sync_local_bsz();
+  fill(local_bsz_);
+  if (source_.queued() == 0) {
+    rewind();
+    helper_.set_end_index(*helper_.current_index());
+    fill(local_bsz_);
+    if (source_.queued() == 0) {
+      throw UsageError(fmt::format("the data set of loader '{}' has less than one sample for each of {} replicas",
+                                   helper_.name(), replicas_));
+    }
+  }
+  const auto count = std::min(local_bsz_, source_.queued());
+  helper_.commit_ = count == local_bsz_;
+  return count;
+}
+
+IterableLoaderOptions checked(IterableLoaderOptions options) {
+  if (options.batch_size < 1)
+    throw UsageError(
+        fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
+  if (options.epoch_samples < 0) {
+    throw UsageError(
+        fmt::format("epoch_samples {}: it is a number of samples over all replicas, 0 for those of the "
+                    "stream",
+                    options.epoch_samples));
+  }
+  return options;
+}
+
+}  // namespace adaptdl::torch::internal

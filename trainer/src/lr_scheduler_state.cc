@@ -1,0 +1,87 @@
+#include "lr_scheduler_state.h"
+
+#include <c10/util/Type.h>
+#include <fmt/format.h>
+#include <torch/optim/schedulers/step_lr.h>
+
+#include <nlohmann/json.hpp>
+#include <typeinfo>
+
+#include "adaptdl/torch/lr_scheduler.h"
+
+namespace adaptdl::torch {
+
+namespace optim = ::torch::optim;
+using nlohmann::json;
+
+namespace internal {
+
+namespace {
+
+// LRScheduler counts its steps in a protected member.
+struct SchedulerAccess : optim::LRScheduler {
+  static unsigned& steps(optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerAccess::step_count_); }
+};
+
+std::string type_of(optim::LRScheduler& scheduler) {
+  if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) return saveable->type();
+  if (dynamic_cast<optim::StepLR*>(&scheduler) != nullptr) return "StepLR";
+  return c10::demangle(typeid(scheduler).name());  // the program's own
+}
+
+}  // namespace
+
+json scheduler_to_json(optim::LRScheduler& scheduler) {
+  json saved = {{"type", type_of(scheduler)}, {"steps", SchedulerAccess::steps(scheduler)}};
+  if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) saved["state"] = saveable->save();
+  return saved;
+}
+
+std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
+  const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler);
+  // Checkpoints from before there was a type are of schedulers that have no more than their steps.
+  const auto type = saved.value("type", saveable == nullptr ? type_of(scheduler) : "one of LibTorch");
+  if (type != type_of(scheduler))
+    return fmt::format("the LR scheduler is {} there and {} in this program", type, type_of(scheduler));
+  return saveable == nullptr ? std::string() : saveable->misfit(saved.at("state"));
+}
+
+void scheduler_from_json(const json& saved, optim::LRScheduler& scheduler) {
+  SchedulerAccess::steps(scheduler) = saved.at("steps").get<unsigned>();
+  if (auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) saveable->load(saved.at("state"));
+}
+
+}  // namespace internal
+
+namespace {
+
+constexpr const char* kSection = "scheduler";
+
+}  // namespace
+
+void save_scheduler(checkpoint::Writer& writer, optim::LRScheduler* scheduler) {
+  if (scheduler != nullptr) writer.json(kSection, internal::scheduler_to_json(*scheduler));
+}
+
+void check_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* scheduler) {
+  const bool saved = reader.has_json(kSection);
+  if (!saved && scheduler == nullptr) return;
+  std::string misfit;
+  if (saved && scheduler != nullptr) {
+    misfit = internal::scheduler_misfit(reader.json(kSection), *scheduler);
+  } else if (saved) {
+    misfit = fmt::format("the LR scheduler is {} there and none in this program",
+                         reader.json(kSection).value("type", "one of LibTorch"));
+  } else {
+    misfit = fmt::format("the LR scheduler is none there and {} in this program", internal::type_of(*scheduler));
+  }
+  if (misfit.empty()) return;
+  throw checkpoint::CheckpointError(fmt::format(
+      "{}: {}; take back the change or start with another checkpoint directory", reader.describe(), misfit));
+}
+
+void load_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* scheduler) {
+  if (scheduler != nullptr) internal::scheduler_from_json(reader.json(kSection), *scheduler);
+}
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,40 @@
+// The protocol buffers of TensorBoard events that SummaryWriter writes, encoded.
+//
+// Their definitions are those of TensorFlow: event.proto, summary.proto, histogram.proto, tensor.proto, and
+// TensorBoard's plugins/hparams/{api,plugin_data}.proto.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adaptdl/torch/summary_writer.h"
+
+namespace adaptdl::torch::internal {
+
+// A distribution: bucket i counts the values below limits[i] that are in none before.
+struct Histogram {
+  double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
+  std::vector<double> limits, counts;
+};
+
+// The text with U+FFFD in the place of what is not UTF-8. Readers refuse a message, and checkpoints a value, of other
+// text.
+std::string mended_utf8(std::string_view text);
+
+// Each is an encoded Event, of now. Its text is mended.
+std::string version_event();
+// What earlier files have of `step` and later ones is void.
+std::string session_start_event(std::int64_t step);
+std::string scalar_event(std::string_view tag, double value, std::int64_t step);
+std::string histogram_event(std::string_view tag, const Histogram& histogram, std::int64_t step);
+std::string text_event(std::string_view tag, std::string_view text, std::int64_t step);
+// The experiment, with the names of hyperparameters and of the metrics to compare by.
+std::string hparams_experiment_event(const HParams& hparams, const std::map<std::string, double>& metrics);
+// One run of it, with the hyperparameters' values.
+std::string hparams_start_event(const HParams& hparams);
+std::string hparams_end_event();
+
+}  // namespace adaptdl::torch::internal

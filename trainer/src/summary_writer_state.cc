@@ -1,0 +1,123 @@
+#include "summary_writer_state.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/env.h"
+#include "event_file.h"
+
+namespace adaptdl::torch::internal {
+
+namespace {
+
+using LastSteps = std::map<std::string, std::int64_t, std::less<>>;  // by tag
+// As JSON: lists, for an object of a checkpoint may not have every key.
+using Steps = std::vector<std::pair<std::string, std::int64_t>>;
+using Saved = std::vector<std::pair<std::string, Steps>>;  // by directory
+
+constexpr auto kLast = std::numeric_limits<std::int64_t>::max();
+
+class SummaryWritersState final : public checkpoint::State {
+ public:
+  SummaryWritersState() : State("adaptdl-tensorboard") { checkpoint::load_state(*this); }
+
+  void save(checkpoint::Writer& writer) const override {
+    Saved saved;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [directory, steps] : logged_) saved.emplace_back(directory, Steps(steps.begin(), steps.end()));
+    }
+    // What was logged up to here is not logged again after a restart, so it must be in the files.
+    flush_event_files();
+    writer.json("last_steps", saved);
+  }
+
+  void load(const checkpoint::Reader& reader) override {
+    const auto saved = reader.json("last_steps").get<Saved>();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [directory, steps] : saved) logged_[directory] = LastSteps(steps.begin(), steps.end());
+    replay_ = logged_;
+  }
+
+  std::optional<std::int64_t> open(const std::string& directory, std::optional<std::int64_t> purge_step) {
+    const std::lock_guard lock(mutex_);
+    if (!opened_.insert(directory).second) return purge_step;  // goes on behind an earlier writer of this process
+    auto& replay = replay_[directory];
+    if (!purge_step && !replay.empty()) {
+      const auto& [tag, last] = *std::max_element(replay.begin(), replay.end(),
+                                                  [](const auto& a, const auto& b) { return a.second < b.second; });
+      return last == kLast ? last : last + 1;
+    }
+    const bool lost = env::num_restarts() > 0 && !checkpoint::loaded_number();
+    if (!purge_step && lost) return 0;
+    if (purge_step) {
+      for (auto* const steps : {&replay, &logged_[directory]})
+        std::erase_if(*steps, [&](const auto& entry) { return entry.second >= *purge_step; });
+    }
+    return purge_step;
+  }
+
+  void end_replay() {
+    const std::lock_guard lock(mutex_);
+    replaying_ = false;
+  }
+
+  bool is_replayed(const std::string& directory, std::string_view tag, std::int64_t step) const {
+    const std::lock_guard lock(mutex_);
+    if (!replaying_) return false;
+    const auto tags = replay_.find(directory);
+    if (tags == replay_.end()) return false;
+    const auto last = tags->second.find(tag);
+    return last != tags->second.end() && step <= last->second;
+  }
+
+  void count(const std::string& directory, std::string_view tag, std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    auto& last_steps = logged_[directory];
+    const auto last = last_steps.find(tag);
+    if (last == last_steps.end()) {
+      last_steps.emplace(tag, step);
+    } else {
+      last->second = std::max(last->second, step);
+    }
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, LastSteps> logged_;
+  std::map<std::string, LastSteps> replay_;  // as the checkpoint has it
+  bool replaying_ = true;
+  std::set<std::string> opened_;
+};
+
+// Never destroyed: exits run no destructors, and a writer may be a global.
+SummaryWritersState& state() {
+  static auto* const state = new SummaryWritersState;
+  return *state;
+}
+
+}  // namespace
+
+void end_event_replay() { state().end_replay(); }
+
+std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step) {
+  return state().open(log_dir, purge_step);
+}
+
+bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step) {
+  return state().is_replayed(log_dir, tag, step);
+}
+
+void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step) {
+  state().count(log_dir, tag, step);
+}
+
+}  // namespace adaptdl::torch::internal

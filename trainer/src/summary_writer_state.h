@@ -1,0 +1,29 @@
+// What checkpoints keep of a job's TensorBoard events: the highest step of each tag, by directory, as the state
+// "adaptdl-tensorboard". A resumed job neither shows steps that the checkpoint does not know of, nor logs those again
+// that it does: code is replayed from the beginning of `main` until the first step boundary.
+//
+// Directories and tags are UTF-8. Thread-safe, but for the first call of any, which is for the training thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::torch::internal {
+
+// To be called at the first step boundary: from here on nothing is replayed. Every replica has the state from then on,
+// whether or not that one made a writer, as checkpoints ask of it.
+void end_event_replay();
+
+// To be called when a writer for `log_dir` opens. `purge_step`: what its user asks for. Returns the step from which on
+// earlier files are void, if any.
+std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step);
+
+// Whether an event is one that the job logged before the checkpoint that it goes on from.
+bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step);
+
+// To be called when an event is in the file's memory.
+void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step);
+
+}  // namespace adaptdl::torch::internal

@@ -1,0 +1,24 @@
+// Scalars of one thing, under a prefix of the program's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "adaptdl/torch/summary_writer.h"
+
+namespace adaptdl::torch::internal {
+
+class TaggedScalars {
+ public:
+  // A "/" follows the prefix, unless it is empty or ends with one.
+  TaggedScalars(SummaryWriter& writer, std::int64_t step, const std::string& prefix)
+      : writer_(writer), step_(step), prefix_(prefix.empty() || prefix.ends_with('/') ? prefix : prefix + "/") {}
+  void add(const char* tag, double value) { writer_.add_scalar(prefix_ + tag, value, step_); }
+
+ private:
+  SummaryWriter& writer_;
+  std::int64_t step_;
+  std::string prefix_;
+};
+
+}  // namespace adaptdl::torch::internal
