@@ -1,0 +1,56 @@
+// The parts of NSGA-II that know only the two objectives of each individual, both to be minimised: who dominates whom,
+// how crowded it is around each, who survives and who becomes a parent.
+//
+// Threading: free of state.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace adaptdl::sched::nsga2 {
+
+using Objectives = std::array<double, 2>;
+
+// Uniform numbers that are the same with every standard library: SplitMix64 (Steele et al., 2014), for a search draws
+// a hundred million of them.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+  std::uint64_t bits() {
+    std::uint64_t mixed = state_ += 0x9e3779b97f4a7c15;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    return mixed ^ (mixed >> 31);
+  }
+  // In [0, count). REQUIRES 1 <= count < 2^32.
+  std::uint32_t below(std::uint32_t count) { return static_cast<std::uint32_t>(((bits() >> 32) * count) >> 32); }
+  bool happens(double probability) { return static_cast<double>(bits() >> 11) * 0x1p-53 < probability; }
+  template <typename Element>
+  void shuffle(std::vector<Element>& elements) {
+    for (std::size_t left = elements.size(); left > 1; --left)
+      std::swap(elements[left - 1], elements[below(static_cast<std::uint32_t>(left))]);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+bool dominates(const Objectives& a, const Objectives& b);
+
+struct Standing {
+  std::size_t individual = 0;
+  std::size_t front = 0;  // 0: no other dominates it
+  double crowding = 0;    // distance to its neighbours in its front; infinite at its ends
+};
+
+// The `count` that survive, or all if there are fewer: whole fronts, and of the last one those that are least crowded.
+std::vector<Standing> survivors(const std::vector<Objectives>& objectives, std::size_t count, Random& random);
+
+// Indices of the winners of `count` binary tournaments, each individual in about as many as any other: the one that
+// dominates, else the less crowded, else either. `objectives` and `crowding` are those of the individuals.
+std::vector<std::size_t> tournaments(const std::vector<Objectives>& objectives, const std::vector<double>& crowding,
+                                     std::size_t count, Random& random);
+
+}  // namespace adaptdl::sched::nsga2

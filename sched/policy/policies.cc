@@ -1,0 +1,49 @@
+#include "policy/policies.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "adaptdl/error.h"
+#include "policy/fifo.h"
+#include "policy/optimus.h"
+#include "policy/pollux.h"
+#include "policy/sia.h"
+#include "policy/tiresias.h"
+
+namespace adaptdl::sched {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
+};
+
+// The default first.
+constexpr std::array kPolicies = {
+    Entry{"adaptive", [](const PolicyOptions& options) { return make_pollux(adaptive_options(options)); }},
+    Entry{"pollux", [](const PolicyOptions& options) { return make_pollux(paper_options(options)); }},
+    Entry{"pollux-released", [](const PolicyOptions& options) { return make_pollux(released_options(options)); }},
+    Entry{"tiresias", [](const PolicyOptions&) { return make_tiresias(); }},
+    Entry{"optimus", [](const PolicyOptions&) { return make_optimus(); }},
+    Entry{"fifo", [](const PolicyOptions&) { return make_fifo(); }},
+    Entry{"sia", [](const PolicyOptions& options) { return make_sia(options); }},
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options) {
+  for (const Entry& entry : kPolicies) {
+    if (entry.name == name) return entry.make(options);
+  }
+  throw UsageError(fmt::format("no policy \"{}\": choose one of {}", name, fmt::join(policy_names(), ", ")));
+}
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : kPolicies) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace adaptdl::sched

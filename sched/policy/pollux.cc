@@ -1,0 +1,232 @@
+#include "policy/pollux.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "policy/adaptive_objective.h"
+#include "policy/cluster_size.h"
+#include "policy/comparable.h"
+#include "policy/nsga2.h"
+#include "policy/pollux_reason.h"
+#include "policy/search_frame.h"
+#include "policy/search_state.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// What the genetic search goes on from: its last states, with the names of what they are about.
+struct Population : PolicyState {
+  std::uint64_t cycle = 0;
+  std::vector<std::string> jobs, nodes;
+  std::vector<GeneticState> states;
+};
+
+// A question in the order in which jobs are served.
+struct Ordered {
+  Ordered(const Problem& problem, PolluxObjective objective)
+      : frame(make_search_frame(problem, objective == PolluxObjective::kAdaptive ? adaptive_limit : profiled_limit)) {
+    std::vector<std::size_t> order(problem.jobs.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t index) {
+      const JobInfo& job = problem.jobs[index];
+      const double first = objective == PolluxObjective::kPaper ? comparable(job.attained_service) : job.min_replicas;
+      return std::tuple(!frame.problem.jobs[index].pinned, first, comparable(job.creation_time));
+    });
+    std::vector<SearchJob> sorted;
+    for (const std::size_t index : order) {
+      jobs.push_back(&problem.jobs[index]);
+      sorted.push_back(std::move(frame.problem.jobs[index]));
+    }
+    frame.problem.jobs = std::move(sorted);
+  }
+
+  SearchFrame frame;
+  std::vector<const JobInfo*> jobs;
+};
+
+std::vector<GeneticState> adapt(const Population& last, const Ordered& ordered) {
+  std::unordered_map<std::string_view, std::size_t> job_index, node_index;
+  for (std::size_t i = 0; i < ordered.jobs.size(); ++i) job_index.emplace(ordered.jobs[i]->name, i);
+  for (std::size_t i = 0; i < ordered.frame.node_names.size(); ++i) node_index.emplace(ordered.frame.node_names[i], i);
+  std::vector<GeneticState> states;
+  for (const GeneticState& old : last.states) {
+    GeneticState& state = states.emplace_back(ordered.jobs.size());
+    for (std::size_t i = 0; i < last.jobs.size(); ++i) {
+      const auto job = job_index.find(last.jobs[i]);
+      if (job == job_index.end()) continue;
+      for (const Share& share : old[i])
+        if (const auto node = node_index.find(last.nodes[static_cast<std::size_t>(share.node)]);
+            node != node_index.end())
+          state[job->second].push_back({static_cast<int>(node->second), share.replicas});
+    }
+  }
+  return states;
+}
+
+// The problem on the first nodes alone. Who was on others has to move.
+SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
+  SearchProblem smaller = problem.search;
+  smaller.nodes.resize(nodes);
+  for (SearchJob& job : smaller.jobs) {
+    if (job.previous.empty() || static_cast<std::size_t>(job.previous.back().node) < nodes) continue;
+    job.previous.clear();
+    job.keep = job.one_node[0];
+  }
+  return smaller;
+}
+
+// Speedup of all jobs over that which the nodes would give if jobs scaled perfectly, by the scarcest resource.
+double utility(const PolluxProblem& problem, const std::vector<SearchNode>& nodes,
+               const std::vector<Placement>& placements) {
+  const std::size_t types = nodes.empty() ? 0 : nodes.front().capacity.size();
+  double most = 0;
+  for (std::size_t type = 0; type < types; ++type) {
+    double total = 0, used = 0;
+    for (const SearchNode& node : nodes) total += static_cast<double>(node.capacity[type]);
+    for (std::size_t job = 0; job < placements.size(); ++job) {
+      const auto replicas = static_cast<std::size_t>(replica_count(placements[job]));
+      const SpeedupRows& rows = problem.speedups[job];
+      if (replicas == 0 || replicas >= rows.one_node.size()) continue;
+      used += rows(placements[job].size(), replicas) * static_cast<double>(problem.search.jobs[job].demand[type]);
+    }
+    if (total > 0) most = std::max(most, used / total);
+  }
+  return most;
+}
+
+class Pollux : public Policy {
+ public:
+  explicit Pollux(const PolluxOptions& options) : options_(options) {}
+
+  Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>& state) const override {
+    Ordered ordered(problem, options_.objective);
+    const bool sizes = problem.node_template && options_.search == PolluxSearch::kAdditive;
+    const std::size_t now = problem.nodes.size();
+    SearchProblem search = ordered.frame.problem;
+    if (sizes) add_template(*problem.node_template, ordered.frame.resources, std::max<std::size_t>(now, 1), search);
+    const PolluxRules rules{options_.objective, options_.fairness, options_.restart_cost, problem.now};
+    const PolluxProblem values = pollux_problem(ordered.jobs, std::move(search), rules);
+
+    Decision decision;
+    decision.desired_nodes = static_cast<int>(now);
+    GeneticState placements;
+    if (options_.search == PolluxSearch::kGenetic) {
+      placements = evolve(ordered, values, std::dynamic_pointer_cast<const Population>(state), decision);
+    } else if (sizes) {
+      placements = search_size(values, now, decision);
+    } else {
+      placements = search_allocations(values.search).placements;
+    }
+    explain(problem, ordered, values, placements, decision);
+    return decision;
+  }
+
+ private:
+  static void add_template(const NodeInfo& node_template, const std::vector<std::string>& resources, std::size_t copies,
+                           SearchProblem& search) {
+    SearchNode node;
+    for (const std::string& type : resources) {
+      const auto found = node_template.resources.find(type);
+      node.capacity.push_back(found == node_template.resources.end() ? 0 : std::max<std::int64_t>(found->second, 0));
+    }
+    search.nodes.insert(search.nodes.end(), copies, node);
+  }
+
+  GeneticState evolve(const Ordered& ordered, const PolluxProblem& values,
+                      const std::shared_ptr<const Population>& last, Decision& decision) const {
+    auto next = std::make_shared<Population>();
+    GeneticOptions genetic = options_.genetic;
+    if (last) next->cycle = last->cycle + 1;
+    genetic.seed =
+        nsga2::Random(genetic.seed ^ nsga2::Random(next->cycle).bits()).bits();  // another sequence each cycle
+    // The sum of speedups is what the arithmetic mean grows with.
+    const PowerMean mean(options_.objective == PolluxObjective::kPaper ? options_.fairness : 1);
+    GeneticResult result =
+        search_genetic(values, mean, last ? adapt(*last, ordered) : std::vector<GeneticState>(), genetic);
+    for (const JobInfo* job : ordered.jobs) next->jobs.push_back(job->name);
+    next->nodes = ordered.frame.node_names;
+    next->states = std::move(result.states);
+    decision.state = std::move(next);
+    return std::move(result.best);
+  }
+
+  // Solves for a few numbers of nodes. What is allocated is on nodes that there are, and that are to stay.
+  static GeneticState search_size(const PolluxProblem& values, std::size_t now, Decision& decision) {
+    int pinned = 0;
+    for (const SearchJob& job : values.search.jobs)
+      if (job.pinned) pinned = std::max(pinned, job.previous.back().node + 1);
+    std::map<int, GeneticState> solved;
+    const auto solve = [&](int nodes) -> const GeneticState& {
+      const auto [entry, added] = solved.try_emplace(nodes);
+      if (added) entry->second = search_allocations(on_first(values, static_cast<std::size_t>(nodes))).placements;
+      return entry->second;
+    };
+    const int most = static_cast<int>(values.search.nodes.size());
+    const auto utility_of = [&](int nodes) {
+      const auto end = values.search.nodes.begin() + nodes;
+      return utility(values, {values.search.nodes.begin(), end}, solve(nodes));
+    };
+    decision.desired_nodes =
+        now == 0 ? utility_of(1) > 0 : desired_nodes(static_cast<int>(now), pinned, most, {}, utility_of);
+    return solve(std::min(static_cast<int>(now), decision.desired_nodes));
+  }
+
+  void explain(const Problem& problem, const Ordered& ordered, const PolluxProblem& values,
+               const GeneticState& placements, Decision& decision) const {
+    const std::vector<SearchNode>& nodes = ordered.frame.problem.nodes;
+    for (std::size_t index = 0; index < ordered.jobs.size(); ++index) {
+      const JobInfo& job = *ordered.jobs[index];
+      const Placement& placement = placements[index];
+      const auto previous = problem.previous.find(job.name);
+      const int had = previous == problem.previous.end() ? 0 : static_cast<int>(previous->second.size());
+      const bool changed = placement != ordered.frame.problem.jobs[index].previous;
+      const SearchJob& search = values.search.jobs[index];
+      const PolluxOutcome outcome{job,
+                                  search,
+                                  values.speedups[index],
+                                  values.hindrances[index],
+                                  replica_count(placement),
+                                  static_cast<int>(placement.size()),
+                                  had,
+                                  changed,
+                                  options_.objective};
+      decision.reasons[job.name] = pollux_reason(outcome, nodes, ordered.frame.resources);
+      // Replicas keep their ranks if nothing changes, whoever ordered them.
+      const bool same = !changed && !placement.empty() && side_by_side(previous->second);
+      decision.allocations[job.name] = same ? previous->second : to_allocation(ordered.frame, placement);
+    }
+  }
+
+  PolluxOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_pollux(const PolluxOptions& options) { return std::make_unique<Pollux>(options); }
+
+PolluxOptions paper_options(const PolicyOptions& options) {
+  PolluxOptions pollux;
+  pollux.fairness = options.fairness;
+  pollux.restart_cost = options.restart_cost;
+  pollux.genetic.seed = options.seed;
+  return pollux;
+}
+
+PolluxOptions released_options(const PolicyOptions& options) {
+  PolluxOptions pollux = paper_options(options);
+  pollux.objective = PolluxObjective::kReleased;
+  pollux.search = PolluxSearch::kAdditive;
+  return pollux;
+}
+
+PolluxOptions adaptive_options(const PolicyOptions& options) {
+  PolluxOptions pollux = released_options(options);
+  pollux.objective = PolluxObjective::kAdaptive;
+  return pollux;
+}
+
+}  // namespace adaptdl::sched

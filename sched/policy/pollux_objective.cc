@@ -1,0 +1,142 @@
+#include "policy/pollux_objective.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "policy/adaptive_objective.h"
+#include "policy/search_frame.h"
+#include "policy/search_state.h"
+
+namespace adaptdl::sched {
+namespace {
+
+constexpr double kNothing = 1e-3;         // what is added to each scaled speedup in a power mean
+constexpr double kReleasedRestart = 0.9;  // what a change of allocation leaves of a speedup
+constexpr double kLargestSpeedup = 1e12;  // beyond it, hints are nonsense
+
+std::int64_t most_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
+  std::int64_t most = 0;
+  for (const SearchNode& node : nodes)
+    if (most < kMostReplicas) most += std::min<std::int64_t>(room(job.demand, node.capacity), kMostReplicas);
+  return std::min<std::int64_t>(most, std::min(kMostReplicas, job.max_replicas));
+}
+
+Hindrance hindrance(const JobInfo& info, const SearchJob& job, std::int64_t most) {
+  if (job.pinned) return Hindrance::kNone;
+  if (std::ranges::all_of(job.demand, [](std::int64_t amount) { return amount <= 0; }))
+    return Hindrance::kAsksForNothing;
+  if (info.max_replicas < 1 || info.min_replicas > info.max_replicas) return Hindrance::kContradiction;
+  if (most < 1) return Hindrance::kNoNode;
+  if (most < info.min_replicas) return Hindrance::kTooMany;
+  return Hindrance::kNone;
+}
+
+// The goodput of `replicas` on one node, or of the most below them that the job can run on.
+double base_goodput(const SpeedupFunction& speedup, std::int64_t replicas) {
+  for (; replicas > 1; replicas /= 2)
+    if (const double goodput = speedup.goodput(1, static_cast<int>(replicas)); goodput > 0) return goodput;
+  return speedup.goodput(1, 1);
+}
+
+SpeedupRows speedups(const SpeedupFunction* speedup, std::size_t most, std::int64_t base_replicas) {
+  SpeedupRows rows{std::vector<double>(most + 1, 0.0), std::vector<double>(most + 1, 0.0)};
+  const double base = speedup ? base_goodput(*speedup, base_replicas) : static_cast<double>(base_replicas);
+  if (!(base > 0)) return rows;
+  for (std::size_t replicas = 1; replicas <= most; ++replicas) {
+    const int count = static_cast<int>(replicas);
+    const auto on = [&](int nodes) {
+      return std::min((speedup ? speedup->goodput(nodes, count) : count) / base, kLargestSpeedup);
+    };
+    rows.one_node[replicas] = on(1);
+    rows.many_nodes[replicas] = on(std::min(count, 2));
+  }
+  return rows;
+}
+
+bool speeds_up(const SpeedupRows& rows) {
+  const auto positive = [](double speedup) { return speedup > 0; };
+  return std::ranges::any_of(rows.one_node, positive) || std::ranges::any_of(rows.many_nodes, positive);
+}
+
+double restart_factor(const JobInfo& job, const PolluxRules& rules) {
+  if (rules.objective == PolluxObjective::kReleased) return kReleasedRestart;
+  const double age = rules.now - job.creation_time;
+  if (!std::isfinite(age) || age <= 0) return rules.restart_cost > 0 ? 0 : 1;
+  return std::max(age - std::max(job.num_restarts, 0) * rules.restart_cost, 0.0) / (age + rules.restart_cost);
+}
+
+std::size_t fair_replicas(double dominant_share, std::size_t jobs) {
+  const double fair = std::ceil(1 / dominant_share / static_cast<double>(jobs));
+  return static_cast<std::size_t>(std::clamp(fair, 1.0, static_cast<double>(kMostReplicas)));
+}
+
+}  // namespace
+
+PowerMean::PowerMean(double exponent) : exponent_(std::isnan(exponent) ? -1 : std::clamp(exponent, -20.0, 20.0)) {}
+
+double PowerMean::term(double scaled_speedup) const {
+  if (exponent_ == 0) return std::log(std::max(scaled_speedup, kNothing));
+  const double power = std::pow(scaled_speedup + kNothing, exponent_);
+  return exponent_ < 0 ? -power : power;
+}
+
+double PowerMean::mean(double sum_of_terms, std::size_t jobs) const {
+  const double average = sum_of_terms / static_cast<double>(jobs);
+  return exponent_ == 0 ? std::exp(average) : std::pow(std::fabs(average), 1 / exponent_);
+}
+
+PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProblem search, const PolluxRules& given) {
+  PolluxRules rules = given;
+  if (!(rules.restart_cost > 0)) rules.restart_cost = 0;
+  const bool paper = rules.objective == PolluxObjective::kPaper;
+  const PowerMean mean(rules.fairness);
+  const std::vector<double> shares = dominant_shares(search);
+
+  std::optional<AdaptiveObjective> adaptive;
+  if (rules.objective == PolluxObjective::kAdaptive) adaptive.emplace(jobs, search, rules.restart_cost, rules.now);
+
+  PolluxProblem problem{std::move(search), std::vector<SpeedupRows>(jobs.size()), std::vector<Hindrance>(jobs.size())};
+  for (std::size_t index = 0; index < jobs.size(); ++index) {
+    SearchJob& job = problem.search.jobs[index];
+    const double scale = shares[index] * static_cast<double>(problem.search.nodes.size());
+    const auto value = [&](double speedup) { return paper ? mean.term(speedup * scale) : speedup * scale; };
+    job.keep = paper ? mean.term(0) : 0;
+    job.one_node = job.many_nodes = {job.keep};
+
+    const std::int64_t most = most_replicas(job, problem.search.nodes);
+    const auto before = static_cast<std::size_t>(replica_count(job.previous));
+    SpeedupRows& rows = problem.speedups[index];
+    Hindrance& what = problem.hindrances[index];
+    what = hindrance(*jobs[index], job, most);
+    if (what == Hindrance::kNone) {
+      const std::size_t base = paper ? fair_replicas(shares[index], jobs.size()) : 1;
+      rows = speedups(
+          jobs[index]->speedup.get(),
+          std::max(static_cast<std::size_t>(most), job.pinned ? std::min(before, std::size_t{kMostReplicas}) : 0),
+          static_cast<std::int64_t>(base));
+      if (!job.pinned && !speeds_up(rows)) what = Hindrance::kNoSpeedup;
+    }
+    if (what != Hindrance::kNone) {
+      rows = {};
+      job.max_replicas = 0;
+      job.previous.clear();
+      continue;
+    }
+    job.max_replicas = static_cast<int>(rows.one_node.size()) - 1;
+    if (adaptive) {
+      adaptive->set_values(index, rows, job);
+      continue;
+    }
+    const double factor = restart_factor(*jobs[index], rules);
+    for (std::size_t replicas = 1; replicas < rows.one_node.size(); ++replicas) {
+      job.one_node.push_back(value(rows.one_node[replicas] * factor));
+      job.many_nodes.push_back(value(rows.many_nodes[replicas] * factor));
+    }
+    if (before < rows.one_node.size()) job.keep = value(rows(job.previous.size(), before));
+  }
+  return problem;
+}
+
+}  // namespace adaptdl::sched

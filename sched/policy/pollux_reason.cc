@@ -1,0 +1,69 @@
+#include "policy/pollux_reason.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "policy/wording.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// Which resource no node has enough of, if it is one alone.
+std::string missing(const SearchJob& job, const std::vector<SearchNode>& nodes,
+                    const std::vector<std::string>& resources) {
+  if (nodes.empty()) return "waits: there is no node";
+  for (std::size_t type = 0; type < job.demand.size(); ++type) {
+    const bool somewhere =
+        std::ranges::any_of(nodes, [&](const SearchNode& node) { return node.capacity[type] >= job.demand[type]; });
+    if (!somewhere)
+      return fmt::format("waits: needs {} {} on a node, no node has as many", job.demand[type], resources[type]);
+  }
+  return "waits: no node has all that a replica needs";
+}
+
+std::string speedup(const PolluxOutcome& outcome) {
+  if (!outcome.job.speedup) return "not measured yet";
+  const auto replicas = static_cast<std::size_t>(outcome.replicas);
+  if (replicas >= outcome.speedups.one_node.size()) return "as before";
+  const double times = outcome.speedups(static_cast<std::size_t>(outcome.nodes), replicas);
+  return fmt::format("{} times {} goodput", times < 10 ? fmt::format("{:.2g}", times) : fmt::format("{:.0f}", times),
+                     outcome.objective == PolluxObjective::kPaper ? "its fair share's" : "one replica's");
+}
+
+}  // namespace
+
+std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<SearchNode>& nodes,
+                          const std::vector<std::string>& resources) {
+  const JobInfo& job = outcome.job;
+  const std::string size = counted(outcome.replicas, "replica") + " on " + counted(outcome.nodes, "node");
+  if (outcome.search.pinned) return fmt::format("keeps {}: must not be preempted", size);
+  switch (outcome.hindrance) {
+    case Hindrance::kNone:
+      break;
+    case Hindrance::kNoNode:
+      return missing(outcome.search, nodes, resources);
+    case Hindrance::kAsksForNothing:
+      return "waits: asks for no resource";
+    case Hindrance::kContradiction:
+      if (job.max_replicas < 1) return fmt::format("waits: may have at most {}", counted(job.max_replicas, "replica"));
+      return fmt::format("waits: needs at least {}, may have at most {}", counted(job.min_replicas, "replica"),
+                         job.max_replicas);
+    case Hindrance::kTooMany:
+      if (job.min_replicas > kMostReplicas)
+        return fmt::format("waits: needs at least {} replicas, no job gets more than {}", job.min_replicas,
+                           kMostReplicas);
+      return fmt::format("waits: needs at least {}, the nodes have no room for as many",
+                         counted(job.min_replicas, "replica"));
+    case Hindrance::kNoSpeedup:
+      return "waits: its hints say that it makes no progress on any number of replicas";
+  }
+  if (outcome.replicas > 0) return fmt::format("{}{}: {}", outcome.changed ? "" : "keeps ", size, speedup(outcome));
+  if (outcome.had > 0)
+    return fmt::format("gives up {}: others make better use of them", counted(outcome.had, "replica"));
+  if (job.min_replicas > 1)
+    return fmt::format("waits: others make better use of room for {}", counted(job.min_replicas, "replica"));
+  return "waits: others make better use of the nodes";
+}
+
+}  // namespace adaptdl::sched

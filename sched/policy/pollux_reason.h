@@ -1,0 +1,25 @@
+// Why a job has what it has, in one clause.
+#pragma once
+
+#include <string>
+
+#include "policy/pollux_objective.h"
+
+namespace adaptdl::sched {
+
+struct PolluxOutcome {
+  const JobInfo& job;
+  const SearchJob& search;
+  const SpeedupRows& speedups;
+  Hindrance hindrance = Hindrance::kNone;
+  int replicas = 0, nodes = 0;  // that it gets
+  int had = 0;                  // replicas
+  bool changed = false;
+  PolluxObjective objective = PolluxObjective::kPaper;
+};
+
+// `resources` are the names of those in SearchJob::demand.
+std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<SearchNode>& nodes,
+                          const std::vector<std::string>& resources);
+
+}  // namespace adaptdl::sched

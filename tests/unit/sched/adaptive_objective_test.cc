@@ -1,0 +1,115 @@
+// What the adaptive policy prefers.
+#include "policy/adaptive_objective.h"
+
+#include <doctest/doctest.h>
+
+#include "allocation_validator.h"
+#include "policy/pollux.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+
+namespace {
+
+constexpr const char* kGpu = "nvidia.com/gpu";
+
+// A sample takes 10 ms; replicas wait `sync` seconds for each other in each step.
+std::shared_ptr<const SpeedupFunction> speedup(double sync) {
+  const goodput::PerfParams perf{0.01, 0.01, sync, 0, sync, 0, 1};
+  return std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1e-3, 1}, 32),
+                                                 goodput::Limits{4096, 1, 64, true});
+}
+
+// Old and never restarted, unless said otherwise; `hours` are left on one GPU, of as many again.
+JobInfo job(const std::string& name, double hours, double sync = 0.001) {
+  JobInfo info;
+  info.name = name;
+  info.resources = {{kGpu, 1}};
+  info.max_replicas = info.profiled_replicas = 64;
+  info.speedup = speedup(sync);
+  const double left = hours * 3600 * info.speedup->goodput(1, 1) / 32;
+  info.progress = left;
+  info.target_progress = 2 * left;
+  return info;
+}
+
+Problem cluster(int nodes, const std::vector<JobInfo>& jobs) {
+  Problem problem;
+  problem.now = 3600;
+  for (int node = 0; node < nodes; ++node)
+    problem.nodes.push_back({"node-" + std::to_string(node), {{kGpu, 4}}, false, ""});
+  problem.jobs = jobs;
+  return problem;
+}
+
+Decision decide(const Problem& problem, double restart_cost = 30) {
+  const Decision decision = make_policy("adaptive", {.restart_cost = restart_cost})->optimize(problem, nullptr);
+  CHECK(violations(problem, decision, Promises{false, true}).empty());
+  return decision;
+}
+
+std::size_t replicas(const Decision& decision, const std::string& name) { return decision.allocations.at(name).size(); }
+
+}  // namespace
+
+TEST_CASE("of two jobs that scale alike the one with less left gets more") {
+  const Decision decision = decide(cluster(4, {job("long", 100, 0.1), job("short", 1, 0.1)}));
+  CHECK(replicas(decision, "short") > replicas(decision, "long"));
+}
+
+TEST_CASE("of two jobs with as much left the later one gets more") {
+  JobInfo late = job("late", 1, 0.1);
+  late.creation_time = -100'000;
+  const Decision decision = decide(cluster(2, {job("new", 1, 0.1), late}));
+  CHECK(replicas(decision, "late") >= replicas(decision, "new"));
+  Problem crowded = cluster(1, {job("new", 1), late});
+  crowded.nodes.front().resources[kGpu] = 1;
+  CHECK(replicas(decide(crowded), "late") == 1);
+}
+
+TEST_CASE("a job that was not measured yet starts on up to four replicas, and then grows fourfold") {
+  JobInfo fresh = job("fresh", 1);
+  fresh.profiled_replicas = 0;
+  fresh.speedup = nullptr;
+  CHECK(replicas(decide(cluster(16, {fresh})), "fresh") == 4);
+  JobInfo young = job("young", 100);
+  young.profiled_replicas = 4;
+  CHECK(replicas(decide(cluster(16, {young})), "young") == 16);
+}
+
+TEST_CASE("a job about to end is left as it is, one with hours to go takes what is free") {
+  for (const bool ends : {true, false}) {
+    Problem problem = cluster(2, {job("job", ends ? 0.03 : 30)});
+    problem.previous["job"] = Allocation(4, "node-0");
+    CHECK(replicas(decide(problem), "job") == (ends ? 4 : 8));
+  }
+}
+
+TEST_CASE("a job that was moved often is moved again only for more") {
+  for (const int restarts : {0, 60}) {
+    JobInfo moved = job("job", 30, 0.5);
+    moved.num_restarts = restarts;
+    Problem problem = cluster(2, {moved});
+    problem.previous["job"] = Allocation(4, "node-0");
+    CHECK(replicas(decide(problem, 45), "job") == (restarts > 0 ? 4 : 8));
+  }
+}
+
+TEST_CASE("a job on several nodes has them whole") {
+  JobInfo wide = job("wide", 10);
+  wide.max_replicas = 11;
+  CHECK(replicas(decide(cluster(3, {wide})), "wide") == 8);
+}
+
+TEST_CASE("of two jobs that do not say what is left the one that has had less goes first") {
+  JobInfo begun = job("begun", 1), advanced = job("advanced", 1);
+  for (JobInfo* silent : {&begun, &advanced}) {
+    silent->progress.reset();
+    silent->target_progress.reset();
+  }
+  begun.attained_service = 1'000;
+  advanced.attained_service = 50'000;
+  Problem crowded = cluster(1, {advanced, begun});
+  crowded.nodes.front().resources[kGpu] = 1;
+  CHECK(replicas(decide(crowded), "begun") == 1);
+}

@@ -1,0 +1,54 @@
+// How many nodes a cluster should have: near the middle of the range, found in few steps.
+#include "policy/cluster_size.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace adaptdl::sched;
+
+namespace {
+
+// Of 16 nodes or up to 32, with a utility that is all for `ideal` nodes and fewer.
+int desired(int now, double ideal, int least = 0, int* asked = nullptr) {
+  int count = 0;
+  const int nodes = desired_nodes(now, least, 2 * now, {}, [&](int n) {
+    ++count;
+    return n <= ideal ? 1.0 : ideal / n;
+  });
+  if (asked) *asked = count;
+  return nodes;
+}
+
+}  // namespace
+
+TEST_CASE("a cluster that is well used keeps its size") {
+  CHECK(desired(16, 8) == 16);
+  CHECK(desired(16, 10) == 16);
+  CHECK(desired(16, 6) == 16);
+}
+
+TEST_CASE("a cluster that is used too much grows, to twice its size at most") {
+  CHECK(desired(16, 14) == 28);
+  CHECK(desired(16, 100) == 32);
+  CHECK(desired(1, 100) == 2);
+}
+
+TEST_CASE("a cluster that is used too little shrinks, not below what it must have") {
+  CHECK(desired(16, 2) == 4);
+  CHECK(desired(16, 0.3) == 1);
+  CHECK(desired(16, 2, 9) == 9);
+}
+
+TEST_CASE("nothing to be done needs as few nodes as must be") {
+  CHECK(desired(16, 0) == 0);
+  CHECK(desired(16, 0, 3) == 3);
+}
+
+TEST_CASE("sizes are bisected, not tried one by one") {
+  int asked = 0;
+  desired(4096, 3500, 0, &asked);
+  CHECK(asked <= 15);
+  desired(4096, 3, 0, &asked);
+  CHECK(asked <= 15);
+}

@@ -1,0 +1,258 @@
+// What Pollux decides, and what it says about it.
+#include "policy/pollux.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <set>
+
+#include "allocation_validator.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+
+namespace {
+
+constexpr const char* kGpu = "nvidia.com/gpu";
+
+// One that scales nearly ideally, or one that waits for its network most of the time.
+std::shared_ptr<const SpeedupFunction> speedup(bool scales, double slower_between_nodes = 1) {
+  const double sync = scales ? 0.001 : 0.3;
+  const goodput::PerfParams perf{0.01, 0.01, sync * slower_between_nodes, 0, sync, 0, 1};
+  return std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1e-3, 1}, 32),
+                                                 goodput::Limits{4096, 1, 64, true});
+}
+
+JobInfo job(const std::string& name, bool scales = true, int max_replicas = 64) {
+  JobInfo info;
+  info.name = name;
+  info.resources = {{kGpu, 1}};
+  info.max_replicas = info.profiled_replicas = max_replicas;
+  info.speedup = speedup(scales);
+  return info;
+}
+
+Problem cluster(int nodes, int gpus) {
+  Problem problem;
+  problem.now = 100'000;
+  for (int node = 0; node < nodes; ++node)
+    problem.nodes.push_back({"node-" + std::to_string(node), {{kGpu, gpus}}, false, ""});
+  return problem;
+}
+
+Decision decide(const Problem& problem, const PolluxOptions& options) {
+  const Decision decision = make_pollux(options)->optimize(problem, nullptr);
+  CHECK(violations(problem, decision).empty());
+  return decision;
+}
+
+Decision released(const Problem& problem) { return decide(problem, released_options({})); }
+
+PolluxOptions fair(double exponent) {
+  PolluxOptions options = paper_options({.fairness = exponent});
+  options.search = PolluxSearch::kAdditive;
+  return options;
+}
+
+std::set<std::string> nodes_of(const Allocation& allocation) { return {allocation.begin(), allocation.end()}; }
+
+}  // namespace
+
+TEST_CASE("who scales better gets more, and nothing lies idle that helps") {
+  Problem problem = cluster(2, 4);
+  problem.jobs = {job("good"), job("poor", false)};
+  const Decision decision = released(problem);
+  CHECK(decision.allocations.at("good").size() > decision.allocations.at("poor").size());
+  CHECK(decision.allocations.at("good").size() + decision.allocations.at("poor").size() == 8);
+  CHECK(decision.desired_nodes == 2);
+}
+
+TEST_CASE("a job has at most twice the replicas that it was measured with, one before it was") {
+  Problem problem = cluster(4, 4);
+  problem.jobs = {job("new"), job("known")};
+  problem.jobs[0].profiled_replicas = 0;
+  problem.jobs[0].speedup = nullptr;
+  problem.jobs[1].profiled_replicas = 3;
+  for (const PolluxOptions& options : {released_options({}), paper_options({}), fair(-1)}) {
+    const Decision decision = decide(problem, options);
+    CHECK(decision.allocations.at("new").size() == 1);
+    CHECK(decision.allocations.at("known").size() == 6);
+    CHECK(decision.reasons.at("new") == "1 replica on 1 node: not measured yet");
+  }
+}
+
+TEST_CASE("a job stays on one node where its network between nodes is slow") {
+  Problem problem = cluster(4, 4);
+  problem.jobs = {job("local")};
+  problem.jobs[0].speedup = speedup(true, 1e6);
+  const Decision decision = released(problem);
+  CHECK(decision.allocations.at("local").size() == 4);
+  CHECK(nodes_of(decision.allocations.at("local")).size() == 1);
+}
+
+TEST_CASE("a gain that is smaller than the cost of a restart moves no one") {
+  Problem problem = cluster(1, 4);
+  problem.nodes[0].resources[kGpu] = 11;
+  problem.jobs = {job("running")};
+  problem.previous["running"] = Allocation(10, "node-0");  // 11 would be a tenth more, less a tenth
+  const Decision decision = released(problem);
+  CHECK(decision.allocations.at("running").size() == 10);
+  CHECK(decision.reasons.at("running").starts_with("keeps 10 replicas on 1 node: "));
+}
+
+TEST_CASE("the paper's restarts cost young jobs and restless ones more") {
+  Problem problem = cluster(1, 4);
+  problem.jobs = {job("running")};
+  problem.previous["running"] = {"node-0", "node-0"};
+  problem.jobs[0].creation_time = problem.now - 10'000;
+  CHECK(decide(problem, fair(-1)).allocations.at("running").size() == 4);
+  problem.jobs[0].num_restarts = 300;
+  CHECK(decide(problem, fair(-1)).allocations.at("running").size() == 2);
+  problem.jobs[0].num_restarts = 0;
+  problem.jobs[0].creation_time = problem.now - 10;
+  CHECK(decide(problem, fair(-1)).allocations.at("running").size() == 2);
+}
+
+TEST_CASE("the more negative the exponent, the fairer") {
+  Problem problem = cluster(4, 4);
+  problem.jobs = {job("good"), job("poor", false)};
+  const auto of_poor = [&](double exponent) { return decide(problem, fair(exponent)).allocations.at("poor").size(); };
+  CHECK(of_poor(1) <= of_poor(0));
+  CHECK(of_poor(0) <= of_poor(-1));
+  CHECK(of_poor(-1) <= of_poor(-10));
+  CHECK(of_poor(1) < of_poor(-10));
+}
+
+TEST_CASE("pinned jobs keep theirs in the order in which it was") {
+  Problem problem = cluster(3, 4);
+  problem.jobs = {job("pinned"), job("other")};
+  problem.jobs[0].preemptible = false;
+  problem.previous["pinned"] = {"node-2", "node-0", "node-0"};
+  for (const PolluxOptions& options : {released_options({}), paper_options({})}) {
+    const Decision decision = decide(problem, options);
+    CHECK(decision.allocations.at("pinned") == problem.previous["pinned"]);
+    CHECK(decision.reasons.at("pinned") == "keeps 3 replicas on 2 nodes: must not be preempted");
+    CHECK(decision.allocations.at("other").size() == 9);
+  }
+}
+
+TEST_CASE("where a node has shrunk, the pinned job that came first stays") {
+  Problem problem = cluster(1, 4);
+  problem.jobs = {job("late"), job("early")};
+  for (JobInfo& each : problem.jobs) each.preemptible = false;
+  problem.jobs[0].creation_time = 2;
+  problem.jobs[1].creation_time = 1;
+  problem.previous = {{"late", Allocation(3, "node-0")}, {"early", Allocation(3, "node-0")}};
+  const Decision decision = released(problem);
+  CHECK(decision.allocations.at("early").size() == 3);
+  CHECK(decision.allocations.at("late").size() <= 1);
+}
+
+TEST_CASE("nodes that may be taken away come last") {
+  Problem problem = cluster(3, 4);
+  problem.nodes[0].preemptible = true;
+  problem.jobs = {job("one", true, 4), job("two", true, 4)};
+  const Decision decision = released(problem);
+  for (const auto& [name, allocation] : decision.allocations) CHECK_FALSE(nodes_of(allocation).contains("node-0"));
+}
+
+TEST_CASE("a minimum is met in whole or not at all") {
+  Problem problem = cluster(1, 4);
+  problem.jobs = {job("large"), job("small", true, 1)};
+  problem.jobs[0].min_replicas = 5;
+  const Decision decision = released(problem);
+  CHECK(decision.allocations.at("large").empty());
+  CHECK(decision.allocations.at("small").size() == 1);
+  CHECK(decision.reasons.at("large") == "waits: needs at least 5 replicas, the nodes have no room for as many");
+}
+
+TEST_CASE("who cannot be helped waits, and is told why") {
+  Problem problem = cluster(1, 1);
+  problem.jobs = {job("wide"), job("nothing"), job("contradiction"), job("absurd")};
+  problem.jobs[0].resources[kGpu] = 2;
+  problem.jobs[1].resources = {{kGpu, 0}};
+  problem.jobs[2].min_replicas = 65;
+  const goodput::PerfParams perf{std::numeric_limits<double>::quiet_NaN(), 1, 1, 1, 1, 1, 1};
+  problem.jobs[3].speedup =
+      std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1, 1}, 32), goodput::Limits{});
+  for (const PolluxOptions& options : {released_options({}), paper_options({})}) {
+    const Decision decision = decide(problem, options);
+    for (const auto& [name, allocation] : decision.allocations) CHECK(allocation.empty());
+    CHECK(decision.reasons.at("wide") == "waits: needs 2 nvidia.com/gpu on a node, no node has as many");
+    CHECK(decision.reasons.at("nothing") == "waits: asks for no resource");
+    CHECK(decision.reasons.at("contradiction") == "waits: needs at least 65 replicas, may have at most 64");
+    CHECK(decision.reasons.at("absurd") == "waits: its hints say that it makes no progress on any number of replicas");
+  }
+}
+
+TEST_CASE("a reason says how much faster a job is") {
+  Problem problem = cluster(1, 4);
+  problem.jobs = {job("one")};
+  CHECK(released(problem).reasons.at("one") == "4 replicas on 1 node: 4 times one replica's goodput");
+  problem.nodes[0].resources[kGpu] = 512;
+  problem.jobs[0].max_replicas = problem.jobs[0].profiled_replicas = 512;
+  const std::string reason = released(problem).reasons.at("one");
+  CHECK_MESSAGE(reason.find("e+") == std::string::npos, reason);
+  problem = cluster(1, 4);
+  problem.jobs = {job("one")};
+  // Alone, its fair share is all.
+  CHECK(decide(problem, paper_options({})).reasons.at("one") ==
+        "4 replicas on 1 node: 1 times its fair share's goodput");
+}
+
+TEST_CASE("a cluster with a template grows for jobs that scale and shrinks for what they leave idle") {
+  Problem problem = cluster(4, 4);
+  problem.node_template = NodeInfo{"template", {{kGpu, 4}}, true, ""};
+  for (int i = 0; i < 16; ++i) problem.jobs.push_back(job("job-" + std::to_string(i)));
+  CHECK(released(problem).desired_nodes == 8);
+  problem.jobs = {job("job", true, 1)};
+  const Decision decision = released(problem);
+  CHECK(decision.desired_nodes == 1);
+  CHECK(decision.allocations.at("job") == Allocation{"node-0"});
+  problem.jobs[0].preemptible = false;
+  problem.previous["job"] = {"node-2"};
+  CHECK(released(problem).desired_nodes == 3);
+}
+
+TEST_CASE("a cluster with a template and no node gets its first for a job that fits") {
+  Problem problem = cluster(0, 4);
+  problem.node_template = NodeInfo{"template", {{kGpu, 4}}, true, ""};
+  CHECK(released(problem).desired_nodes == 0);
+  problem.jobs = {job("job")};
+  CHECK(released(problem).desired_nodes == 1);
+  problem.jobs[0].resources[kGpu] = 5;
+  CHECK(released(problem).desired_nodes == 0);
+}
+
+TEST_CASE("the genetic search goes on from its last states, whoever came or left") {
+  Problem problem = cluster(4, 4);
+  for (int i = 0; i < 8; ++i) problem.jobs.push_back(job("job-" + std::to_string(i)));
+  PolluxOptions options = paper_options({});
+  options.genetic.generations = 3;
+  const auto policy = make_pollux(options);
+  std::shared_ptr<const PolicyState> state;
+  // Few generations find little at once, and as much as many do if each cycle begins where the last one ended.
+  std::size_t first = 0, last = 0;
+  for (int cycle = 0; cycle < 30; ++cycle) {
+    const Decision decision = policy->optimize(problem, state);
+    CHECK(violations(problem, decision).empty());
+    state = decision.state;
+    last = 0;
+    for (const auto& [name, allocation] : decision.allocations) last += allocation.size();
+    if (cycle == 0) first = last;
+  }
+  CHECK(first < 14);
+  CHECK(last >= 15);
+  problem.jobs.erase(problem.jobs.begin());
+  problem.jobs.push_back(job("new"));
+  problem.nodes.erase(problem.nodes.begin());
+  CHECK(violations(problem, policy->optimize(problem, state)).empty());
+}
+
+TEST_CASE("the genetic search keeps to its most nodes a job") {
+  Problem problem = cluster(20, 1);
+  problem.jobs = {job("wide")};
+  PolluxOptions options = paper_options({});
+  options.genetic.max_nodes = 3;
+  CHECK(nodes_of(decide(problem, options).allocations.at("wide")).size() == 3);
+}

@@ -1,0 +1,124 @@
+#include "policy/tiresias.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "queue_policies.h"
+
+namespace adaptdl::sched {
+namespace {
+
+constexpr double kLimit = 16 * 3600;
+
+TEST_CASE(
+    "jobs get what their users asked for, first come, first served, and smaller ones pass those that do not fit") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
+  schedule.problem.jobs = {tuned_job("late", 30, 2), tuned_job("early", 10, 6), tuned_job("middle", 20, 3)};
+  schedule.next();
+  CHECK(schedule.replicas("early") == 6);
+  CHECK(schedule.replicas("middle") == 0);
+  CHECK(schedule.replicas("late") == 2);
+  CHECK(schedule.decision.reasons.at("early") == "6 replicas on 2 nodes, place 1 in the first queue");
+  CHECK(schedule.decision.reasons.at("middle") == "waits for room for 3 replicas, place 2 in the first queue");
+}
+
+TEST_CASE("a job that has had 16 GPU-hours gives way to one that has not") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
+  schedule.problem.jobs = {tuned_job("old", 0, 4)};
+  schedule.next();
+  schedule.problem.jobs.push_back(tuned_job("new", 100, 4));
+  schedule.job("old").attained_service = kLimit - 1;
+  schedule.next();
+  CHECK(schedule.replicas("old") == 4);
+  CHECK(schedule.replicas("new") == 0);
+  schedule.job("old").attained_service = kLimit;
+  schedule.next();
+  CHECK(schedule.replicas("old") == 0);
+  CHECK(schedule.replicas("new") == 4);
+  CHECK(schedule.decision.reasons.at("old") == "waits for room for 4 replicas, place 1 in the second queue");
+}
+
+TEST_CASE("the second queue is in the order in which jobs came into it, not of their arrival") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
+  schedule.problem.jobs = {tuned_job("a", 0, 4), tuned_job("b", 10, 4)};
+  schedule.job("b").attained_service = kLimit;
+  schedule.next();
+  CHECK(schedule.replicas("a") == 4);
+  schedule.job("a").attained_service = kLimit;
+  schedule.next();
+  CHECK(schedule.replicas("b") == 4);
+  CHECK(schedule.replicas("a") == 0);
+  // Without its state, as after a restart of the scheduler, it goes by arrival.
+  schedule.state = nullptr;
+  schedule.next();
+  CHECK(schedule.replicas("a") == 4);
+}
+
+TEST_CASE("new jobs go to the emptiest nodes, and who goes on running stays") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(3, 4)}};
+  schedule.problem.jobs = {tuned_job("a", 0, 2), tuned_job("b", 1, 3), tuned_job("c", 2, 4)};
+  schedule.next();
+  CHECK(schedule.decision.allocations.at("a") == Allocation(2, "n0"));
+  CHECK(schedule.decision.allocations.at("b") == Allocation(3, "n1"));
+  CHECK(schedule.decision.allocations.at("c") == Allocation(4, "n2"));
+  schedule.remove("c");
+  schedule.problem.jobs.push_back(tuned_job("d", 3, 6));
+  schedule.next();
+  CHECK(schedule.decision.allocations.at("a") == Allocation(2, "n0"));
+  CHECK(schedule.decision.allocations.at("d") == Allocation{"n2", "n2", "n2", "n2", "n0", "n0"});
+  CHECK(schedule.decision.reasons.at("a") == "keeps 2 replicas on 1 node");
+}
+
+TEST_CASE("odd jobs wait, with a reason, and hold nobody up") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(2, 4)}};
+  JobInfo nothing = tuned_job("nothing", 0, 1), contrary = tuned_job("contrary", 0, 1), huge = tuned_job("huge", 0, 9);
+  nothing.resources = {{"gpu", 0}};
+  contrary.min_replicas = 5;
+  contrary.max_replicas = 4;
+  JobInfo bound = tuned_job("bound", 1, 7);
+  bound.max_replicas = 3;
+  schedule.problem.jobs = {nothing, contrary, huge, bound};
+  schedule.next();
+  for (const char* name : {"nothing", "contrary", "huge"}) CHECK(schedule.replicas(name) == 0);
+  CHECK(schedule.replicas("bound") == 3);
+  CHECK(schedule.decision.reasons.at("huge").starts_with(
+      "waits: it wants 9 replicas, and all nodes together have room for 8"));
+  CHECK(schedule.decision.reasons.at("contrary").starts_with("waits: it wants at least 5 replicas and at most 4"));
+  schedule.problem.nodes.clear();
+  schedule.next();
+  CHECK(schedule.replicas("bound") == 0);
+}
+
+TEST_CASE("a replica fits where all of its resources do") {
+  const auto policy = make_tiresias();
+  Schedule schedule{
+      *policy,
+      {.nodes = {{"few", {{"gpu", 8}, {"cpu", 3}}, false, ""}, {"many", {{"gpu", 4}, {"cpu", 90}}, false, ""}}}};
+  JobInfo job = tuned_job("a", 0, 5);
+  job.resources = {{"gpu", 1}, {"cpu", 2}};
+  schedule.problem.jobs = {job};
+  schedule.next();
+  CHECK(schedule.decision.allocations.at("a") == Allocation{"many", "many", "many", "many", "few"});
+}
+
+TEST_CASE("a job that is not preemptible keeps what it has, whoever comes") {
+  const auto policy = make_tiresias();
+  Schedule schedule{*policy, {.nodes = gpu_nodes(1, 4)}};
+  JobInfo pinned = tuned_job("pinned", 50, 2);
+  pinned.preemptible = false;
+  pinned.attained_service = 2 * kLimit;
+  schedule.problem.jobs = {tuned_job("a", 0, 4), pinned};
+  schedule.problem.previous = {{"pinned", {"n0", "n0", "n0"}}};
+  schedule.next();
+  CHECK(schedule.decision.allocations.at("pinned") == Allocation(3, "n0"));
+  CHECK(schedule.replicas("a") == 0);
+}
+
+}  // namespace
+}  // namespace adaptdl::sched
