@@ -1,0 +1,91 @@
+#include "simulator/application_settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "adaptdl/error.h"
+#include "simulator/csv.h"
+
+namespace adaptdl::sched {
+namespace {
+
+constexpr std::array<std::string_view, 5> kSettings = {"epochs", "min_local_bsz", "max_local_bsz", "fixed_batch_size",
+                                                       "max_replicas"};
+
+class Settings {
+ public:
+  explicit Settings(const std::filesystem::path& file) : file_(file), text_(read_text(file)) {
+    try {
+      json_ = nlohmann::json::parse(text_);
+    } catch (const nlohmann::json::parse_error& error) {
+      fail(error.byte > 0 ? error.byte - 1 : 0, "this is not JSON; see docs/formats.md for an example");
+    }
+    if (!json_.is_object()) fail(0, "this is no JSON object; write {\"epochs\": 10}");
+    for (const auto& [key, value] : json_.items()) {
+      if (std::ranges::find(kSettings, key) == kSettings.end()) {
+        fail(key, fmt::format("no setting \"{}\"; there are {}", key, fmt::join(kSettings, ", ")));
+      }
+    }
+  }
+
+  bool has(std::string_view key) const { return json_.contains(key); }
+
+  // A whole number within bounds; `bounds` says in words what sets them.
+  std::size_t get(std::string_view key, std::size_t least, std::size_t most, std::string_view bounds) const {
+    const nlohmann::json& value = json_.at(std::string(key));
+    if (!value.is_number_unsigned() || value.get<std::size_t>() < least || value.get<std::size_t>() > most) {
+      fail(key, fmt::format("{} is {}; give a whole number from {} to {}, {}", key, value.dump(), least, most, bounds));
+    }
+    return value.get<std::size_t>();
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view key, std::string_view what) const {
+    const std::size_t at = text_.find(fmt::format("\"{}\"", key));
+    fail(at == std::string::npos ? 0 : at, what);
+  }
+  [[noreturn]] void fail(std::size_t byte, std::string_view what) const {
+    const auto before = std::string_view(text_).substr(0, byte);
+    const auto line = 1 + std::ranges::count(before, '\n');
+    const std::size_t column = before.size() - (before.rfind('\n') + 1) + 1;
+    throw Error(fmt::format("{}:{}:{}: {}", file_.string(), line, column, what));
+  }
+
+  std::filesystem::path file_;
+  std::string text_;
+  nlohmann::json json_;
+};
+
+}  // namespace
+
+void apply_settings(const std::filesystem::path& file, ApplicationData& data) {
+  if (!std::filesystem::exists(file)) return;
+  const Settings settings(file);
+  if (settings.has("epochs")) {
+    const auto most = static_cast<std::size_t>(data.epochs);
+    data.epochs = static_cast<int>(settings.get("epochs", 1, most, "the rows that all validation files have"));
+  }
+  if (settings.has("min_local_bsz")) {
+    data.min_local_bsz =
+        settings.get("min_local_bsz", data.min_local_bsz, data.max_local_bsz, "the local_bsz of placements.csv");
+  }
+  if (settings.has("max_local_bsz")) {
+    data.max_local_bsz = settings.get("max_local_bsz", data.min_local_bsz, data.max_local_bsz,
+                                      "from the least to the largest local_bsz");
+  }
+  if (settings.has("fixed_batch_size")) {
+    data.fixed_batch_size =
+        settings.get("fixed_batch_size", std::max(data.validation.begin()->first, data.min_local_bsz),
+                     data.validation.rbegin()->first, "the validated batch sizes");
+  }
+  if (settings.has("max_replicas")) {
+    data.max_replicas = static_cast<int>(settings.get("max_replicas", 1, 1'000'000, "replicas"));
+  }
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,159 @@
+#include "simulator/delaunay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+extern "C" {
+#include <libqhull_r/qhull_ra.h>
+}
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// Weights this far below zero still count as inside: a point on a face must not fall between two tetrahedra.
+constexpr double kTolerance = 1e-10;
+
+// What Qhull says goes to a text in memory, not to the user's terminal.
+class Messages {
+ public:
+  Messages() : file_(open_memstream(&text_, &size_)) {
+    if (!file_) throw Error("no memory for Qhull's messages");
+  }
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+  ~Messages() {
+    std::fclose(file_);
+    std::free(text_);
+  }
+  std::FILE* file() const { return file_; }
+
+ private:
+  char* text_ = nullptr;
+  std::size_t size_ = 0;
+  std::FILE* file_;
+};
+
+class Qhull {
+ public:
+  Qhull(std::vector<Point3>& points, std::FILE* messages) {
+    QHULL_LIB_CHECK
+    qh_zero(&state_, messages);
+    // Triangulated output (Qt) with a point at infinity (Qz), for points of a grid are cospherical; the other options
+    // are those that SciPy's interpolation passes, whose tetrahedra are thereby ours.
+    char command[] = "qhull d Qt Qbb Qc Qz Q12";
+    exit_code_ = qh_new_qhull(&state_, 3, static_cast<int>(points.size()), points.front().data(), False, command,
+                              nullptr, messages);
+  }
+  Qhull(const Qhull&) = delete;
+  Qhull& operator=(const Qhull&) = delete;
+  ~Qhull() {
+    qh_freeqhull(&state_, !qh_ALL);
+    int remaining_bytes = 0, remaining_blocks = 0;
+    qh_memfreeshort(&state_, &remaining_bytes, &remaining_blocks);
+  }
+  int exit_code() const { return exit_code_; }
+
+  // The corners of each facet of the lower hull of the points lifted to a paraboloid.
+  std::vector<std::array<int, 4>> tetrahedra() {
+    std::vector<std::array<int, 4>> result;
+    for (const facetT* facet = state_.facet_list; facet && facet->next; facet = facet->next) {
+      if (facet->upperdelaunay) continue;
+      std::array<int, 4> corners{};
+      for (std::size_t i = 0; i < corners.size(); ++i) {
+        const auto* vertex = static_cast<const vertexT*>(facet->vertices->e[i].p);
+        corners[i] = qh_pointid(&state_, vertex->point);
+      }
+      result.push_back(corners);
+    }
+    return result;
+  }
+
+ private:
+  qhT state_;
+  int exit_code_ = 0;
+};
+
+Point3 minus(const Point3& a, const Point3& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
+Point3 cross(const Point3& a, const Point3& b) {
+  return {a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]};
+}
+double dot(const Point3& a, const Point3& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
+
+bool flat(const std::vector<Point3>& points) {
+  // From the farthest points: a line, then a plane, then a volume, each relative to what they extend over.
+  const auto farthest = [&](auto measure) { return std::ranges::max(points, {}, measure); };
+  const Point3 origin = points.front();
+  const Point3 line = minus(farthest([&](const Point3& p) { return dot(minus(p, origin), minus(p, origin)); }), origin);
+  const auto off_line = [&](const Point3& p) {
+    const Point3 normal = cross(line, minus(p, origin));
+    return dot(normal, normal);
+  };
+  const Point3 normal = cross(line, minus(farthest(off_line), origin));
+  const auto off_plane = [&](const Point3& p) { return std::abs(dot(normal, minus(p, origin))); };
+  const double volume = off_plane(farthest(off_plane));
+  return volume <= 1e-9 * dot(line, line) * std::sqrt(dot(line, line));
+}
+
+}  // namespace
+
+Delaunay::Delaunay(const std::vector<Point3>& points) {
+  if (points.size() < 4 || flat(points)) return;
+  std::vector<Point3> copy = points;
+  const Messages messages;
+  Qhull qhull(copy, messages.file());
+  if (qhull.exit_code() == qh_ERRsingular) return;
+  if (qhull.exit_code() != qh_ERRnone) {
+    throw Error(
+        fmt::format("Qhull cannot triangulate the measured step times (its exit code is {}): check that they "
+                    "are no more than some thousands, at batch sizes of ordinary magnitude",
+                    qhull.exit_code()));
+  }
+  for (const std::array<int, 4>& corners : qhull.tetrahedra()) add(points, corners);
+}
+
+void Delaunay::add(const std::vector<Point3>& points, const std::array<int, 4>& corners) {
+  const auto point = [&](std::size_t i) { return points[static_cast<std::size_t>(corners[i])]; };
+  const Point3 origin = point(3);
+  const Point3 a = minus(point(0), origin), b = minus(point(1), origin), c = minus(point(2), origin);
+  const double volume = dot(a, cross(b, c));
+  const double size = std::sqrt(dot(a, a) * dot(b, b) * dot(c, c));
+  // Coplanar corners, which cospherical points leave behind, hold nothing that their neighbours do not.
+  if (!(std::abs(volume) > 1e-12 * size)) return;
+  const auto scaled = [&](const Point3& v) { return Point3{v[0] / volume, v[1] / volume, v[2] / volume}; };
+  Tetrahedron result{corners, origin, {scaled(cross(b, c)), scaled(cross(c, a)), scaled(cross(a, b))}, origin, origin};
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      result.low[axis] = std::min(result.low[axis], point(i)[axis]);
+      result.high[axis] = std::max(result.high[axis], point(i)[axis]);
+    }
+  }
+  tetrahedra_.push_back(result);
+}
+
+std::optional<Delaunay::Corners> Delaunay::locate(const Point3& point) const {
+  for (const Tetrahedron& tetrahedron : tetrahedra_) {
+    bool in_box = true;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      in_box = in_box && tetrahedron.low[axis] <= point[axis] && point[axis] <= tetrahedron.high[axis];
+    }
+    if (!in_box) continue;
+    const Point3 offset = minus(point, tetrahedron.origin);
+    std::array<double, 4> weights{};
+    weights[3] = 1;
+    for (std::size_t i = 0; i < 3; ++i) {
+      weights[i] = dot(tetrahedron.inverse[i], offset);
+      weights[3] -= weights[i];
+    }
+    if (std::ranges::min(weights) >= -kTolerance) return Corners{tetrahedron.points, weights};
+  }
+  return std::nullopt;
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,58 @@
+// One simulation: a workload under a policy, cycle by cycle.
+//
+// Threading: one thread at a time; several simulations may run at the same time.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "simulator/cluster.h"
+#include "simulator/simulated_job.h"
+#include "simulator/simulator.h"
+
+namespace adaptdl::sched {
+
+class Simulation {
+ public:
+  // What it is given must outlive it. `index` is that of the task, for the observer, which may be null.
+  Simulation(std::size_t index, const SimulationTask& task, const SimulationOptions& options,
+             SimulationObserver* observer);
+
+  // Goes on until all jobs have completed, or to the next cycle after one of the flags became true. Throws Error as
+  // simulate() does.
+  SimulationResult run(const std::vector<const std::atomic<bool>*>& stop);
+
+ private:
+  bool active(const SimulatedJob& job) const;
+  bool completed() const;  // all jobs
+  void train();
+  double next_cycle() const;
+  Decision schedule(const std::vector<SimulatedJob*>& jobs);
+  JobInfo describe(const SimulatedJob& job) const;
+  void apply(const Decision& decision, const std::vector<SimulatedJob*>& jobs);
+  void expect_progress(const std::vector<SimulatedJob*>& jobs, const Decision& decision);
+  void record(const Decision& decision);
+  CycleJob record(const SimulatedJob& job, const Decision& decision) const;
+
+  std::size_t index_;
+  const SimulationTask& task_;
+  const SimulationOptions& options_;
+  SimulationObserver* observer_;
+
+  Cluster cluster_;
+  std::vector<SimulatedJob> jobs_;  // in the order of the workload
+  std::shared_ptr<const PolicyState> state_;
+  Allocations allocations_;  // of jobs that have one
+  double cycle_ = 0;         // intervals so far
+  double now_ = 0;
+  double node_seconds_ = 0;       // from the first submission to the last completion
+  std::vector<bool> told_;        // which jobs the observer knows to have completed
+  std::vector<double> progress_;  // of each job, when it last grew
+  int idle_cycles_ = 0;           // since any grew, with jobs to schedule
+};
+
+}  // namespace adaptdl::sched

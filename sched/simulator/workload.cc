@@ -1,0 +1,71 @@
+#include "simulator/workload.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ranges>
+#include <set>
+
+#include "simulator/csv.h"
+
+namespace adaptdl::sched {
+namespace {
+
+constexpr double kMaxTime = 1e12;  // seconds; beyond, cycles would merge
+
+void check_batch_size(const Csv& csv, std::size_t row, const WorkloadJob& job) {
+  const Application& application = *job.application;
+  if (job.batch_size < application.init_batch_size() || job.batch_size > application.max_batch_size()) {
+    csv.fail(
+        row, csv.has("batch_size") ? "batch_size" : "num_replicas",
+        fmt::format("batch size {} is not between {} and {}, with which {} was validated; choose one that is",
+                    job.batch_size, application.init_batch_size(), application.max_batch_size(), application.name()));
+  }
+  const auto replicas = static_cast<std::size_t>(job.num_replicas);
+  if (replicas > 1 && job.batch_size < replicas * application.min_local_bsz()) {
+    csv.fail(
+        row, "num_replicas",
+        fmt::format("{} replicas share a batch of {}, but {} was measured with at least {} samples a replica; take "
+                    "fewer replicas or a larger batch",
+                    replicas, job.batch_size, application.name(), application.min_local_bsz()));
+  }
+}
+
+WorkloadJob load_job(const Csv& csv, std::size_t row, const Applications& applications) {
+  WorkloadJob job;
+  job.name = csv.text(row, "name");
+  if (job.name.empty()) csv.fail(row, "name", "the job has no name; give it one");
+  job.submission_time = csv.number(row, "time", 0, kMaxTime);
+  const std::string& application = csv.text(row, "application");
+  const auto found = applications.find(application);
+  if (found == applications.end()) {
+    csv.fail(row, "application",
+             fmt::format("no traces of an application \"{}\"; there are {}", application,
+                         fmt::join(applications | std::views::keys, ", ")));
+  }
+  job.application = found->second;
+  if (csv.has("num_replicas")) job.num_replicas = csv.count(row, "num_replicas");
+  job.batch_size = csv.has("batch_size")
+                       ? static_cast<std::size_t>(csv.count(row, "batch_size"))
+                       : std::max(job.application->init_batch_size(),
+                                  job.application->min_local_bsz() * static_cast<std::size_t>(job.num_replicas));
+  check_batch_size(csv, row, job);
+  return job;
+}
+
+}  // namespace
+
+Workload load_workload(const std::filesystem::path& file, const Applications& applications) {
+  const Csv csv(file, {"name", "time", "application"});
+  Workload workload{file.stem().string(), {}};
+  std::set<std::string> names;
+  for (std::size_t row = 0; row < csv.rows(); ++row) {
+    workload.jobs.push_back(load_job(csv, row, applications));
+    const std::string& name = workload.jobs.back().name;
+    if (!names.insert(name).second)
+      csv.fail(row, "name", fmt::format("a second job \"{}\"; give it another name", name));
+  }
+  return workload;
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,111 @@
+#include "simulator/csv.h"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// What is wrong with a file of this text, from the column that follows its name on.
+std::string wrong(std::string_view text, auto use) {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("f.csv", text);
+  const std::string error = error_of(directory, [&] { use(Csv(file, {"name", "size"})); });
+  CHECK(error.find('\n') == std::string::npos);
+  return error;
+}
+std::string wrong(std::string_view text) {
+  return wrong(text, [](const Csv&) {});
+}
+
+TEST_CASE("cells are found by the names of their columns, in any order") {
+  const TemporaryDirectory directory;
+  const Csv csv(directory.write("f.csv", "size,more,name\n1,x,a\n2,y,b\n"), {"name", "size"});
+  REQUIRE(csv.rows() == 2);
+  CHECK(csv.text(1, "name") == "b");
+  CHECK(csv.number(0, "size") == 1);
+  CHECK(csv.has("more"));
+  CHECK_FALSE(csv.has("less"));
+}
+
+TEST_CASE("a byte order mark, CRLF, blanks, blank lines and a missing last line feed are let pass") {
+  const TemporaryDirectory directory;
+  const Csv csv(directory.write("f.csv", "\xEF\xBB\xBFname,size\r\n\r\n a ,\t1\r\n\n  \nb,2"), {"name", "size"});
+  REQUIRE(csv.rows() == 2);
+  CHECK(csv.text(0, "name") == "a");
+  CHECK(csv.number(0, "size") == 1);
+  CHECK(csv.number(1, "size") == 2);
+}
+
+TEST_CASE("quoted cells may hold commas and quotes") {
+  const TemporaryDirectory directory;
+  const Csv csv(directory.write("f.csv", "name,size\n\"a,\"\"b\"\"\" ,\"3\"\n\"\",4\n"), {"name", "size"});
+  CHECK(csv.text(0, "name") == "a,\"b\"");
+  CHECK(csv.number(0, "size") == 3);
+  CHECK(csv.text(1, "name") == "");
+}
+
+TEST_CASE("a file without content, without rows, or that is none is refused") {
+  CHECK(wrong("") == "f.csv:1:1: the file is empty; it begins with the line name,size");
+  CHECK(wrong("\n\n").starts_with("f.csv:1:1: the file is empty"));
+  CHECK(wrong("name,size\n") == "f.csv:1:10: no row follows the names of the columns; add at least one");
+  const TemporaryDirectory directory;
+  CHECK(error_of(directory, [&] {
+          Csv(directory.path() / "none.csv", {"name"});
+        }).starts_with("none.csv: cannot be read (No such file or directory)"));
+  std::filesystem::create_directory(directory.path() / "d");
+  CHECK(error_of(directory, [&] { Csv(directory.path() / "d", {"name"}); }) == "d: is a directory; give a file");
+}
+
+TEST_CASE("a broken row is refused where it goes wrong") {
+  CHECK(wrong("name\na\n") == "f.csv:1:1: no column \"size\"; the first line names the columns: name,size");
+  CHECK(wrong("name,size,name\na,1,b\n") == "f.csv:1:11: column \"name\" is there twice; keep one");
+  CHECK(wrong("name,size\na,1\nb\n") ==
+        "f.csv:3:2: the row has 1 cells, the first line 2 columns; add what is missing");
+  CHECK(wrong("name,size\na,1,2\n") ==
+        "f.csv:2:5: the row has 3 cells, the first line 2 columns; take away what is too much");
+  CHECK(wrong("name,size\na,1,\n").starts_with("f.csv:2:5: the row has 3 cells"));
+  CHECK(wrong("name,size\n\"a,1\n") == "f.csv:2:1: the quote is not closed; end the cell with \"");
+  CHECK(wrong("name,size\n\"a\"b,1\n") == "f.csv:2:4: text after a quoted cell; put a comma there");
+}
+
+TEST_CASE("what is not text in UTF-8 is refused") {
+  using namespace std::string_view_literals;
+  CHECK(wrong("name,size\na\0b,1\n"sv) == "f.csv:2:2: byte 0x00 is no text; save the file as plain CSV");
+  CHECK(wrong("name,size\n\x1B[31m,1\n") == "f.csv:2:1: byte 0x1b is no text; save the file as plain CSV");
+  CHECK(wrong("name,size\na\xFF,1\n") == "f.csv:2:1: the line is not UTF-8; save the file in that encoding");
+}
+
+TEST_CASE("columns are counted in characters") {
+  CHECK(wrong("name,size\n\xC3\xA4\xC3\xB6,x\n", [](const Csv& csv) {
+          csv.number(0, "size");
+        }).starts_with("f.csv:2:4:"));
+}
+
+TEST_CASE("what is no finite number within its range is refused") {
+  const auto number = [](const Csv& csv) { csv.number(0, "size"); };
+  for (const char* text : {"x", "", "1.5.2", "nan", "inf", "-inf", "0x10", "1e999", "1 2"}) {
+    CAPTURE(text);
+    CHECK(wrong(std::string("name,size\na,") + text + "\n", number).starts_with("f.csv:2:3: "));
+  }
+  CHECK(wrong("name,size\na,x\n", number) == "f.csv:2:3: \"x\" is no finite number; size is one, such as 0.25");
+  CHECK(wrong("name,size\na,-0.5\n", number) == "f.csv:2:3: size -0.5 is too small; it is at least 0");
+  CHECK(wrong("name,size\na,1e200\n", number) == "f.csv:2:3: size 1e200 is too large; it is at most 1e+100");
+  CHECK(wrong("name,size\na,1e3\n", number) == "");
+}
+
+TEST_CASE("what is no whole number from 1 on is refused") {
+  const auto count = [](const Csv& csv) { csv.count(0, "size"); };
+  for (const char* text : {"0", "-1", "1.5", "1e3", "", "2000000000", "99999999999999999999"}) {
+    CAPTURE(text);
+    CHECK(wrong(std::string("name,size\na,") + text + "\n", count)
+              .ends_with("is no whole number from 1 to a billion; size is one"));
+  }
+  CHECK(wrong("name,size\na,12\n", count) == "");
+}
+
+}  // namespace
+}  // namespace adaptdl::sched

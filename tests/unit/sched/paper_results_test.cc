@@ -1,0 +1,109 @@
+// Policies come out as the paper says, and ours ahead of them.
+#include <doctest/doctest.h>
+
+#include <map>
+#include <tuple>
+
+#include "policy/policies.h"
+#include "simulator/csv.h"
+#include "simulator/simulator.h"
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+struct Published {
+  double average = 0, p99 = 0;
+};
+
+// By policy, load and workload.
+std::map<std::tuple<std::string, std::string, std::string>, Published> published() {
+  const Csv csv(osdi21() / "published/average-jct.csv", {"policy", "load", "workload", "average_jct_s", "p99_jct_s"});
+  std::map<std::tuple<std::string, std::string, std::string>, Published> results;
+  for (std::size_t row = 0; row < csv.rows(); ++row) {
+    results[{csv.text(row, "policy"), csv.text(row, "load"), csv.text(row, "workload")}] = {
+        csv.number(row, "average_jct_s"), csv.number(row, "p99_jct_s")};
+  }
+  return results;
+}
+
+struct Comparison {
+  std::vector<SimulationResult> simulated;
+  std::vector<Published> published;  // of the same workloads
+};
+
+// Workloads of which there are published results of `reference`, under a policy. `only`: of "LOAD/WORKLOAD".
+Comparison compare(const std::string& policy_name, const std::string& reference, double restart_cost = 30,
+                   const std::string& only = "") {
+  const Applications applications = load_traces(osdi21() / "traces");
+  const auto policy = make_policy(policy_name, {.restart_cost = restart_cost});
+  Comparison comparison;
+  std::vector<Workload> workloads;
+  for (const auto& [key, values] : published()) {
+    const auto& [name, load, workload] = key;
+    if (name != reference || (!only.empty() && only != load + "/" + workload)) continue;
+    workloads.push_back(load_workload(osdi21() / "workloads" / ("load-" + load) / (workload + ".csv"), applications));
+    comparison.published.push_back(values);
+  }
+  REQUIRE(workloads.size() == (only.empty() ? 16 : 1));
+  std::vector<SimulationTask> tasks;
+  for (const Workload& workload : workloads) tasks.push_back({&workload, policy.get(), policy_name});
+  SimulationOptions options;
+  options.restart_cost = restart_cost;
+  comparison.simulated = simulate(tasks, options);
+  return comparison;
+}
+
+// Each within a fraction of what was published.
+void check_against_paper(const Comparison& comparison, double fraction) {
+  for (std::size_t i = 0; i < comparison.simulated.size(); ++i) {
+    CAPTURE(i);
+    CHECK(comparison.simulated[i].average_jct == doctest::Approx(comparison.published[i].average).epsilon(fraction));
+    CHECK(comparison.simulated[i].p99_jct == doctest::Approx(comparison.published[i].p99).epsilon(fraction));
+  }
+}
+
+// Of all workloads together: ours over what was published.
+Published ratio(const Comparison& comparison) {
+  Published ours, theirs;
+  for (std::size_t i = 0; i < comparison.simulated.size(); ++i) {
+    ours.average += comparison.simulated[i].average_jct;
+    ours.p99 += comparison.simulated[i].p99_jct;
+    theirs.average += comparison.published[i].average;
+    theirs.p99 += comparison.published[i].p99;
+  }
+  return {ours.average / theirs.average, ours.p99 / theirs.p99};
+}
+
+TEST_CASE("Tiresias gives the paper's completion times to the digits that it prints") {
+  check_against_paper(compare("tiresias", "tiresias"), 1e-4);
+}
+
+TEST_CASE("Optimus gives the paper's completion times within two percent on every workload") {
+  check_against_paper(compare("optimus", "optimus"), 0.02);
+}
+
+// Instrumented, the policies that search take minutes.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kTooSlow = true;
+#else
+constexpr bool kTooSlow = false;
+#endif
+
+TEST_CASE("Pollux's average completion time is within five percent of the paper's" * doctest::skip(kTooSlow)) {
+  CHECK(ratio(compare("pollux", "pollux", 30, "1.0/workload-6")).average == doctest::Approx(1).epsilon(0.05));
+}
+
+TEST_CASE("under the adaptive policy jobs complete sooner than under the paper's Pollux, the last ones too" *
+          doctest::skip(kTooSlow)) {
+  const Published gain = ratio(compare("adaptive", "pollux"));
+  CHECK(gain.average < 0.85);
+  CHECK(gain.p99 < 1);
+}
+
+TEST_CASE("where a restart costs a second the adaptive policy takes another part off" * doctest::skip(kTooSlow)) {
+  CHECK(ratio(compare("adaptive", "pollux", 1)).average < 0.8);
+}
+
+}  // namespace
+}  // namespace adaptdl::sched

@@ -1,0 +1,205 @@
+#include "simulator/simulated_job.h"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// An application whose steps take 1 s on one replica at any batch size, and 1 s and a quarter on two, and gain nothing
+// by larger batches; an epoch is so many iterations.
+std::shared_ptr<const Application> steady(double iterations, int epochs = 2) {
+  ApplicationData data;
+  data.name = "steady";
+  data.epochs = epochs;
+  data.min_local_bsz = 4;
+  data.max_local_bsz = 8;
+  for (const std::size_t batch_size : {8U, 64U}) {
+    for (int epoch = 1; epoch <= epochs; ++epoch) {
+      data.validation[batch_size].push_back({epoch * iterations, epoch * iterations, 0, {1, 0}});
+    }
+  }
+  const std::vector<StepTimes::PlacementRow> rows = {
+      {{1}, 4, {1, 0}}, {{1}, 8, {1, 0}}, {{2}, 4, {1.25, 0.25}}, {{2}, 8, {1.25, 0.25}}, {{1, 1}, 4, {2, 1}}};
+  return std::make_shared<const Application>(std::move(data), StepTimes(rows, {}));
+}
+
+WorkloadJob steady_job(double iterations, std::size_t batch_size = 8) {
+  return {"job", 0, steady(iterations), 1, batch_size};
+}
+
+WorkloadJob paper_job(const std::string& application) {
+  static const Applications loaded = load_traces(osdi21() / "traces");
+  return {"job", 0, loaded.at(application), 1, loaded.at(application)->init_batch_size()};
+}
+
+TEST_CASE("a job without replicas waits, and holds nothing") {
+  const WorkloadJob origin = steady_job(10);
+  SimulatedJob job(origin, false, 30);
+  job.train(0, 60, 0);
+  CHECK(job.progress() == 0);
+  CHECK(job.attained_service() == 0);
+  CHECK(job.batch_size() == 0);
+}
+
+TEST_CASE("each start costs time without progress, which counts as attained service") {
+  const WorkloadJob origin = steady_job(1000);
+  SimulatedJob job(origin, false, 30);
+  job.reallocate({1}, 1);
+  CHECK(job.restarting());
+  job.train(0, 20, 0);
+  CHECK(job.progress() == 0);
+  CHECK(job.attained_service() == 20);
+  job.train(20, 40, 0);
+  CHECK_FALSE(job.restarting());
+  CHECK(job.progress() == doctest::Approx(30));
+  CHECK(job.attained_service() == 60);
+  job.reallocate({2}, 1);
+  job.train(60, 60, 0);
+  CHECK(job.attained_service() == 180);
+  CHECK(job.progress() == doctest::Approx(30 + 30 / 1.25));
+}
+
+TEST_CASE("the first start is no restart, and to lose all replicas is none") {
+  const WorkloadJob origin = steady_job(1000);
+  SimulatedJob job(origin, false, 30);
+  CHECK(job.restarts() == 0);
+  job.reallocate({1}, 1);
+  CHECK(job.restarts() == 0);
+  job.reallocate({}, 1);
+  CHECK(job.restarts() == 0);
+  job.reallocate({1}, 1);
+  CHECK(job.restarts() == 1);
+}
+
+TEST_CASE("a job is done at the end of its last epoch, rounded to whole seconds") {
+  const WorkloadJob origin = steady_job(50.4);
+  SimulatedJob job(origin, false, 30);
+  job.reallocate({1}, 1);
+  job.train(0, 60, 0);
+  CHECK(job.epoch() == 0);
+  job.train(60, 60, 0);  // the first epoch ends at 80.4 s, counted as 80
+  CHECK(job.epoch() == 1);
+  CHECK(job.progress() == doctest::Approx(50.4 + 40));
+  job.train(120, 60, 0);
+  REQUIRE(job.completion_time());
+  CHECK(*job.completion_time() == 130);  // 10.4 s after 120
+  CHECK(job.progress() == job.target_progress());
+  CHECK(job.attained_service() == 130);  // none after its end
+}
+
+TEST_CASE("epochs that are shorter than a second are not rounded away") {
+  const WorkloadJob origin = {"job", 0, steady(0.25, 100), 1, 8};
+  SimulatedJob job(origin, false, 0);
+  job.reallocate({1}, 1);
+  job.train(0, 60, 0);
+  REQUIRE(job.completion_time());
+  CHECK(*job.completion_time() == doctest::Approx(25));
+}
+
+TEST_CASE("interference takes a fraction of the speed, and faster GPUs shorten computation alone") {
+  const WorkloadJob origin = steady_job(1000);
+  SimulatedJob slowed(origin, false, 0), fast(origin, false, 0);
+  slowed.reallocate({2}, 1);
+  slowed.train(0, 60, 0.5);
+  CHECK(slowed.progress() == doctest::Approx(60 / 1.25 / 2));
+  fast.reallocate({2}, 4);
+  fast.train(0, 60, 0);
+  CHECK(fast.progress() == doctest::Approx(60 / (1.0 / 4 + 0.25)));
+  // What it learns is of the GPU that the traces are of.
+  CHECK(fast.speedup()->goodput_function().throughput(1, 2, 4, 0) ==
+        doctest::Approx(slowed.speedup()->goodput_function().throughput(1, 2, 4, 0)));
+}
+
+TEST_CASE("a user's batch size is split into pieces that replicas can take") {
+  const WorkloadJob origin = steady_job(1000, 36);
+  SimulatedJob job(origin, false, 30);
+  job.reallocate({1}, 1);
+  CHECK(job.accum_steps() == 4);  // 5 x 8 for 36: pieces are rounded up
+  CHECK(job.batch_size() == 40);
+  job.reallocate({2}, 1);
+  CHECK(job.accum_steps() == 2);  // 2 x 3 x 6
+  CHECK(job.batch_size() == 36);
+  const WorkloadJob full = steady_job(1000, 64);
+  SimulatedJob largest(full, false, 30);
+  largest.reallocate({1, 1, 1}, 1);
+  CHECK(largest.batch_size() == 63);  // 3 x 3 x 8 would exceed the largest
+}
+
+TEST_CASE("a single replica beyond the initial batch size takes at least two pieces") {
+  const WorkloadJob ncf = paper_job("ncf");
+  SimulatedJob job(ncf, true, 30);
+  CHECK(job.max_replicas() == 1);
+  job.reallocate({1}, 1);
+  CHECK(job.batch_size() == 32768);
+  CHECK(job.accum_steps() == 1);
+  const WorkloadJob plain = steady_job(1000, 8);
+  SimulatedJob initial(plain, false, 30);
+  initial.reallocate({1}, 1);
+  CHECK(initial.accum_steps() == 0);
+}
+
+TEST_CASE("before it was measured a job takes the initial batch size, or the least of its replicas") {
+  const WorkloadJob cifar = paper_job("cifar10");
+  SimulatedJob job(cifar, true, 30);
+  CHECK(job.speedup() == nullptr);
+  CHECK(job.profiled_replicas() == 0);
+  job.reallocate({2}, 1);
+  CHECK(job.batch_size() == 128);
+  job.reallocate({4, 4}, 1);
+  CHECK(job.batch_size() == 256);
+}
+
+TEST_CASE("a job learns from what it runs in, and then chooses the batch size that its model finds best") {
+  const WorkloadJob cifar = paper_job("cifar10");
+  SimulatedJob job(cifar, true, 30);
+  job.reallocate({4}, 1);
+  job.train(0, 30, 0);
+  CHECK(job.speedup() == nullptr);  // it was restarting all the time
+  job.train(30, 30, 0);
+  REQUIRE(job.speedup());
+  CHECK(job.profiled_replicas() == 4);
+  const auto best = job.speedup()->goodput_function().optimize(1, 4, job.speedup()->limits());
+  CHECK(job.batch_size() == 4 * best.atomic_bsz * static_cast<std::size_t>(best.accum_steps + 1));
+  CHECK(job.batch_size() > 128);
+  job.reallocate({1}, 1);
+  job.train(60, 60, 0);
+  CHECK(job.profiled_replicas() == 4);  // the most so far
+}
+
+TEST_CASE("the speedup function stays the same object while nothing new is learned") {
+  const WorkloadJob imagenet = paper_job("imagenet");  // of long epochs
+  SimulatedJob job(imagenet, true, 0);
+  job.reallocate({1}, 1);
+  job.train(0, 60, 0);
+  job.train(60, 60, 0);
+  job.train(120, 60, 0);
+  const auto before = job.speedup();
+  REQUIRE(job.epoch() == 0);
+  job.train(180, 60, 0);
+  CHECK(job.speedup() == before);
+}
+
+TEST_CASE("replicas are limited by the batch size, the application, and 64") {
+  const WorkloadJob cifar = paper_job("cifar10"), bert = paper_job("bert"), wide = {"job", 0, bert.application, 1, 24};
+  CHECK(SimulatedJob(cifar, true, 30).max_replicas() == 64);
+  CHECK(SimulatedJob(bert, true, 30).max_replicas() == 64);
+  CHECK(SimulatedJob(wide, false, 30).max_replicas() == 6);  // 24 / 4
+}
+
+TEST_CASE("an oracle knows how long the epochs after this one take") {
+  const WorkloadJob origin = steady_job(100);
+  SimulatedJob job(origin, false, 0);
+  CHECK(job.remaining_time(1, 4) == doctest::Approx(100));
+  CHECK(job.remaining_time(2, 4) == doctest::Approx(125));
+  CHECK(job.remaining_time(2, 1) == doctest::Approx(200));  // a replica a node
+  job.reallocate({1}, 1);
+  job.train(0, 120, 0);
+  CHECK(job.remaining_time(1, 4) == doctest::Approx(1));  // the last epoch counts as a step
+}
+
+}  // namespace
+}  // namespace adaptdl::sched

@@ -1,0 +1,342 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "policy/policies.h"
+#include "simulator/simulator.h"
+#include "simulator/summary.h"
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+const Applications& applications() {
+  static const Applications loaded = load_traces(osdi21() / "traces");
+  return loaded;
+}
+
+Workload light() { return load_workload(osdi21() / "workloads/load-0.5/workload-3.csv", applications()); }
+
+WorkloadJob job(const std::string& name, double time, const std::string& application, int replicas, std::size_t batch) {
+  return {name, time, applications().at(application), replicas, batch};
+}
+
+SimulationResult run(const Workload& workload, const std::string& policy, const SimulationOptions& options = {},
+                     SimulationObserver* observer = nullptr, const std::atomic<bool>* stop = nullptr) {
+  const auto made = make_policy(policy, {});
+  const SimulationTask task{&workload, made.get(), policy};
+  return simulate(std::span(&task, 1), options, observer, stop).front();
+}
+
+struct Recorder final : SimulationObserver {
+  void cycle(const CycleRecord& record) override {
+    const std::lock_guard lock(mutex);
+    records[record.task].push_back(record);
+  }
+  void finished(std::size_t task, const SimulationResult& result) override {
+    const std::lock_guard lock(mutex);
+    results[task] = result;
+  }
+  std::mutex mutex;
+  std::map<std::size_t, std::vector<CycleRecord>> records;
+  std::map<std::size_t, SimulationResult> results;
+};
+
+// What is said of a call that throws UsageError; "" if it does not.
+template <class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("the figures are those of the jobs") {
+  const Workload workload{"two", {job("a", 30, "ncf", 1, 32768), job("b", 100, "cifar10", 4, 512)}};
+  const SimulationResult result = run(workload, "fifo");
+  REQUIRE(result.jobs.size() == 2);
+  REQUIRE(result.jobs[0].completion_time);
+  const double a = *result.jobs[0].completion_time - 30, b = *result.jobs[1].completion_time - 100;
+  CHECK(result.workload == "two");
+  CHECK(result.policy == "fifo");
+  CHECK_FALSE(result.stopped);
+  CHECK(result.average_jct == doctest::Approx((a + b) / 2));
+  CHECK(result.p50_jct == std::min(a, b));
+  CHECK(result.p99_jct == std::max(a, b));
+  CHECK(result.makespan == std::max(*result.jobs[0].completion_time, *result.jobs[1].completion_time) - 30);
+  CHECK(result.restarts_per_job == 0);
+  // Each held its GPUs from the cycle after its submission to its end.
+  CHECK(result.jobs[0].gpu_seconds == a - 30);
+  CHECK(result.jobs[1].gpu_seconds == 4 * (b - 20));
+  CHECK(result.gpu_hours == doctest::Approx((a - 30 + 4 * (b - 20)) / 3600));
+  CHECK(result.node_hours == doctest::Approx(16 * result.makespan / 3600));
+}
+
+TEST_CASE("finish-time fairness is against the job alone on its share of the GPUs") {
+  const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
+  const SimulationOptions options;
+  const SimulationResult result = run(workload, "tiresias", options);
+  // One job, always active: its share is all 64, of which alone it uses all that it can.
+  const double alone = alone_time(workload.jobs[0], 64, options.groups.front(), options);
+  CHECK(result.jobs[0].alone_time == alone);
+  CHECK(result.worst_ftf == doctest::Approx(*result.jobs[0].completion_time / alone));
+  CHECK(alone < alone_time(workload.jobs[0], 4, options.groups.front(), options));
+  CHECK(alone_time(job("n", 0, "ncf", 1, 32768), 8, options.groups.front(), options) ==
+        alone_time(job("n", 0, "ncf", 1, 32768), 1, options.groups.front(), options));
+}
+
+TEST_CASE("percentiles are of the nearest rank") {
+  CHECK(nearest_rank({}, 0.5) == 0);
+  CHECK(nearest_rank({3}, 0.99) == 3);
+  CHECK(nearest_rank({4, 1, 3, 2}, 0.5) == 2);
+  CHECK(nearest_rank({4, 1, 3, 2}, 0.51) == 3);
+  CHECK(nearest_rank({4, 1, 3, 2}, 1) == 4);
+  std::vector<double> values;
+  for (int i = 1; i <= 160; ++i) values.push_back(i);
+  CHECK(nearest_rank(values, 0.99) == 159);
+}
+
+TEST_CASE("results do not depend on the number of threads, and come in the order of the tasks") {
+  std::vector<Workload> workloads = {light(),
+                                     load_workload(osdi21() / "workloads/load-0.5/workload-5.csv", applications())};
+  std::vector<std::unique_ptr<Policy>> policies;
+  std::vector<SimulationTask> tasks;
+  for (const char* name : {"tiresias", "optimus", "sia"}) {
+    policies.push_back(make_policy(name, {}));
+    for (const Workload& workload : workloads) tasks.push_back({&workload, policies.back().get(), name});
+  }
+  Recorder recorder;
+  const auto one = simulate(tasks, {}, nullptr, nullptr, 1);
+  const auto many = simulate(tasks, {}, &recorder, nullptr, 4);
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    CHECK(many[i].workload == tasks[i].workload->name);
+    CHECK(many[i].policy == tasks[i].policy_name);
+    CHECK(recorder.results.at(i).average_jct == many[i].average_jct);
+    for (std::size_t j = 0; j < one[i].jobs.size(); ++j) {
+      REQUIRE(one[i].jobs[j].completion_time == many[i].jobs[j].completion_time);
+      REQUIRE(one[i].jobs[j].gpu_seconds == many[i].jobs[j].gpu_seconds);
+    }
+  }
+}
+
+TEST_CASE("the records of the cycles tell every job's way from submission to completion") {
+  const Workload workload = light();
+  Recorder recorder;
+  const SimulationResult result = run(workload, "tiresias", {}, &recorder);
+  const auto& records = recorder.records.at(0);
+  std::map<std::string, int> completed;
+  double before = 0;
+  for (const CycleRecord& record : records) {
+    REQUIRE(record.time > before);
+    before = record.time;
+    CHECK(record.nodes.size() == 16);
+    CHECK(record.total == workload.jobs.size());
+    std::map<std::string, int> used;
+    for (const CycleJob& each : record.jobs) {
+      REQUIRE(each.submission_time <= record.time);
+      REQUIRE(completed[each.name] == 0);
+      for (const std::string& node : each.allocation) ++used[node];
+      if (each.state == JobState::kCompleted) {
+        ++completed[each.name];
+        CHECK(each.progress == 1);
+        CHECK(each.completion_time.value() > record.time - 60);
+        CHECK(each.completion_time.value() <= record.time);
+        continue;
+      }
+      CHECK_FALSE(each.reason.empty());
+      CHECK((each.state == JobState::kWaiting) == each.allocation.empty());
+      CHECK((each.batch_size > 0) == !each.allocation.empty());
+      CHECK(each.progress < 1);
+    }
+    for (const auto& [node, replicas] : used) CHECK(replicas <= 4);
+  }
+  CHECK(completed.size() >= workload.jobs.size());
+  for (const JobOutcome& outcome : result.jobs) CHECK(completed[outcome.name] == 1);
+  CHECK(records.back().completed == workload.jobs.size());
+}
+
+TEST_CASE("a job that starts pays the restart cost first") {
+  const Workload workload{"one", {job("a", 0, "cifar10", 4, 512)}};
+  SimulationOptions slow, quick;
+  slow.restart_cost = 90;
+  quick.restart_cost = 0;
+  Recorder recorder;
+  const double with = *run(workload, "fifo", slow, &recorder).jobs[0].completion_time;
+  const double without = *run(workload, "fifo", quick).jobs[0].completion_time;
+  CHECK(with - without == doctest::Approx(90).epsilon(0.1));
+  CHECK(recorder.records.at(0)[0].jobs[0].state == JobState::kRestarting);
+  CHECK(recorder.records.at(0)[1].jobs[0].state == JobState::kRestarting);
+  CHECK(recorder.records.at(0)[2].jobs[0].state == JobState::kRunning);
+}
+
+TEST_CASE("long gaps between jobs are passed over, and cycles keep their times") {
+  const Workload workload{"far", {job("a", 0, "ncf", 1, 32768), job("b", 1e9 + 30, "ncf", 1, 32768)}};
+  Recorder recorder;
+  const SimulationResult result = run(workload, "fifo", {}, &recorder);
+  CHECK(result.makespan > 1e9);
+  CHECK(recorder.records.at(0).size() < 100);
+  for (const CycleRecord& record : recorder.records.at(0)) CHECK(std::fmod(record.time, 60) == 0);
+  // A minute's cycles begin at 60 s for the one, 30 s after submission or less for the other.
+  CHECK(*result.jobs[0].completion_time - 60 ==
+        doctest::Approx(*result.jobs[1].completion_time - 60 * std::ceil((1e9 + 30) / 60)));
+}
+
+TEST_CASE("interference slows distributed jobs that share a node, and no others") {
+  // Six replicas each on nodes of four: the second starts on the node that the first does not fill.
+  const Workload shared{"shared", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 6, 2048)}};
+  const Workload alone{"alone", {job("a", 0, "cifar10", 6, 2048), job("b", 0, "cifar10", 2, 2048)}};
+  SimulationOptions options;
+  options.groups = {{"", 3, 4, 1}};
+  for (const auto& [workload, slower] : {std::pair(&shared, true), std::pair(&alone, false)}) {
+    options.interference = 0;
+    const SimulationResult without = run(*workload, "tiresias", options);
+    options.interference = 0.5;
+    const SimulationResult with = run(*workload, "tiresias", options);
+    CHECK((with.average_jct > 1.3 * without.average_jct) == slower);
+    if (!slower) CHECK(with.average_jct == without.average_jct);
+  }
+}
+
+TEST_CASE("faster GPUs make jobs faster, by less than their speed where there is synchronisation") {
+  const Workload workload{"one", {job("a", 0, "cifar10", 8, 2048)}};
+  SimulationOptions slow, fast;
+  slow.restart_cost = fast.restart_cost = 0;
+  slow.groups = {{"t4", 2, 4, 1}};
+  fast.groups = {{"a100", 2, 4, 4}};
+  const double one = run(workload, "fifo", slow).jobs[0].gpu_seconds;
+  const double four = run(workload, "fifo", fast).jobs[0].gpu_seconds;
+  CHECK(four < one);
+  CHECK(four > one / 4);
+}
+
+TEST_CASE("a cluster that may change its size follows the policy within its range") {
+  SimulationOptions options;
+  options.autoscale = Autoscale{2, 20};
+  Recorder recorder;
+  const Workload workload = load_workload(osdi21() / "workloads/load-1.0/workload-3.csv", applications());
+  const SimulationResult scaled = run(workload, "pollux-released", options, &recorder);
+  std::set<std::size_t> sizes;
+  for (const CycleRecord& record : recorder.records.at(0)) {
+    sizes.insert(record.nodes.size());
+    std::set<std::string> names;
+    for (const NodeInfo& node : record.nodes) names.insert(node.name);
+    for (const CycleJob& each : record.jobs) {
+      for (const std::string& node : each.allocation) REQUIRE(names.contains(node));
+    }
+  }
+  CHECK(*sizes.begin() == 2);
+  CHECK(*sizes.rbegin() > 8);
+  CHECK(*sizes.rbegin() <= 20);
+  CHECK(scaled.node_hours < 20 * scaled.makespan / 3600 * 0.9);
+  // A policy with no wish keeps the cluster as small as it began.
+  Recorder fixed;
+  run(Workload{"one", {job("a", 0, "ncf", 1, 32768)}}, "fifo", options, &fixed);
+  for (const CycleRecord& record : fixed.records.at(0)) CHECK(record.nodes.size() == 2);
+}
+
+TEST_CASE("a simulation that is stopped says so, and what it has") {
+  std::atomic<bool> stop = false;
+  struct Stopper final : SimulationObserver {
+    explicit Stopper(std::atomic<bool>& shared) : flag(shared) {}
+    void cycle(const CycleRecord& record) override {
+      last = record.time;
+      if (record.completed >= 10) flag = true;
+    }
+    void finished(std::size_t /*task*/, const SimulationResult& result) override { told = result.stopped; }
+    std::atomic<bool>& flag;
+    double last = 0;
+    bool told = false;
+  } stopper(stop);
+  const SimulationResult result = run(light(), "tiresias", {}, &stopper, &stop);
+  CHECK(result.stopped);
+  CHECK(stopper.told);
+  CHECK(stopper.last < 28800);
+  CHECK(std::ranges::count_if(result.jobs, [](const auto& each) { return each.completion_time.has_value(); }) >= 10);
+  CHECK(result.average_jct > 0);
+}
+
+TEST_CASE("a simulation that gets nowhere ends with what the policy says") {
+  const Workload workload{"big", {job("whale", 0, "cifar10", 32, 4096), job("a", 0, "ncf", 1, 32768)}};
+  SimulationOptions options;
+  options.groups = {{"", 2, 4, 1}};
+  try {
+    run(workload, "tiresias", options);
+    FAIL("it ended");
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    CAPTURE(message);
+    CHECK(message.starts_with("big under tiresias: no job has made progress for 1000 cycles"));
+    CHECK(message.find(
+              "of whale, the policy says: waits: it wants 32 replicas, and all nodes together have room for 8") !=
+          std::string::npos);
+  }
+  options.groups = {{"", 0, 4, 1}};
+  CHECK_THROWS_AS(run(light(), "fifo", options), Error);
+}
+
+TEST_CASE("a job that pays for a restart over thousands of cycles gets somewhere") {
+  const Workload workload{"one", {job("a", 0, "ncf", 1, 32768)}};
+  SimulationOptions options;
+  options.interval = 0.01;
+  CHECK_FALSE(run(workload, "fifo", options).stopped);
+}
+
+TEST_CASE("what an observer throws ends the simulations and is passed on") {
+  struct Thrower final : SimulationObserver {
+    void cycle(const CycleRecord&) override { throw Error("the disk is full"); }
+    void finished(std::size_t, const SimulationResult&) override {}
+  } thrower;
+  CHECK_THROWS_WITH_AS(run(light(), "tiresias", {}, &thrower), "the disk is full", Error);
+}
+
+TEST_CASE("a policy that takes more than there is is not believed") {
+  struct Greedy final : Policy {
+    Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>&) const override {
+      Decision decision;
+      for (const JobInfo& each : problem.jobs) decision.allocations[each.name] = Allocation(9, problem.nodes[0].name);
+      return decision;
+    }
+  } greedy;
+  const Workload workload = light();
+  const SimulationTask task{&workload, &greedy, "greedy"};
+  CHECK_THROWS_WITH_AS(simulate(std::span(&task, 1), {}),
+                       "the policy greedy puts 9 replicas on node-00, which has 4 GPUs; report this as a bug", Error);
+}
+
+TEST_CASE("options out of range are refused by name") {
+  const auto with = [](auto change) {
+    SimulationOptions options;
+    change(options);
+    return refusal([&] { check(options); });
+  };
+  CHECK(with([](auto&) {}) == "");
+  CHECK(with([](auto& o) { o.interval = 0; }) == "the interval is 0; give seconds, from 0.001 to a million");
+  CHECK(with([](auto& o) { o.interval = std::nan(""); }).starts_with("the interval is nan"));
+  CHECK(with([](auto& o) { o.restart_cost = -1; }).starts_with("the restart cost is -1"));
+  CHECK(with([](auto& o) { o.interference = 1; }).starts_with("the interference is 1"));
+  CHECK(with([](auto& o) { o.groups.clear(); }).starts_with("the cluster has no group"));
+  CHECK(with([](auto& o) { o.groups[0].nodes = -1; }).starts_with("the number of nodes is -1"));
+  CHECK(with([](auto& o) { o.groups[0].gpus = 0; }).starts_with("the number of GPUs a node is 0"));
+  CHECK(with([](auto& o) {
+          o.groups[0].nodes = o.groups[0].gpus = 100'000;
+        }).starts_with("the number of GPUs of the cluster is 1"));
+  CHECK(with([](auto& o) { o.groups[0].speed = 0; }).starts_with("the speed of a GPU is 0"));
+  CHECK(with([](auto& o) {
+          o.groups.push_back({"", 1, 1, 2});
+        }).starts_with("GPUs of type \"\" have the speeds 1 and 2"));
+  CHECK(with([](auto& o) { o.autoscale = {4, 2}; }).starts_with("the cluster cannot have from 4 to 2 nodes"));
+  CHECK(with([](auto& o) { o.autoscale = {0, 2}; }).starts_with("the cluster cannot have from 0"));
+  CHECK(with([](auto& o) {
+          o.autoscale = {1, 2};
+          o.groups.push_back({"x", 1, 1, 2});
+        }).starts_with("a cluster of several groups"));
+}
+
+}  // namespace
+}  // namespace adaptdl::sched

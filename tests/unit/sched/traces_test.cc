@@ -1,0 +1,174 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "simulator/application.h"
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+constexpr std::string_view kPlacements = "placement,local_bsz,step_time,sync_time\n1,4,0.1,0\n1,8,0.2,0\n2,4,0.2,0.1\n";
+constexpr std::string_view kValidation =
+    "progress,iteration,metric,grad_sqr,grad_var\n10,10,0.5,1,4\n20,20,0.6,1,2\n30,30,0.7,1,1\n";
+constexpr std::string_view kLargerValidation =
+    "progress,iteration,metric,grad_sqr,grad_var\n12,4,0.5,2,8\n18,6,-1,2,4\n";
+
+void write_application(const TemporaryDirectory& directory) {
+  directory.write("app/placements.csv", kPlacements);
+  directory.write("app/validation-8.csv", kValidation);
+  directory.write("app/validation-32.csv", kLargerValidation);
+}
+
+// What is wrong with an application of which this file has this text.
+std::string wrong(const std::string& file, std::string_view text) {
+  const TemporaryDirectory directory;
+  write_application(directory);
+  directory.write("app/" + file, text);
+  const std::string error = error_of(directory, [&] { load_traces(directory.path()); });
+  CHECK(error.find('\n') == std::string::npos);
+  return error;
+}
+
+TEST_CASE("the paper's six applications are read as its authors set them") {
+  const Applications applications = load_traces(osdi21() / "traces");
+  const std::map<std::string, std::vector<std::size_t>> expected = {
+      // epochs, smallest and largest batch size, least and largest local one
+      {"bert", {2, 12, 384, 4, 12}},          {"cifar10", {100, 128, 4096, 32, 1024}},
+      {"deepspeech2", {80, 20, 640, 10, 80}}, {"imagenet", {90, 200, 12800, 20, 200}},
+      {"ncf", {10, 256, 32768, 32, 32768}},   {"yolov3", {50, 8, 512, 4, 8}}};
+  REQUIRE(applications.size() == expected.size());
+  for (const auto& [name, values] : expected) {
+    CAPTURE(name);
+    const Application& application = *applications.at(name);
+    CHECK(application.name() == name);
+    CHECK(std::vector<std::size_t>{static_cast<std::size_t>(application.epochs()), application.init_batch_size(),
+                                   application.max_batch_size(), application.min_local_bsz(),
+                                   application.max_local_bsz()} == values);
+    CHECK(application.fixed_batch_size() == (name == "ncf" ? std::optional<std::size_t>(32768) : std::nullopt));
+    CHECK(application.max_replicas() == (name == "ncf" ? 1 : 64));
+  }
+}
+
+TEST_CASE("the paper's data without settings has ours, other data of the same name has not") {
+  for (const bool same : {true, false}) {
+    const TemporaryDirectory directory;
+    std::filesystem::copy(osdi21() / "traces/yolov3", directory.path() / "yolov3");
+    std::filesystem::remove(directory.path() / "yolov3/application.json");
+    if (!same) std::ofstream(directory.path() / "yolov3/placements.csv", std::ios::app) << "1,16,1.5,0.1\n";
+    CHECK(load_traces(directory.path(), osdi21() / "traces").at("yolov3")->max_local_bsz() == (same ? 8 : 16));
+  }
+}
+
+TEST_CASE("statistics are linear between validated batch sizes, and held beyond them") {
+  const TemporaryDirectory directory;
+  write_application(directory);
+  const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
+  const Application& application = *loaded;
+  CHECK(application.epochs() == 2);  // as many as all have
+  CHECK(application.grad_params(8, 0).var == 4);
+  CHECK(application.grad_params(14, 0).var == doctest::Approx(5));
+  CHECK(application.grad_params(14, 1).sqr == doctest::Approx(1.25));
+  CHECK(application.grad_params(64, 1).var == 4);
+  CHECK(application.grad_params(4, 1).var == 2);
+  CHECK(application.iterations_after(8, 0) == 0);
+  CHECK(application.iterations_after(8, 2) == 20);
+  CHECK(application.iterations_after(20, 2) == doctest::Approx(13));
+}
+
+TEST_CASE("an epoch needs the least progress of all validated batch sizes") {
+  const TemporaryDirectory directory;
+  write_application(directory);
+  const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
+  const Application& application = *loaded;
+  CHECK(application.progress_after(0) == 0);
+  CHECK(application.progress_after(1) == 10);
+  CHECK(application.progress_after(2) == 18);
+}
+
+TEST_CASE("settings replace what the measurements say") {
+  const TemporaryDirectory directory;
+  write_application(directory);
+  directory.write(
+      "app/application.json",
+      R"({"epochs": 1, "min_local_bsz": 5, "max_local_bsz": 6, "fixed_batch_size": 16, "max_replicas": 3})");
+  const std::shared_ptr<const Application> loaded = load_traces(directory.path()).at("app");
+  const Application& application = *loaded;
+  CHECK(application.epochs() == 1);
+  CHECK(application.min_local_bsz() == 5);
+  CHECK(application.max_local_bsz() == 6);
+  CHECK(application.fixed_batch_size() == 16);
+  CHECK(application.max_replicas() == 3);
+}
+
+TEST_CASE("broken settings are refused at their place") {
+  CHECK(wrong("application.json", "{\n  \"epochs\": }") ==
+        "app/application.json:2:13: this is not JSON; see docs/formats.md for an example");
+  CHECK(wrong("application.json", "").starts_with("app/application.json:1:1: this is not JSON"));
+  CHECK(wrong("application.json", "[1]") == "app/application.json:1:1: this is no JSON object; write {\"epochs\": 10}");
+  CHECK(wrong("application.json", "{\n  \"epoch\": 3}") ==
+        "app/application.json:2:3: no setting \"epoch\"; there are epochs, min_local_bsz, max_local_bsz, "
+        "fixed_batch_size, max_replicas");
+  CHECK(wrong("application.json", "{\"epochs\": 3}") ==
+        "app/application.json:1:2: epochs is 3; give a whole number from 1 to 2, the rows that all validation files "
+        "have");
+  for (const char* text : {R"({"epochs": 0})", R"({"epochs": -1})", R"({"epochs": 1.5})", R"({"epochs": "1"})",
+                           R"({"min_local_bsz": 3})", R"({"max_local_bsz": 9})", R"({"fixed_batch_size": 7})",
+                           R"({"fixed_batch_size": 33})", R"({"max_replicas": 0})", R"({"max_replicas": null})"}) {
+    CAPTURE(text);
+    CHECK(wrong("application.json", text).starts_with("app/application.json:1:2: "));
+  }
+}
+
+TEST_CASE("step times that cannot be are refused") {
+  const auto row = [](std::string_view text) {
+    return wrong("placements.csv", std::string("placement,local_bsz,step_time,sync_time\n").append(text) + "\n");
+  };
+  CHECK(row("1,4,0.1,0") == "");
+  CHECK(row("10,4,0.1,0") ==
+        "app/placements.csv:2:1: \"10\" is no placement; give the replicas on each node, a digit from 1 to 9 a node");
+  CHECK(row(",4,0.1,0").starts_with("app/placements.csv:2:1: "));
+  CHECK(row("1,0,0.1,0").starts_with("app/placements.csv:2:3: "));
+  CHECK(row("1,4,0,0") == "app/placements.csv:2:5: a step takes no time; give seconds above 0");
+  CHECK(row("1,4,-1,0").starts_with("app/placements.csv:2:5: "));
+  CHECK(row("1,4,0.1,0.1") ==
+        "app/placements.csv:2:9: the step is all synchronisation; sync_time is a part of step_time, and less");
+  CHECK(row("1,4,0.1,nan").starts_with("app/placements.csv:2:9: "));
+  CHECK(wrong("scalability.csv", "num_nodes,num_replicas,local_bsz,step_time,sync_time\n4,3,4,0.1,0\n") ==
+        "app/scalability.csv:2:3: 3 replicas on 4 nodes; there is at least one a node");
+}
+
+TEST_CASE("training curves that do not rise are refused") {
+  const auto rows = [](std::string_view text) {
+    return wrong("validation-8.csv", std::string("progress,iteration,metric,grad_sqr,grad_var\n").append(text));
+  };
+  CHECK(rows("10,10,0.5,1,4\n10,20,0.5,1,4\n") ==
+        "app/validation-8.csv:3:1: progress 10 does not rise from 10; put a row an epoch, first epoch first");
+  CHECK(rows("10,10,0.5,1,4\n20,9,0.5,1,4\n").starts_with("app/validation-8.csv:3:4: iteration 9 does not rise"));
+  CHECK(rows("0,10,0.5,1,4\n").starts_with("app/validation-8.csv:2:1: progress 0 does not rise from 0"));
+  CHECK(rows("10,10,0.5,-1,4\n").starts_with("app/validation-8.csv:2:11: grad_sqr -1 is too small"));
+}
+
+TEST_CASE("files that are missing or misnamed are named") {
+  CHECK(wrong("validation-x.csv", kValidation) ==
+        "app/validation-x.csv: \"x\" is no batch size; name the file validation-BSZ.csv, as in validation-128.csv");
+  CHECK(wrong("validation-08.csv", kValidation).starts_with("app/validation-08.csv: \"08\" is no batch size"));
+  CHECK(wrong("validation-.csv", kValidation).starts_with("app/validation-.csv: \"\" is no batch size"));
+
+  const TemporaryDirectory directory;
+  CHECK(error_of(directory, [&] { load_traces(directory.path()); })
+            .ends_with("has no directories; give the one with a "
+                       "directory for each application"));
+  CHECK(error_of(directory, [&] { load_traces(directory.path() / "none"); }).starts_with("none: cannot be read"));
+  std::filesystem::create_directory(directory.path() / "app");
+  CHECK(error_of(directory, [&] { load_traces(directory.path()); }).starts_with("app: no validation-BSZ.csv"));
+  directory.write("app/validation-8.csv", kValidation);
+  CHECK(error_of(directory, [&] { load_traces(directory.path()); }).starts_with("app/placements.csv: cannot be read"));
+  directory.write("app/placements.csv", "placement,local_bsz,step_time,sync_time\n1,16,1,0\n");
+  CHECK(error_of(directory, [&] {
+          load_traces(directory.path());
+        }).starts_with("app: step times were measured from 16 samples a replica on"));
+}
+
+}  // namespace
+}  // namespace adaptdl::sched

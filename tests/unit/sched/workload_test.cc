@@ -1,0 +1,83 @@
+#include "simulator/workload.h"
+
+#include <doctest/doctest.h>
+
+#include "simulator_files.h"
+
+namespace adaptdl::sched {
+namespace {
+
+const Applications& applications() {
+  static const Applications loaded = load_traces(osdi21() / "traces");
+  return loaded;
+}
+
+std::string wrong(std::string_view rows, std::string_view header = "name,time,application,num_replicas,batch_size") {
+  const TemporaryDirectory directory;
+  const auto file = directory.write("w.csv", std::string(header).append("\n").append(rows).append("\n"));
+  const std::string error = error_of(directory, [&] { load_workload(file, applications()); });
+  CHECK(error.find('\n') == std::string::npos);
+  return error;
+}
+
+TEST_CASE("the paper's workloads have 160 jobs at load 1.0, and fewer and more in proportion") {
+  for (const auto& [load, jobs] :
+       {std::pair("0.5", 80U), std::pair("1.0", 160U), std::pair("1.5", 240U), std::pair("2.0", 320U)}) {
+    for (const char* number : {"1", "3", "5", "6"}) {
+      const auto file =
+          osdi21() / "workloads" / (std::string("load-") + load) / (std::string("workload-") + number + ".csv");
+      CAPTURE(file.string());
+      CHECK(load_workload(file, applications()).jobs.size() == jobs);
+    }
+  }
+}
+
+TEST_CASE("a workload is named after its file, and its jobs stay in order") {
+  const TemporaryDirectory directory;
+  const Workload workload = load_workload(
+      directory.write("mine.v2.csv",
+                      "application,name,time,batch_size,num_replicas\nbert,b,20.5,96,4\nncf,a,10,256,1\n"),
+      applications());
+  CHECK(workload.name == "mine.v2");
+  REQUIRE(workload.jobs.size() == 2);
+  CHECK(workload.jobs[0].name == "b");
+  CHECK(workload.jobs[0].submission_time == 20.5);
+  CHECK(workload.jobs[0].application->name() == "bert");
+  CHECK(workload.jobs[0].num_replicas == 4);
+  CHECK(workload.jobs[0].batch_size == 96);
+}
+
+TEST_CASE("what a user chose by hand may be left out") {
+  const TemporaryDirectory directory;
+  const Workload workload =
+      load_workload(directory.write("w.csv", "name,time,application\na,0,cifar10\n"), applications());
+  CHECK(workload.jobs[0].num_replicas == 1);
+  CHECK(workload.jobs[0].batch_size == 128);
+  const Workload wide =
+      load_workload(directory.write("wide.csv", "name,time,application,num_replicas\na,0,cifar10,8\n"), applications());
+  CHECK(wide.jobs[0].batch_size == 256);  // the least that 8 replicas can have
+}
+
+TEST_CASE("a broken workload is refused where it goes wrong") {
+  CHECK(wrong("a,0,cifar10,2,256") == "");
+  CHECK(
+      wrong("a,0,cifar,2,256") ==
+      "w.csv:2:5: no traces of an application \"cifar\"; there are bert, cifar10, deepspeech2, imagenet, ncf, yolov3");
+  CHECK(wrong("a,0,cifar10,2,256\na,1,bert,2,24") == "w.csv:3:1: a second job \"a\"; give it another name");
+  CHECK(wrong(",0,cifar10,2,256") == "w.csv:2:1: the job has no name; give it one");
+  CHECK(wrong("a,-1,cifar10,2,256").starts_with("w.csv:2:3: time -1 is too small"));
+  CHECK(wrong("a,nan,cifar10,2,256").starts_with("w.csv:2:3: \"nan\" is no finite number"));
+  CHECK(wrong("a,0,cifar10,0,256").starts_with("w.csv:2:13: \"0\" is no whole number"));
+  CHECK(wrong("a,0,cifar10,2,64") ==
+        "w.csv:2:15: batch size 64 is not between 128 and 4096, with which cifar10 was validated; choose one that is");
+  CHECK(wrong("a,0,cifar10,2,8192").starts_with("w.csv:2:15: batch size 8192 is not between"));
+  CHECK(
+      wrong("a,0,cifar10,16,256") ==
+      "w.csv:2:13: 16 replicas share a batch of 256, but cifar10 was measured with at least 32 samples a replica; take "
+      "fewer replicas or a larger batch");
+  CHECK(wrong("a,0,cifar10,500", "name,time,application,num_replicas").starts_with("w.csv:2:13: batch size 16000"));
+  CHECK(wrong("a,0", "name,time").starts_with("w.csv:1:1: no column \"application\""));
+}
+
+}  // namespace
+}  // namespace adaptdl::sched
