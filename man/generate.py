@@ -6,7 +6,7 @@ Usage: generate.py ADAPTDL TEMPLATE > PAGE
 In the template, these lines are replaced:
   @COMMANDS@          the table of commands
   @SYNOPSIS COMMAND@  how the command, and each of its verbs, is used
-  @OPTIONS COMMAND@   its options; for a command with verbs, a section of each
+  @OPTIONS COMMAND@   its options, and a section for each of its verbs
 and @VERSION@ anywhere.
 """
 
@@ -41,18 +41,21 @@ def definitions(command):
     return lines
 
 
+def works_alone(command):
+    """Whether it does something without a verb."""
+    return not command["commands"] or command["arguments"]
+
+
 def synopsis(command):
-    if command["commands"]:
-        return [line for verb in command["commands"] for line in synopsis(verb)]
     words = command["usage"].split()
     fixed = 1 + len(command["path"].split())
-    return [f"\\fB{escaped(' '.join(words[:fixed]))}\\fR {escaped(' '.join(words[fixed:]))}", ".br"]
+    own = [f"\\fB{escaped(' '.join(words[:fixed]))}\\fR {escaped(' '.join(words[fixed:]))}", ".br"]
+    nested = [line for verb in command["commands"] for line in synopsis(verb)]
+    return own + nested if works_alone(command) else nested
 
 
 def options(command):
-    if not command["commands"]:
-        return definitions(command)
-    lines = []
+    lines = definitions(command) if works_alone(command) else []
     for verb in command["commands"]:
         lines += [f".SS {escaped(verb['path'])}", sentence(verb["summary"])]
         if verb["footer"]:

@@ -39,6 +39,7 @@ const Command* find_command(std::string_view name);
 // What each command's file defines.
 void add_run(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
+void add_simulate(CLI::App& app, int& exit_code);
 void add_help(CLI::App& app, int& exit_code);
 
 }  // namespace adaptdl::cli

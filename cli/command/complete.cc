@@ -53,8 +53,10 @@ Candidates option_names(const CLI::App& app, std::string_view typed) {
 // What may follow in the place of the first argument.
 Candidates arguments(const CLI::App& app, std::string_view typed) {
   Candidates candidates;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    offer(candidates, typed, verb->get_name(), verb->get_description());
+  // Where a path can stand too, a verb is offered once it is begun.
+  if (!typed.empty() || !works_alone(app)) {
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+      offer(candidates, typed, verb->get_name(), verb->get_description());
   }
   if (!candidates.empty()) return candidates;
   if (app.get_prefix_command()) return {":program"};

@@ -112,6 +112,7 @@ CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& p
     for (const CLI::App* verb : candidates) names.push_back(verb->get_name());
     if (words.empty() || words.front().starts_with('-')) break;
     if (std::ranges::find(names, words.front()) == names.end()) {
+      if (works_alone(*here)) break;
       const auto match = closest(words.front(), names);
       throw UsageError(fmt::format("{}: no such verb: '{}'{} (see `adaptdl help {}`)", path, words.front(),
                                    match ? fmt::format("; did you mean '{}'?", *match) : "", path));
@@ -122,6 +123,8 @@ CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& p
   }
   return *here;
 }
+
+bool works_alone(const CLI::App& app) { return verbs(app).empty() || !arguments(app).empty(); }
 
 std::vector<const CLI::Option*> visible_options(const CLI::App& app) {
   return app.get_options(
@@ -141,7 +144,7 @@ std::string value_name(const CLI::Option& option) {
 
 std::string usage(const CLI::App& app, const std::string& path) {
   std::string line = "adaptdl " + path;
-  if (!verbs(app).empty()) return line + " VERB [OPTION]...";
+  if (!works_alone(app)) return line + " VERB [OPTION]...";
   line += " [OPTION]...";
   for (const CLI::Option* option : visible_options(app)) {
     if (option->get_required()) line += fmt::format(" {} {}", option_words(*option).front(), value_name(*option));
@@ -158,10 +161,13 @@ std::string help_text(const CLI::App& app, const std::string& path) {
   std::string text = fmt::format("Usage: {}\n\n{}\n", usage(app, path), wrap(app.get_description(), 0, kHelpWidth));
   std::vector<std::pair<std::string, std::string>> entries;
   for (const CLI::App* verb : verbs(app)) entries.emplace_back(verb->get_name(), verb->get_description());
-  if (!entries.empty()) {
-    return fmt::format("{}\nVerbs:\n{}\n`adaptdl help {} VERB` shows the options of one.\n", text,
-                       definition_list(entries), path);
-  }
+  const std::string nested = entries.empty() ? ""
+                                             : fmt::format(
+                                                   "\nVerbs:\n{}\n`adaptdl help {} VERB` shows the options of "
+                                                   "one.\n",
+                                                   definition_list(entries), path);
+  if (!works_alone(app)) return text + nested;
+  entries.clear();
   for (const CLI::Option* argument : arguments(app)) {
     entries.emplace_back(upper(argument->get_name(true)), argument->get_description());
   }
@@ -170,6 +176,7 @@ std::string help_text(const CLI::App& app, const std::string& path) {
   for (const CLI::Option* option : visible_options(app))
     entries.emplace_back(option_term(*option), option->get_description());
   if (!entries.empty()) text += "\nOptions:\n" + definition_list(entries);
+  text += nested;
   if (!app.get_footer().empty()) text += '\n' + app.get_footer() + '\n';
   return text;
 }

@@ -14,8 +14,12 @@ namespace adaptdl::cli {
 // The app of a command with everything registered. `exit_code` must outlive it.
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code);
 
-// Follows leading `words` down the verbs of `app`, taking them from `words` and adding them to `path`. Throws
-// UsageError on a word that should be a verb and is none; stops at an option, or when no words are left.
+// Whether `app` does something without a verb: it has none, or takes arguments besides.
+bool works_alone(const CLI::App& app);
+
+// Follows leading `words` down the verbs of `app`, taking them from `words` and adding them to `path`. Stops at an
+// option, when no words are left, and at a word that is no verb where it can be an argument. Throws UsageError on
+// another word that is no verb.
 CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& path);
 
 // One line: "adaptdl run [OPTION]... [--] PROGRAM [ARG]...". `path` is what stands between "adaptdl" and the options.

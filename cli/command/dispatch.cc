@@ -81,6 +81,8 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
   refuse_empty_values(app, words, path);
   // Words that CLI11 does not know are looked at here, before the command acts.
   app.allow_extras();
+  // A verb stands first or not at all: behind an argument its name is another argument.
+  for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->disabled();
   app.parse_complete_callback([&app, &path] { refuse_unknown_words(app, path); });
   std::vector<std::string> reversed(words.rbegin(), words.rend());
   try {
@@ -117,7 +119,7 @@ int dispatch(const std::vector<std::string>& words) {
   std::vector<std::string> rest(words.begin() + 1, words.end());
   std::string path(command->name);
   CLI::App& app = descend(*root, rest, path);
-  if (rest.empty() && !app.get_subcommands({}).empty()) {
+  if (rest.empty() && !works_alone(app)) {
     throw UsageError(fmt::format("{}: which verb? (see `adaptdl help {}`)", path, path));
   }
   parse(app, rest, path);

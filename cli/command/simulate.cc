@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+
+#include <atomic>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "command/command.h"
+#include "command/simulate_plan.h"
+#include "command/simulate_plot.h"
+#include "simulation/cycle_log.h"
+#include "simulation/result_table.h"
+#include "simulation/simulation_screen.h"
+
+namespace adaptdl::cli {
+namespace {
+
+std::atomic<bool> stop_wanted = false;
+std::atomic<int> stopped_by = 0;
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+// The first signal ends the simulations at their next cycle, and what is half written is removed. The second kills.
+void stop_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = [](int signal) {
+    stopped_by = signal;
+    stop_wanted = true;
+  };
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+}
+
+int simulate(const SimulateOptions& options) {
+  stop_on_signals();
+  const SimulatePlan plan = make_plan(options);
+  const std::vector<sched::SimulationTask> tasks = plan.tasks();
+  std::optional<CycleLog> log;
+  if (!options.out.empty()) log.emplace(options.out, tasks.size());
+  SimulationScreen screen(tasks, log ? &*log : nullptr);
+  const auto results = sched::simulate(tasks, plan.simulation, &screen, &stop_wanted, plan.threads);
+  screen.close();
+  if (stop_wanted) {
+    fmt::print(stderr, "adaptdl: interrupted: there are no figures{}\n",
+               log ? ", and " + options.out + " is as it was" : "");
+    return 128 + stopped_by;
+  }
+  if (options.json)
+    fmt::print("{}\n", result_json(results).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    result_table(results, plan.simulation.autoscale.has_value()).print();
+  if (log) log->close();
+  return 0;
+}
+
+void add_cluster_options(CLI::App& app, SimulateOptions& options) {
+  app.add_option("--nodes", options.nodes, "nodes of the cluster (default 16)")->type_name("N");
+  app.add_option("--gpus", options.gpus, "GPUs of each node (default 4)")->type_name("N");
+  app.add_option("--node-group", options.node_groups,
+                 "in place of --nodes and --gpus: a group of nodes with a type of GPU and its speed relative to the "
+                 "traces; may be given several times")
+      ->type_name("TYPE:NODES:GPUS:SPEED")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--autoscale", options.autoscale,
+                 "let the policy choose how many nodes there are, in place of --nodes")
+      ->type_name("MIN:MAX");
+  app.add_option("--interval", options.interval, "simulated time between scheduling cycles (default 60s)")
+      ->type_name("DURATION");
+  app.add_option("--restart-cost", options.restart_cost,
+                 "time without progress that a change of allocation costs a job (default 30s)")
+      ->type_name("DURATION");
+  app.add_option("--interference", options.interference,
+                 "by which fraction distributed jobs that share a node are slowed, from 0 to less than 1 (default 0)")
+      ->type_name("FRACTION");
+}
+
+}  // namespace
+
+void add_simulate(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<SimulateOptions>();
+  app.add_option("workload", options->workloads,
+                 "a CSV file of jobs and when they arrive, or a directory with such files in it or below")
+      ->required()
+      ->type_name("FILE")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--policy", options->policies,
+                 fmt::format("the scheduling policy (default {}); several, apart by commas or given several times, are "
+                             "compared, and all of them with all",
+                             sched::policy_names().front()))
+      ->type_name(fmt::format("{}|all", fmt::join(sched::policy_names(), "|")))
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--traces", options->traces,
+                 "directory of the applications' measurements (default: those of the Pollux paper, which come with "
+                 "adaptdl)")
+      ->type_name("DIR");
+  add_cluster_options(app, *options);
+  app.add_option("--fairness", options->fairness,
+                 "exponent of the power mean over jobs, for policies that have one; more negative is fairer (default "
+                 "-1)")
+      ->type_name("P");
+  app.add_option("--seed", options->seed, "what is random in a policy follows from it (default 0)")->type_name("N");
+  app.add_option("--threads", options->threads, "simulations at the same time (default: one a processor)")
+      ->type_name("N");
+  app.add_option("--out", options->out, "write every cycle to this file, as JSON lines")->type_name("FILE");
+  app.add_flag("--json", options->json, "print the table as JSON");
+  app.footer("Times are simulated: the cluster of the figures is not this machine.");
+  app.callback([options, &exit_code] { exit_code = simulate(*options); });
+  add_simulate_plot(app);
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,104 @@
+#include "command/simulate_plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "simulation/cluster_plot.h"
+#include "simulation/cycle_log.h"
+#include "terminal/format.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+struct PlotOptions {
+  std::string file, output, title, workload, policy;
+};
+
+struct Simulation {
+  std::string workload, policy;
+  bool operator==(const Simulation&) const = default;
+};
+
+std::string describe(const std::vector<Simulation>& simulations) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(simulations.size(), kMost); ++i)
+    text += fmt::format("{}{} under {}", i == 0 ? "" : ", ", simulations[i].workload, simulations[i].policy);
+  return text + (simulations.size() > kMost ? ", ..." : "");
+}
+
+// The one simulation that the options choose.
+Timeline read_timeline(const PlotOptions& options) {
+  TimelineBuilder builder;
+  std::vector<Simulation> all, chosen;
+  read_cycle_log(options.file, [&](sched::CycleRecord& record) {
+    const Simulation simulation{record.workload, record.policy};
+    if (std::ranges::find(all, simulation) == all.end()) all.push_back(simulation);
+    if (!options.workload.empty() && options.workload != record.workload) return;
+    if (!options.policy.empty() && options.policy != record.policy) return;
+    if (std::ranges::find(chosen, simulation) == chosen.end()) chosen.push_back(simulation);
+    if (chosen.size() == 1) builder.add(record);
+  });
+  if (chosen.size() == 1) return builder.finish();
+  throw UsageError(fmt::format("simulate plot: {} has {}: choose one with --workload and --policy", options.file,
+                               chosen.empty() ? "none such, only " + describe(all)
+                                              : fmt::format("{} simulations ({})", chosen.size(), describe(chosen))));
+}
+
+void write_whole(const std::filesystem::path& file, const std::string& text) {
+  const auto fail = [&file](int error) {
+    throw Error(fmt::format("cannot write {}: {}", file.string(), std::strerror(error)));
+  };
+  errno = 0;
+  std::ofstream out(file, std::ios::trunc);
+  out << text << std::flush;
+  if (!out) fail(errno);
+}
+
+void plot(const PlotOptions& options) {
+  std::optional<Timeline> timeline;
+  try {
+    timeline = read_timeline(options);
+  } catch (const Error& error) {
+    throw UsageError(error.what());  // what is wrong is what the user gave
+  }
+  const std::string picture = cluster_plot(*timeline, options.title);
+  if (options.output == "-") return fmt::print("{}", picture);
+  const std::filesystem::path output = options.output.empty()
+                                           ? std::filesystem::path(options.file).replace_extension(".svg")
+                                           : std::filesystem::path(options.output);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(output, options.file, ignored))
+    throw UsageError(fmt::format("simulate plot: --output {} would replace what is plotted", output.string()));
+  write_whole(output, picture);
+  fmt::print("{}, {}\n", printable(output.string()), format_bytes(picture.size()));
+}
+
+}  // namespace
+
+void add_simulate_plot(CLI::App& app) {
+  auto options = std::make_shared<PlotOptions>();
+  CLI::App* verb = app.add_subcommand("plot", "draw the cluster over time, from a file of `adaptdl simulate --out`");
+  verb->add_option("file", options->file, "the file of cycles")->required()->type_name("FILE");
+  verb->add_option("-o,--output", options->output,
+                   "the SVG to write, - for standard output (default: the file's name with .svg)")
+      ->type_name("FILE");
+  verb->add_option("--title", options->title, "of the picture (default: the names of the workload and the policy)")
+      ->type_name("TITLE");
+  verb->add_option("--workload", options->workload, "which one, if the file has several")->type_name("NAME");
+  verb->add_option("--policy", options->policy, "which one, if the file has several")->type_name("NAME");
+  verb->callback([options] { plot(*options); });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,54 @@
+// What is shown while simulations run: a line that says how far they are, on standard error if that is a terminal that
+// can redraw one, at most ten times a second. Passes cycles on to a log.
+//
+// Threading: the observer's functions may be called from any thread, the others from one.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "simulation/cycle_log.h"
+#include "simulator/simulator.h"
+
+namespace adaptdl::cli {
+
+// How far simulations are.
+struct SimulationProgress {
+  std::size_t simulations = 0, finished = 0;
+  std::size_t jobs = 0, completed = 0;   // of all simulations
+  std::string newest;                    // where something happened last: "workload-6 pollux at 2:03:00"
+  std::chrono::milliseconds elapsed{0};  // since the start
+};
+
+// In at most `width` columns: "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00".
+std::string progress_text(const SimulationProgress& progress, std::size_t width);
+
+class SimulationScreen : public sched::SimulationObserver {
+ public:
+  // `log` may be null; otherwise it must outlive the screen.
+  SimulationScreen(std::span<const sched::SimulationTask> tasks, CycleLog* log);
+  ~SimulationScreen() override { close(); }
+
+  void cycle(const sched::CycleRecord& record) override;
+  void finished(std::size_t task, const sched::SimulationResult& result) override;
+  // Wipes the line for good.
+  void close() noexcept;
+
+ private:
+  void draw();
+
+  using Clock = std::chrono::steady_clock;
+  std::mutex mutex_;
+  CycleLog* log_;
+  SimulationProgress progress_;
+  std::vector<std::size_t> completed_;  // by task
+  bool wanted_ = false;
+  bool drawn_ = false;
+  Clock::time_point started_ = Clock::now();
+  Clock::time_point drawn_at_{};
+};
+
+}  // namespace adaptdl::cli
