@@ -1,0 +1,52 @@
+// Logs for TensorBoard to read: events_program all DIRECTORY, or events_program steps DIRECTORY FIRST LAST [PURGE].
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "adaptdl/torch/summary_writer.h"
+
+namespace {
+
+using adaptdl::torch::SummaryWriter;
+
+// One of everything.
+void log_all(SummaryWriter& writer) {
+  for (int step = 0; step < 10; ++step) writer.add_scalar("loss/train", 1.0 / (step + 1), 100 * step);
+  writer.add_scalar("odd", std::nan(""), 1);
+  writer.add_scalar("odd", std::numeric_limits<double>::infinity(), 2);
+  writer.add_scalar("odd", -1.5, std::int64_t{1} << 40);
+  writer.add_histogram("weights", torch::arange(-500, 500, torch::kFloat) / 100, 3);
+  writer.add_histogram("weights", std::vector<double>{}, 4);
+  writer.add_text("notes", "a *Markdown* text, gr\xc3\xbc\xc3\x9f", 5);
+  writer.add_text("notes", "not \xff UTF-8", 6);
+  writer.add_hparams({{"lr", 0.1}, {"layers", std::int64_t{3}}, {"nesterov", true}, {"optimizer", std::string("SGD")}},
+                     {{"hparam/accuracy", 0.75}}, 900);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.at(0) == "all") {
+    SummaryWriter writer(arguments.at(1));
+    log_all(writer);
+    return 0;
+  }
+  adaptdl::torch::SummaryWriterOptions options{.flush_every = std::chrono::milliseconds(0)};
+  if (arguments.size() > 4) options.purge_step = std::stoll(arguments[4]);
+  SummaryWriter writer(arguments.at(1), options);
+  for (auto step = std::stoll(arguments.at(2)); step <= std::stoll(arguments.at(3)); ++step) {
+    writer.add_scalar("step", static_cast<double>(step), step);
+    writer.add_text("note", "step " + std::to_string(step), step);
+  }
+  // Now it is killed, at the latest when the test gives up.
+  std::puts("logged");
+  std::fflush(stdout);
+  alarm(300);
+  pause();
+}

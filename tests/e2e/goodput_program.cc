@@ -1,0 +1,90 @@
+// Answers questions about goodput: a JSON object a line on standard input, an answer a line on standard output. The
+// counterpart on the published Python package is python_goodput_peer.py, which describes the questions.
+#include <chrono>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "adaptdl/goodput.h"
+#include "answer_lines.h"
+
+namespace {
+
+using namespace adaptdl::goodput;
+using nlohmann::json;
+
+GoodputFunction function_of(const json& question) {
+  const json &perf = question.at("perf"), &grad = question.at("grad");
+  return {{perf.at(0), perf.at(1), perf.at(2), perf.at(3), perf.at(4), perf.at(5), perf.at(6)},
+          {grad.at(0), grad.at(1)},
+          question.at("init")};
+}
+
+Limits limits_of(const json& question) {
+  const auto number = [&](const char* name) -> std::optional<std::size_t> {
+    if (question.at(name).is_null()) return {};
+    return question.at(name).get<std::size_t>();
+  };
+  return {number("max"), number("min_local"), number("max_local"), question.at("accumulation")};
+}
+
+json answer(const Configuration& best) { return {best.goodput, best.atomic_bsz, best.accum_steps}; }
+
+std::vector<Observation> observations_of(const json& question) {
+  std::vector<Observation> all;
+  for (const json& each : question.at("observations"))
+    all.push_back({each.at(0), each.at(1), each.at(2), each.at(3), each.at(4)});
+  return all;
+}
+
+// Seconds of the quickest of the repetitions. `work` returns a number, so that it is done.
+template <typename Work>
+json quickest(const json& question, const Work& work) {
+  double least = std::numeric_limits<double>::infinity(), sum = 0;
+  for (int i = 0; i < question.at("repeat").get<int>(); ++i) {
+    const auto began = std::chrono::steady_clock::now();
+    sum += work();
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+  }
+  return {least, sum};
+}
+
+json answer_to(const json& question) {
+  const std::string what = question.at("what");
+  if (what == "evaluate") {
+    const GoodputFunction function = function_of(question);
+    const int nodes = question.at("nodes"), replicas = question.at("replicas"), accum = question.at("accum");
+    const double atomic = question.at("atomic");
+    return {function.throughput(nodes, replicas, atomic, accum), function.efficiency(replicas * atomic * (accum + 1)),
+            function.evaluate(nodes, replicas, atomic, accum)};
+  }
+  if (what == "fit" || what == "time fit") {
+    const auto observations = observations_of(question);
+    if (what == "time fit") return quickest(question, [&] { return fit_perf_params(observations).gamma; });
+    const PerfParams perf = fit_perf_params(observations);
+    return {perf.alpha_c, perf.beta_c, perf.alpha_n, perf.beta_n, perf.alpha_r, perf.beta_r, perf.gamma};
+  }
+  const GoodputFunction function = function_of(question);
+  const Limits limits = limits_of(question);
+  const auto nodes = question.at("nodes").get<std::vector<int>>();
+  const auto replicas = question.at("replicas").get<std::vector<int>>();
+  if (what == "optimize") return answer(function.optimize(nodes.at(0), replicas.at(0), limits));
+  if (what == "optimize many") {
+    json all = json::array();
+    for (const Configuration& each : function.optimize(nodes, replicas, limits)) all.push_back(answer(each));
+    return all;
+  }
+  if (what == "time optimize")
+    return quickest(question, [&] {
+      double sum = 0;
+      for (std::size_t i = 0; i < nodes.size(); ++i) sum += function.optimize(nodes[i], replicas[i], limits).goodput;
+      return sum;
+    });
+  if (what == "time optimize many")
+    return quickest(question, [&] { return function.optimize(nodes, replicas, limits).back().goodput; });
+  throw std::runtime_error("no such question: " + what);
+}
+
+}  // namespace
+
+int main() { return answer_lines("goodput_program", answer_to); }

@@ -1,0 +1,120 @@
+"""Goodput side by side with the published Python package `adaptdl`, from the Python Package Index.
+
+Optima that are exactly as good as each other are told apart by rounding alone, so there the sizes may differ.
+"""
+
+import math
+import random
+import unittest
+
+import goodput_support
+import python_peer
+
+CONFIGURATIONS = 10_000
+TOLERANCE = 1e-6
+
+
+class PythonGoodputTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.ours, cls.python = goodput_support.programs()
+        cls.addClassCleanup(cls.ours.end)
+        cls.addClassCleanup(cls.python.end)
+
+    def both(self, **question):
+        return self.ours.ask(**question), self.python.ask(**question)
+
+    def assert_close(self, ours, python, question):
+        self.assertLessEqual(abs(ours - python), TOLERANCE * max(abs(python), 1e-300), question)
+
+    def assert_same_optimum(self, ours, python, question):
+        """Whether they agree to the last; false if they are two equally good ones."""
+        self.assert_close(ours[0], python[0], question)
+        if ours[1:] == python[1:]:
+            return True
+        where = dict(question, what="evaluate", nodes=question["nodes"][0], replicas=question["replicas"][0])
+        throughput, efficiency, goodput = self.python.ask(**dict(where, atomic=ours[1], accum=ours[2]))
+        self.assertLess(abs(goodput / python[0] - 1), 1e-12, question)
+        return False
+
+    def test_goodput_and_efficiency_agree_on_random_configurations(self):
+        chosen = random.Random(1)
+        for _ in range(CONFIGURATIONS):
+            question = random_function(chosen)
+            question["replicas"] = chosen.randint(1, 64)
+            question["nodes"] = chosen.randint(1, question["replicas"])
+            question["accum"] = chosen.choice([0, 0, 1, 3, 15])
+            least = math.ceil(question["init"] / question["replicas"] / (question["accum"] + 1))
+            question["atomic"] = least + int(2 ** chosen.uniform(0, 10)) - 1
+            ours, python = self.both(what="evaluate", **question)
+            for mine, theirs in zip(ours, python, strict=True):
+                self.assert_close(mine, theirs, question)
+
+    def test_optimize_agrees_on_random_configurations(self):
+        chosen = random.Random(2)
+        equals = impossible = 0
+        for _ in range(CONFIGURATIONS):
+            question = dict(random_function(chosen), what="optimize", **random_limits(chosen))
+            question["replicas"] = [1 if chosen.random() < 0.2 else chosen.randint(2, 64)]
+            question["nodes"] = [chosen.randint(1, question["replicas"][0])]
+            ours, python = self.both(**question)
+            equals += not self.assert_same_optimum(ours, python, question)
+            impossible += python[0] == 0
+        # The comparison is of what matters: of optima that can be told apart, and mostly of ones that are possible.
+        self.assertLess(equals, CONFIGURATIONS / 100)
+        self.assertLess(impossible, CONFIGURATIONS / 5)
+
+    def test_optimize_of_many_at_once_agrees(self):
+        chosen = random.Random(3)
+        for _ in range(50):
+            question = dict(random_function(chosen), what="optimize many", **random_limits(chosen))
+            question["replicas"] = [chosen.randint(1, 100) for _ in range(200)]
+            question["nodes"] = [chosen.randint(1, replicas) for replicas in question["replicas"]]
+            for place, (mine, theirs) in enumerate(zip(*self.both(**question), strict=True)):
+                one = dict(question, nodes=question["nodes"][place:place + 1],
+                           replicas=question["replicas"][place:place + 1])
+                self.assert_same_optimum(mine, theirs, one)
+
+    def test_fitted_parameters_predict_held_out_step_times_no_worse(self):
+        for application in goodput_support.applications():
+            everything = goodput_support.observations(application)
+            for number, seeds, slack in (len(everything) // 2, 3, 1.002), (50, 8, 1.01):
+                with self.subTest(application=application, fitted=number):
+                    errors = [self.held_out_errors(everything, number, seed) for seed in range(seeds)]
+                    ours, python = (sum(column) / seeds for column in zip(*errors))
+                    print(f"{application}: {number} of {len(everything)} fitted, root mean squared log error of the"
+                          f" rest {ours:.4f}, of the Python package {python:.4f}, mean of {seeds}")
+                    self.assertLessEqual(ours, python * slack)
+
+    def held_out_errors(self, everything, number, seed):
+        fitted, held_out = goodput_support.split(everything, number, seed)
+        errors = []
+        for perf in self.both(what="fit", observations=fitted):
+            squares = []
+            for nodes, replicas, bsz, _, step_time in held_out:
+                throughput = self.ours.ask(what="evaluate", perf=perf, grad=[1, 1], init=1, nodes=nodes,
+                                           replicas=replicas, atomic=bsz, accum=0)[0]
+                squares.append((math.log(replicas * bsz / throughput) - math.log(step_time)) ** 2)
+            errors.append(math.sqrt(sum(squares) / len(squares)))
+        return errors
+
+
+def random_function(chosen):
+    perf = [10 ** chosen.uniform(-4, 0.5) for _ in range(6)] + [chosen.choice([1.0, 10.0, chosen.uniform(1, 10)])]
+    grad = [10 ** chosen.uniform(-4, 2), 10 ** chosen.uniform(-3, 4)]
+    return dict(perf=perf, grad=grad, init=int(2 ** chosen.uniform(0, 10)))
+
+
+def random_limits(chosen):
+    """Of a function that random_function made before, whose initial batch size is at most 1024."""
+    least = chosen.choice([None, int(2 ** chosen.uniform(0, 6))])
+    return dict(
+        max=chosen.randint(1024, 100_000),
+        min_local=least,
+        max_local=chosen.choice([None, (least or 1) + int(2 ** chosen.uniform(4, 12))]),
+        accumulation=chosen.random() < 0.5,
+    )
+
+
+if __name__ == "__main__":
+    python_peer.main()

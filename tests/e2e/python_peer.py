@@ -1,0 +1,89 @@
+"""Python packages to compare ourselves with, in virtual environments that are built once and kept.
+
+They lie in $ADAPTDL_TEST_CACHE, by default /var/cache/adaptdl-tests for root and ~/.cache/adaptdl-tests (below
+$XDG_CACHE_HOME if that is set) for others. Delete the directory to have them built again.
+"""
+
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+# Of one call of venv or pip. A large package over a slow network takes minutes; one that drops everything, forever.
+PATIENCE = 900
+SKIPPED = 77  # what meson takes for "skipped"
+
+
+def cache_directory():
+    chosen = os.environ.get("ADAPTDL_TEST_CACHE")
+    if chosen:
+        return pathlib.Path(chosen)
+    if os.geteuid() == 0:
+        return pathlib.Path("/var/cache/adaptdl-tests")
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (pathlib.Path(base) if base else pathlib.Path.home() / ".cache") / "adaptdl-tests"
+
+
+def venv(name, requirements, system_site_packages=False, python=sys.executable):
+    """The Python of a virtual environment with these requirements.
+
+    A requirement is what pip takes; one that begins with "--no-deps " is installed without what it depends on. Another
+    list of requirements makes another environment. Raises unittest.SkipTest, with the reason, where it cannot be made.
+    """
+    recipe = repr((list(requirements), system_site_packages, os.path.realpath(python), sys.version))
+    home = cache_directory() / f"{name}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    peer = home / "bin" / "python"
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with open(f"{home}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of two tests that want it, one makes it
+            complete = home / "complete"  # made last: an interrupted installation is none
+            if not complete.exists():
+                _make(home, peer, requirements, system_site_packages, python)
+                complete.touch()
+    except OSError as error:
+        raise unittest.SkipTest(f"no Python environment \"{name}\": {error}") from None
+    return str(peer)
+
+
+def _make(home, peer, requirements, system_site_packages, python):
+    shutil.rmtree(home, ignore_errors=True)
+    _call(home.name, [python, "-m", "venv", *["--system-site-packages"][: system_site_packages], home])
+    alone = [each.removeprefix("--no-deps ") for each in requirements if each.startswith("--no-deps ")]
+    others = [each for each in requirements if not each.startswith("--no-deps ")]
+    pip = [peer, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
+    if others:
+        _call(home.name, [*pip, *others])
+    if alone:
+        _call(home.name, [*pip, "--no-deps", *alone])
+
+
+def _call(name, command):
+    command = [str(each) for each in command]
+    # What the caller's own Python is told about its modules is not for another one.
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=PATIENCE, encoding="utf-8", errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise unittest.SkipTest(f"no Python environment \"{name}\": no end of \"{' '.join(command)}\" in {PATIENCE} s")
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+        said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "nothing")
+        raise unittest.SkipTest(f"no Python environment \"{name}\": \"{' '.join(command)}\" says: {said}")
+
+
+def main():
+    """unittest.main() that says "skipped" if nothing could be tested."""
+    result = unittest.main(exit=False, verbosity=2).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    # A class that is skipped as a whole counts no test as run.
+    skipped = sum(isinstance(test, unittest.TestCase) for test, _ in result.skipped)
+    sys.exit(SKIPPED if result.skipped and skipped == result.testsRun else 0)

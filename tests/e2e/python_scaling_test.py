@@ -1,0 +1,223 @@
+"""Noise scale, scaling factors and progress side by side with the published Python package `adaptdl`: both train on the
+same gradients, which are given to them. Needs Debian's python3-torch, and the Python Package Index at the first run.
+
+Both sides run all cases of a number of replicas in one job. Two known differences are left out. When the scale changes,
+Adam's moments begin anew: the package does that between measuring the local gradients and their mean, which are then
+preconditioned differently in this one step; we do it before the step. So the scale changes under AdamScale only while
+nothing is preconditioned yet, which is in Adam's first five steps. And after a lone step with a single gradient, which
+nothing can be learned from, the package drops the averages of all steps before it; we keep them.
+"""
+
+import array
+import json
+import math
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import python_peer
+
+PACKAGES = ["numpy<1.24", "scipy<1.12", "autograd", "portpicker", "semver", "requests", "setuptools<80",
+            "--no-deps adaptdl==0.2.11"]
+PROGRAM = os.environ["SCALING_PROGRAM"]
+PEER = pathlib.Path(__file__).with_name("python_scaling_peer.py")
+REPLICAS = 1, 2
+ACCUMULATION = 0, 1, 3
+TOLERANCE = 1e-6
+PATIENCE = 300
+BATCH_SIZE = 8  # the initial one
+SIZES = 61, 17  # of the two parameters, each a group of its own
+
+
+def python_with_torch():
+    """A Python that has PyTorch: the system's, or the one that runs this."""
+    for python in "/usr/bin/python3", sys.executable:
+        command = [python, "-c", "import torch.distributed"]
+        if os.path.exists(python) and subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0:
+            return python
+    raise unittest.SkipTest("no Python with PyTorch: install python3-torch")
+
+
+class Cases:
+    """Of one number of replicas: {name: case}, where a case has
+
+    optimizer, rule    their names; for LEGWScale also warmup_epochs and data_size
+    lr                 of each parameter group
+    sizes              of each of the two parameters
+    batch_size         the initial one
+    schedule           of each step: local batch size, accumulation steps. The first one is of the initial batch size.
+    gradients          a file of float32: [batches, replicas, elements]
+    """
+
+    def __init__(self, directory, replicas):
+        self.directory = directory
+        self.replicas = replicas
+        self.cases = {}
+
+    def add(self, name, schedule, rule="AdaScale", optimizer="SGD", spoilt=()):
+        """`spoilt`: {number of a batch: what the first replica has at one place}."""
+        path = self.directory / f"{self.replicas}-{len(self.cases)}.f32"
+        self.write_gradients(path, sum(accumulation + 1 for _, accumulation in schedule), dict(spoilt))
+        self.cases[name] = dict(
+            name=name, rule=rule, optimizer=optimizer, lr=[0.1, 0.03], sizes=SIZES, batch_size=BATCH_SIZE,
+            schedule=schedule, gradients=str(path), warmup_epochs=1.5, data_size=64
+        )
+
+    def write_gradients(self, path, batches, spoilt):
+        """With a signal that turns slowly: as strong as its noise in the first group, weak in the second."""
+        chosen = random.Random(str((self.replicas, len(self.cases))))
+        directions = [[chosen.gauss(0, 1) for _ in range(sum(SIZES))] for _ in range(2)]
+        values = array.array("f")
+        for batch in range(batches):
+            for replica in range(self.replicas):
+                for place in range(sum(SIZES)):
+                    signal = math.cos(batch / 20) * directions[0][place] + math.sin(batch / 20) * directions[1][place]
+                    values.append((1 if place < SIZES[0] else 0.1) * signal + chosen.gauss(0, 1))
+                if replica == 0 and batch in spoilt:
+                    values[-sum(SIZES) + 5] = spoilt[batch]
+        path.write_bytes(values.tobytes())
+
+    def even(self, accumulation):
+        """The first step's: the initial batch size in so many pieces."""
+        return BATCH_SIZE // self.replicas // (accumulation + 1), accumulation
+
+
+def make_cases(directory, replicas):
+    cases = Cases(directory, replicas)
+    for accumulation in ACCUMULATION:
+        first = cases.even(accumulation)
+        times = lambda factor: (int(first[0] * factor), accumulation)
+        growing = [first] * 10 + [times(5)] * 15 + [times(3)] * 10 + [times(17)] * 5
+        for rule in "AdaScale", "LinearScale", "SqrtScale", "LEGWScale":
+            cases.add(f"SGD {rule}, accumulation {accumulation}", growing, rule)
+        cases.add(f"Adam AdaScale, accumulation {accumulation}", growing, optimizer="Adam")
+        for optimizer in "Adam", "AdamW":
+            for factor in 1, 4:
+                schedule = [first] + [times(factor)] * 30
+                name = f"{optimizer} AdamScale, scale {factor}, accumulation {accumulation}"
+                cases.add(name, schedule, "AdamScale", optimizer)
+        batches = accumulation + 1
+        spoilt = {6 * batches: math.nan, 11 * batches: math.inf, 12 * batches: -math.inf, 20 * batches: math.nan}
+        cases.add(f"not finite, accumulation {accumulation}", [first] * 15 + [times(4)] * 10, spoilt=spoilt)
+    one, two, four = (cases.even(accumulation) for accumulation in ACCUMULATION)
+    between = [one] * 6 + [two] * 6 + [one] * 6 + [(40, 0)] * 6 + [(24, 3)] * 6 + [four] * 6 + [one] * 4
+    cases.add("between accumulations", between)
+    # The gradients of these steps are one each on one replica, so that the steps beside a spoilt one matter.
+    cases.add("not finite between accumulations", between,
+              spoilt={3: math.nan, 6: math.inf, 20: math.nan, 60: math.inf})
+    return cases
+
+
+def run_all(commands, environments):
+    """Runs the replicas of a job to their ends."""
+    pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    processes = [subprocess.Popen(command, env=env, **pipes) for command, env in zip(commands, environments)]
+    try:
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for rank, (process, output) in enumerate(zip(processes, outputs)):
+        if process.returncode != 0:
+            raise AssertionError(f"replica {rank} of {processes[0].args[0]} ended with {process.returncode}:\n{output}")
+
+
+def environment(**more):
+    foreign = "ADAPTDL_", "PYTHONHOME", "PYTHONPATH"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {**kept, "OMP_NUM_THREADS": "1", **more}
+
+
+def run_ours(spec, output, replicas):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    job = environment(ADAPTDL_NUM_REPLICAS=str(replicas), ADAPTDL_MASTER_ADDR="127.0.0.1", ADAPTDL_MASTER_PORT=port)
+    run_all([[PROGRAM, spec, output]] * replicas,
+            [{**job, "ADAPTDL_REPLICA_RANK": str(rank)} for rank in range(replicas)])
+
+
+def run_python(python, spec, output, replicas, store):
+    run_all([[python, PEER, spec, output, str(rank), str(replicas), store] for rank in range(replicas)],
+            [environment(GLOO_SOCKET_IFNAME="lo")] * replicas)
+
+
+def steps_of(output, cases):
+    """{case: what was seen after each step}."""
+    lines = iter(output.read_text().splitlines())
+    return {name: [json.loads(next(lines)) for _ in one["schedule"]] for name, one in cases.items()}
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+class PythonScalingTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        python = python_peer.venv("adaptdl-torch", PACKAGES, system_site_packages=True, python=python_with_torch())
+        cls.ours, cls.python = {}, {}
+        with tempfile.TemporaryDirectory() as directory:
+            directory = pathlib.Path(directory)
+            for replicas in REPLICAS:
+                cases = make_cases(directory, replicas).cases
+                spec, output = directory / f"{replicas}.json", directory / "output"
+                spec.write_text(json.dumps(list(cases.values())))
+                run_ours(spec, output, replicas)
+                cls.ours[replicas] = steps_of(output, cases)
+                run_python(python, spec, output, replicas, directory / f"store-{replicas}")
+                cls.python[replicas] = steps_of(output, cases)
+
+    def compare(self, kind):
+        """All cases whose names begin with `kind`."""
+        names = [(replicas, name) for replicas in REPLICAS for name in self.ours[replicas] if name.startswith(kind)]
+        self.assertTrue(names)
+        largest = 0
+        for replicas, name in names:
+            with self.subTest(replicas=replicas, case=name):
+                steps = zip(self.ours[replicas][name], self.python[replicas][name], strict=True)
+                for step, (ours, python) in enumerate(steps):
+                    what = f"step {step}: {ours}, of the package {python}"
+                    largest = max(largest, self.compare_step(ours, python, what))
+        print(f"{kind}: {len(names)} cases, largest relative difference {largest:.1e}")
+
+    def compare_step(self, ours, python, what):
+        """Returns the largest relative difference of what is compared to the last."""
+        difference = 0
+        for name in "factors", "gain", "progress", "scale", "weights":
+            for mine, theirs in zip(as_list(ours[name]), as_list(python[name]), strict=True):
+                self.assertLessEqual(abs(mine - theirs), TOLERANCE * abs(theirs), f"{name} in {what}")
+                difference = max(difference, abs(mine - theirs) / max(abs(theirs), 1e-300))
+        for group in range(len(SIZES)):
+            # Either is a difference of the same two measurements, and may be close to 0.
+            whole = abs(python["sqr"][group]) + abs(python["var"][group])
+            for name in "sqr", "var":
+                difference_here = abs(ours[name][group] - python[name][group])
+                self.assertLessEqual(difference_here, TOLERANCE * whole, f"{name} in {what}")
+        return difference
+
+    def test_rules_agree_under_sgd_at_changing_scales(self):
+        self.compare("SGD")
+
+    def test_adam_scale_agrees_with_preconditioned_gradients(self):
+        self.compare("Adam AdamScale")
+        self.compare("AdamW AdamScale")
+
+    def test_ada_scale_agrees_under_adam_at_changing_scales(self):
+        self.compare("Adam AdaScale")
+
+    def test_they_agree_when_accumulation_begins_and_ends(self):
+        self.compare("between")
+
+    def test_steps_with_nan_or_infinity_are_left_out_alike(self):
+        self.compare("not finite")
+
+
+if __name__ == "__main__":
+    python_peer.main()

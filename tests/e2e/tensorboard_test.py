@@ -1,0 +1,223 @@
+"""What the event writer logs, as the real TensorBoard shows it: with its Rust loader, which is the default, and its Python one."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import python_peer
+
+EVENTS_PROGRAM = os.environ["EVENTS_PROGRAM"]
+PATIENCE = 120
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}
+
+
+class TensorBoard:
+    """A TensorBoard on a free port of the loopback."""
+
+    def __init__(self, python, logdir, load_fast):
+        command = [python, "-m", "tensorboard.main", "--logdir", logdir, "--host", "127.0.0.1", "--port", "0", "--reload_interval", "1"]
+        command += ["--samples_per_plugin", "text=1000"]  # by default it shows a random sample of 10
+        self.process = subprocess.Popen(
+            [*map(str, command), "--load_fast", "true" if load_fast else "false"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+        )
+        self.lines = []
+        self.url = None
+        self.ready = threading.Event()
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+        self.ready.wait(PATIENCE)
+        if self.url is None:
+            self.end()
+            raise AssertionError("TensorBoard did not start:\n" + "".join(self.lines))
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found := re.search(r"http://127\.0\.0\.1:\d+", line):
+                self.url = found[0]
+                self.ready.set()
+        self.ready.set()
+
+    def ask(self, path, post=None, **query):
+        """What the data API answers, or None if there is no such thing yet."""
+        url = f"{self.url}/data/{path}?{urllib.parse.urlencode(query)}"
+        data = None if post is None else json.dumps(post).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code in (400, 404):
+                return None
+            raise
+
+    def await_answer(self, enough, path, post=None, **query):
+        """Asks again until `enough(answer)`, for TensorBoard loads in the background. The last answer."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            answer = self.ask(path, post, **query)
+            if answer is not None and enough(answer) or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.2)
+
+    def scalars(self, tag, enough, run="job"):
+        points = self.await_answer(lambda points: enough([step for _, step, _ in points]), "plugin/scalars/scalars", run=run, tag=tag)
+        return {step: value for _, step, value in points or []}, len(points or [])
+
+    def end(self):
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.reader.join(PATIENCE)
+        self.process.stdout.close()
+
+
+class TensorBoardTest(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        # TensorBoard imports pkg_resources, which later setuptools have not.
+        cls.python = python_peer.venv("tensorboard", ["tensorboard>=2.15", "setuptools<81"])
+
+    def setUp(self):
+        self.logdir = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="adaptdl-e2e-")))
+        self.run_directory = self.logdir / "job"
+
+    def on_each_loader(self, check):
+        for load_fast in (True, False):
+            with self.subTest(load_fast=load_fast):
+                board = TensorBoard(self.python, self.logdir, load_fast)
+                try:
+                    check(board)
+                finally:
+                    board.end()
+
+    def log(self, first, last, purge=None, limit=None):
+        """Logs steps by a program that is then killed. `limit`: bytes that its file may have, as if the disk were full."""
+        def set_limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        arguments = [EVENTS_PROGRAM, "steps", self.run_directory, first, last, *([] if purge is None else [purge])]
+        # Python ignores SIGXFSZ, and so does the program then: write(2) fails in its place.
+        program = subprocess.Popen(
+            list(map(str, arguments)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, restore_signals=False,
+            preexec_fn=set_limit if limit else None
+        )
+        try:
+            self.assertEqual(program.stdout.readline(), "logged\n")
+        finally:
+            program.kill()
+            errors = program.communicate()[1]
+        self.assertEqual(program.returncode, -signal.SIGKILL)
+        return errors
+
+    def test_everything_that_was_logged_is_shown(self):
+        subprocess.run([EVENTS_PROGRAM, "all", self.run_directory], check=True, timeout=PATIENCE, env=ENVIRONMENT)
+
+        def check(board):
+            self.check_scalars(board)
+            self.check_histogram(board)
+            self.check_text(board)
+            self.check_hparams(board)
+
+        self.on_each_loader(check)
+
+    def check_scalars(self, board):
+        losses, count = board.scalars("loss/train", lambda steps: len(steps) == 10)
+        self.assertEqual((list(losses), count), ([100 * step for step in range(10)], 10))
+        for step in range(10):
+            self.assertAlmostEqual(losses[100 * step], 1 / (step + 1), places=6)
+        odd, _ = board.scalars("odd", lambda steps: len(steps) == 3)
+        self.assertEqual(odd, {1: "NaN", 2: "Infinity", 1 << 40: -1.5})
+
+    def check_histogram(self, board):
+        points = board.await_answer(lambda points: len(points) == 2, "plugin/histograms/histograms", run="job", tag="weights")
+        (_, step, buckets), (_, empty_step, none) = points
+        self.assertEqual((step, empty_step, none), (3, 4, []))
+        # Of the values -5.00, -4.99 to 4.99 a bucket has as many as lie between its limits, give or take its ends.
+        self.assertEqual(sum(count for _, _, count in buckets), 1000)
+        self.assertAlmostEqual(buckets[0][0], -5, places=5)
+        self.assertAlmostEqual(buckets[-1][1], 4.99, places=5)
+        for left, right, count in buckets:
+            self.assertLessEqual(abs((right - left) * 100 - count), 1.01)
+        for (_, right, _), (left, _, _) in zip(buckets, buckets[1:]):
+            self.assertEqual(left, right)
+
+    def check_text(self, board):
+        texts = board.await_answer(lambda texts: len(texts) == 2, "plugin/text/text", run="job", tag="notes")
+        self.assertEqual([text["step"] for text in texts], [5, 6])
+        self.assertIn("<p>a <em>Markdown</em> text, grüß</p>", texts[0]["text"])
+        self.assertIn("not \ufffd UTF-8", texts[1]["text"])
+
+    def check_hparams(self, board):
+        experiment = board.await_answer(lambda answer: answer.get("hparamInfos"), "plugin/hparams/experiment", post={"experimentName": ""})
+        types = {info["name"]: info["type"] for info in experiment["hparamInfos"]}
+        number = "DATA_TYPE_FLOAT64"
+        self.assertEqual(types, {"lr": number, "layers": number, "nesterov": "DATA_TYPE_BOOL", "optimizer": "DATA_TYPE_STRING"})
+        question = {"experimentName": "", "sliceSize": 10, "allowedStatuses": ["STATUS_SUCCESS"], "colParams": [{"hparam": name} for name in types]}
+        metric = {"group": "", "tag": "hparam/accuracy"}
+        question["colParams"].append({"metric": metric})
+        groups = board.await_answer(lambda answer: answer.get("sessionGroups"), "plugin/hparams/session_groups", post=question)["sessionGroups"]
+        self.assertEqual([group["hparams"] for group in groups], [{"lr": 0.1, "layers": 3, "nesterov": True, "optimizer": "SGD"}])
+        [value] = [each for each in groups[0]["metricValues"] if each["name"]["tag"] == "hparam/accuracy"]
+        self.assertEqual((value["value"], value["trainingStep"]), (0.75, 900))
+        self.assertEqual(groups[0]["sessions"][0]["status"], "STATUS_SUCCESS")
+
+    def check_steps(self, board, last):
+        """That each step up to `last` is shown once."""
+        values, count = board.scalars("step", lambda steps: steps == list(range(last + 1)))
+        self.assertEqual((values, count), ({step: step for step in range(last + 1)}, last + 1))
+
+    def test_a_resumed_run_shows_no_step_twice_and_none_that_it_did_not_repeat(self):
+        self.log(0, 20)
+        self.log(6, 9, purge=6)
+
+        def check(board):
+            self.check_steps(board, 9)
+            texts = board.await_answer(lambda texts: len(texts) == 10, "plugin/text/text", run="job", tag="note")
+            self.assertEqual([text["step"] for text in texts], list(range(10)))
+
+        self.on_each_loader(check)
+
+    def test_a_file_that_ends_within_a_record_is_read_up_to_there_and_the_resumed_run_from_there(self):
+        self.assertIn("Training goes on", self.log(0, 200, limit=5003))
+        [file] = self.run_directory.iterdir()
+        whole, steps = self.whole_records(file)
+        self.assertLess(whole, 5003)
+        self.assertEqual(file.stat().st_size, 5003)
+        self.assertGreater(steps, 20)
+        self.on_each_loader(lambda board: self.check_steps(board, steps - 1))
+        self.log(steps - 2, steps + 5, purge=steps - 2)
+        self.on_each_loader(lambda board: self.check_steps(board, steps + 5))
+
+    @staticmethod
+    def whole_records(file):
+        """The bytes of whole records in a file, and how many of them are scalars."""
+        data, end, scalars = file.read_bytes(), 0, 0
+        while end + 12 <= len(data):
+            next_end = end + 16 + int.from_bytes(data[end : end + 8], "little")
+            if next_end > len(data):
+                break
+            scalars += b"\x0a\x04step" in data[end:next_end]
+            end = next_end
+        return end, scalars
+
+
+if __name__ == "__main__":
+    python_peer.main()
