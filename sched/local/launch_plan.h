@@ -47,5 +47,19 @@ inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(2);
 // Pause before the first restart; it doubles up to the longest.
 inline constexpr std::chrono::milliseconds kFirstBackOff = std::chrono::milliseconds(500);
 inline constexpr std::chrono::milliseconds kLongestBackOff = std::chrono::seconds(10);
+// After so long without a failure the next pause is the first again.
+inline constexpr std::chrono::milliseconds kBackOffMemory = std::chrono::minutes(1);
+// How long newcomers may take to load before the job goes on with those that have. Longer than the slowest program
+// takes to start; until then, it trains on as before.
+inline constexpr std::chrono::milliseconds kJoinLimit = std::chrono::seconds(60);
+// How often in a row newcomers may fail before no more are started.
+inline constexpr int kNewcomerTries = 3;
+// How long after the first member that says its group broke the others may take to say so too; those that do not are
+// taken to hang. Longer than the differences between the timeouts of their collective calls.
+inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
+// How long after its first progress a program may take to say that it can follow generations.
+inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);
+// The shortest time between two changes of size by checkpoint and restart, unless a user asks for one.
+inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);
 
 }  // namespace adaptdl::sched

@@ -1,0 +1,506 @@
+#include "local/membership.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "local/launch_plan.h"
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Kind = MembershipAction::Kind;
+using End = Membership::End;
+using Devices = std::vector<std::string>;
+using Numbers = std::vector<int>;
+
+// A run whose program follows generations and whose replicas do what they are told, unless a test says otherwise.
+struct Run {
+  explicit Run(Devices devices, int min = 1, Membership::Options options = {.survives = true}, int max_restarts = 3)
+      : budget(max_restarts), membership(options, {.devices = std::move(devices), .min = min}, budget) {}
+
+  // All members follow, and train in the present generation.
+  void train() {
+    membership.set_follows(true);
+    for (const int member : membership.members()) membership.trains(member, membership.generation());
+  }
+  std::vector<MembershipAction> decide(std::chrono::milliseconds later = 0ms) {
+    now += later;
+    return membership.decide(now);
+  }
+  // The one action of that kind among those decided now.
+  MembershipAction only(Kind kind, std::chrono::milliseconds later = 0ms) {
+    const auto actions = decide(later);
+    REQUIRE(actions.size() == 1);
+    REQUIRE(actions.front().kind == kind);
+    return actions.front();
+  }
+  void want(Devices devices, int min = 1, bool by_user = false) {
+    membership.set_target({.devices = std::move(devices), .min = min, .by_user = by_user});
+  }
+  // Starts what is missing, lets all of it wait, and returns the members of the generation that is issued then.
+  Numbers grow(std::chrono::milliseconds later = 0ms) {
+    for (const auto& action : decide(later)) {
+      REQUIRE(action.kind == Kind::kStart);
+      membership.waits(action.replica, now);
+    }
+    const auto issued = only(Kind::kIssue);
+    train();
+    return issued.members;
+  }
+
+  RestartBudget budget;
+  Membership membership;
+  Membership::Time now{1h};
+};
+
+}  // namespace
+
+TEST_CASE("a run that has what it should have is left alone") {
+  Run run({"0", "1"}, 2);
+  CHECK(run.membership.members() == Numbers{0, 1});
+  CHECK(run.membership.devices() == Devices{"0", "1"});
+  CHECK(run.decide().empty());
+  run.train();
+  CHECK(run.decide(1h).empty());
+  CHECK(run.membership.steady());
+}
+
+TEST_CASE("growth: newcomers are started on the new devices and listed last, once all of them wait") {
+  Run run({"0", "1"});
+  run.train();
+  run.want({"0", "1", "2", "3"});
+  CHECK_FALSE(run.membership.steady());
+  const auto started = run.decide();
+  REQUIRE(started.size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    const auto& action = started[static_cast<std::size_t>(i)];
+    CHECK(action.kind == Kind::kStart);
+    CHECK(action.replica == 2 + i);
+    CHECK(action.rank == 2 + i);
+    CHECK(action.size == 4);
+    CHECK(action.generation == 1);
+    CHECK(action.device == std::to_string(2 + i));
+  }
+  CHECK(run.decide(1s).empty());
+  run.membership.waits(3, run.now);
+  CHECK(run.decide(1s).empty());
+  run.membership.waits(2, run.now);
+  const auto issued = run.only(Kind::kIssue);
+  CHECK(issued.generation == 1);
+  CHECK(issued.members == Numbers{0, 1, 2, 3});
+  run.train();
+  CHECK(run.decide(1h).empty());
+  CHECK(run.membership.steady());
+}
+
+TEST_CASE("growth before the program said anything waits until it does") {
+  Run run({"0"});
+  run.want({"0", "1"});
+  CHECK(run.decide(1h).empty());
+  run.train();
+  CHECK(run.only(Kind::kStart).replica == 1);
+}
+
+TEST_CASE("newcomers that are not ready within the limit are left behind, and those that are go along") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1", "2"});
+  run.decide();
+  run.membership.waits(2, run.now);
+  CHECK(run.decide(kJoinLimit - 1s).empty());
+  const auto actions = run.decide(1s);
+  REQUIRE(actions.size() == 2);
+  CHECK(actions[0].kind == Kind::kKill);
+  CHECK(actions[0].replica == 1);
+  CHECK(actions[1].kind == Kind::kIssue);
+  CHECK(actions[1].members == Numbers{0, 2});
+  // Another one is tried for the place that is still free, after a pause.
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.decide().empty());
+  const auto again = run.only(Kind::kStart, kFirstBackOff);
+  CHECK(again.replica == 3);
+  CHECK(again.device == "1");
+}
+
+TEST_CASE("shrinking: those on withdrawn devices leave, else the last") {
+  Run run({"0", "1", "2", "3"});
+  run.train();
+  run.want({"1", "3"});
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 3});
+  run.train();
+  CHECK(run.membership.ended(0, End::kDone, run.now));
+  CHECK(run.membership.ended(2, End::kDone, run.now));
+  CHECK(run.decide().empty());
+  Run nameless({"", "", ""});
+  nameless.train();
+  nameless.want({""});
+  CHECK(nameless.only(Kind::kIssue).members == Numbers{0});
+}
+
+TEST_CASE("a leaver that does not end is killed after the grace, counted from when the others have left it") {
+  Run run({"0", "1"}, 1, {.survives = true, .grace = 30s});
+  run.train();
+  run.want({"0"});
+  run.only(Kind::kIssue);
+  CHECK(run.decide(1h).empty());  // a long step
+  run.train();
+  CHECK(run.decide().empty());
+  CHECK(run.decide(29s).empty());
+  CHECK(run.only(Kind::kKill, 1s).replica == 1);
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("moving: the others first do without the withdrawn device, if they are enough") {
+  Run run({"0", "1"});
+  run.train();
+  run.want({"0", "2"});
+  CHECK(run.only(Kind::kIssue).members == Numbers{0});
+  run.train();
+  run.membership.ended(1, End::kDone, run.now);
+  CHECK(run.grow() == Numbers{0, 2});
+  Run enough({"0", "1"}, 2);
+  enough.train();
+  enough.want({"0", "2"}, 2);
+  CHECK(enough.grow() == Numbers{0, 2});
+  CHECK(enough.membership.ended(1, End::kDone, enough.now));
+}
+
+TEST_CASE("no planned generation before all train in the present one, and the newest target counts then") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  run.membership.waits(run.only(Kind::kStart).replica, run.now);
+  run.only(Kind::kIssue);
+  run.want({"0"});
+  CHECK(run.decide(1s).empty());
+  run.membership.trains(0, 1);
+  CHECK(run.decide(1s).empty());
+  run.want({"0", "1", "2"});
+  run.membership.trains(1, 1);
+  CHECK(run.only(Kind::kStart).device == "2");
+}
+
+TEST_CASE("a newer target replaces one that is under way") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1", "2"});
+  CHECK(run.decide().size() == 2);
+  run.membership.waits(1, run.now);
+  run.want({"0", "1"});
+  const auto actions = run.decide();
+  REQUIRE(actions.size() == 2);
+  CHECK(actions[0].kind == Kind::kKill);
+  CHECK(actions[0].replica == 2);
+  CHECK(actions[1].members == Numbers{0, 1});
+  run.train();
+  CHECK(run.membership.ended(2, End::kKilled, run.now));
+  CHECK(run.budget.used() == 0);
+}
+
+TEST_CASE("a growth that is taken back ends the newcomers and nothing else") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  run.only(Kind::kStart);
+  run.want({"0"});
+  CHECK(run.only(Kind::kKill).replica == 1);
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("a newcomer that dies ends only itself; after three in a row no more are started") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  auto pause = 0ms;
+  for (int i = 1; i <= kNewcomerTries; ++i) {
+    const int newcomer = run.only(Kind::kStart, pause).replica;
+    CHECK(newcomer == i);
+    CHECK(run.membership.ended(newcomer, End::kFailed, run.now));
+    pause = pause == 0ms ? kFirstBackOff : pause * 2;
+  }
+  CHECK(run.only(Kind::kNotice, 1h).why == "newcomers failed 3 times in a row: staying at 1 replica");
+  CHECK(run.decide(1h).empty());
+  CHECK(run.budget.used() == 0);
+  run.want({"0", "2"});
+  CHECK(run.only(Kind::kStart).device == "2");
+}
+
+TEST_CASE("a program that cannot be joined is stopped and started again on the new number") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  const int newcomer = run.only(Kind::kStart).replica;
+  run.membership.cannot_join(newcomer);
+  CHECK(run.membership.ended(newcomer, End::kFailed, run.now));
+  CHECK(run.only(Kind::kRestart).why == "from 1 to 2 replicas");
+  CHECK_FALSE(run.membership.can_join());
+  run.membership.stop();
+  CHECK(run.decide().empty());
+}
+
+TEST_CASE("a program that cannot follow generations is known by its progress, or by its word") {
+  Run silent({"0"});
+  silent.want({"0", "1"});
+  silent.membership.progressed(silent.now);
+  CHECK(silent.decide(kHintWait - 1ms).empty());
+  silent.only(Kind::kRestart, 1ms);
+  Run says_so({"0"});
+  says_so.want({"0", "1"});
+  says_so.membership.set_follows(false);
+  says_so.only(Kind::kRestart);
+}
+
+TEST_CASE("restarts for a new size come once a minute, unless a user asks") {
+  Run run({"0"}, 1, {.survives = true, .restart_after = Membership::Time(1h) + 1min});
+  run.membership.set_follows(false);
+  run.want({"0", "1"});
+  CHECK(run.decide(59s).empty());
+  run.only(Kind::kRestart, 1s);
+  Run asked({"0"}, 1, {.survives = true, .restart_after = Membership::Time(1h) + 1min});
+  asked.membership.set_follows(false);
+  asked.want({"0", "1"}, 1, true);
+  asked.only(Kind::kRestart);
+}
+
+TEST_CASE("without checkpoints a program that cannot follow keeps its size, and that is said once") {
+  Run run({"0"}, 1, {.survives = true, .can_restart = false});
+  run.membership.set_follows(false);
+  run.want({"0", "1"});
+  CHECK(run.only(Kind::kNotice).why.ends_with("staying at 1 replica"));
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("a death is survived at once by those that are enough, and a replacement joins later") {
+  Run run({"0", "1", "2"}, 2);
+  run.train();
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  const auto issued = run.only(Kind::kIssue);
+  CHECK(issued.members == Numbers{1, 2});
+  CHECK(issued.generation == 1);
+  CHECK(run.decide(kFirstBackOff - 1ms).empty());
+  run.membership.waits(run.only(Kind::kStart, 1ms).replica, run.now);
+  CHECK(run.decide(1h).empty());  // not before they train again
+  run.train();
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2, 3});
+  CHECK(run.membership.devices() == Devices{"1", "2", "0"});
+  CHECK(run.budget.used() == 0);
+}
+
+TEST_CASE("too few survivors wait for replacements") {
+  Run run({"0", "1"}, 2);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.decide().empty());
+  const auto started = run.only(Kind::kStart, kFirstBackOff);
+  CHECK(started.rank == 1);
+  CHECK(started.size == 2);
+  CHECK(run.decide(1s).empty());
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide(kHangWait).empty());  // it waits, and is not taken to hang
+  run.membership.waits(started.replica, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
+}
+
+TEST_CASE("a second death in the middle of a regrouping is survived too") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  const auto issued = run.only(Kind::kIssue);
+  CHECK(issued.members == Numbers{2});
+  CHECK(issued.generation == 2);
+}
+
+TEST_CASE("several deaths at once make one generation; the last one is the end of all") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.membership.ended(2, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1});
+  CHECK_FALSE(run.membership.ended(1, End::kKilled, run.now));
+}
+
+TEST_CASE("a SIGKILL costs no budget, and other failures do") {
+  Run run({"0", "1", "2", "3"}, 1, {.survives = true}, 1);
+  run.train();
+  CHECK(run.membership.ended(3, End::kKilled, run.now));
+  CHECK(run.budget.used() == 0);
+  run.only(Kind::kIssue);
+  run.train();
+  CHECK(run.membership.ended(2, End::kFailed, run.now));
+  CHECK(run.budget.used() == 1);
+  run.decide();
+  CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
+}
+
+TEST_CASE("a death ends a run that is not to survive any, or whose program cannot") {
+  Run fixed({"0", "1"}, 2, {.survives = false});
+  fixed.train();
+  CHECK_FALSE(fixed.membership.ended(1, End::kKilled, fixed.now));
+  Run deaf({"0", "1"});
+  CHECK_FALSE(deaf.membership.ended(1, End::kKilled, deaf.now));
+}
+
+TEST_CASE("replacements that cannot come fail the run that needs them") {
+  Run run({"0", "1"}, 2);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  for (int i = 0; i < kNewcomerTries; ++i) {
+    CHECK(run.membership.ended(run.only(Kind::kStart, kLongestBackOff).replica, End::kFailed, run.now));
+  }
+  CHECK(run.only(Kind::kFail).why == "1 replica left, of at least 2, and replacements cannot join");
+}
+
+TEST_CASE("a member that was listed but never trained ends only itself") {
+  Run run({"0"}, 1, {.survives = true}, 0);
+  run.train();
+  run.want({"0", "1"});
+  run.membership.waits(run.only(Kind::kStart).replica, run.now);
+  run.only(Kind::kIssue);
+  CHECK(run.membership.ended(1, End::kFailed, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{0});
+}
+
+TEST_CASE("who does not say that the group broke while others do is taken to hang, and killed as such") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  run.membership.broken(1, 0, run.now);
+  run.decide();
+  run.membership.broken(2, 0, run.now + 1s);
+  CHECK(run.decide(kHangWait - 1ms).empty());
+  const auto killed = run.only(Kind::kKill, 1ms);
+  CHECK(killed.replica == 0);
+  CHECK(killed.hung);
+  CHECK(run.decide(1s).empty());
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
+}
+
+TEST_CASE("when all say that the group broke, they meet again at once") {
+  Run run({"0", "1"}, 1);
+  run.train();
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide().empty());
+  run.membership.broken(1, 0, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
+  run.membership.broken(0, 0, run.now);  // of the generation before: it is answered with the new one
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("a member that is done ends planning, and the newcomers go") {
+  Run run({"0", "1"});
+  run.train();
+  run.want({"0", "1", "2", "3"});
+  run.decide();
+  run.membership.waits(2, run.now);
+  CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
+  const auto actions = run.decide();
+  REQUIRE(actions.size() == 2);
+  CHECK(actions[0].kind == Kind::kKill);
+  CHECK(actions[1].kind == Kind::kKill);
+  CHECK(run.membership.ended(2, End::kKilled, run.now));
+  CHECK(run.membership.ended(3, End::kKilled, run.now));
+  CHECK(run.decide(1h).empty());
+  CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
+}
+
+TEST_CASE("a newcomer that was listed when the job was done, and finds nobody, goes too") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  run.membership.waits(run.only(Kind::kStart).replica, run.now);
+  run.only(Kind::kIssue);
+  CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
+  CHECK(run.decide().empty());
+  CHECK(run.only(Kind::kKill, kFailureGrace).replica == 1);
+}
+
+TEST_CASE("a stop ends newcomers, and lets members that wait for others save what they have") {
+  Run run({"0", "1"}, 2);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  run.only(Kind::kStart, kFirstBackOff);
+  run.membership.stop();
+  const auto actions = run.decide();
+  REQUIRE(actions.size() == 2);
+  CHECK(actions[0].kind == Kind::kKill);
+  CHECK(actions[0].replica == 2);
+  CHECK(actions[1].kind == Kind::kIssue);
+  CHECK(actions[1].members == Numbers{0});
+  CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
+}
+
+TEST_CASE("over many random changes the members are those of the target in the end, and nobody is started twice") {
+  unsigned state = 7;
+  const auto random = [&state](unsigned below) {
+    state = state * 1664525u + 1013904223u;
+    return (state >> 16) % below;
+  };
+  Run run({"0"}, 1);
+  run.train();
+  Numbers alive = {0};
+  const auto carry_out = [&] {
+    for (const auto& action : run.decide(100ms)) {
+      REQUIRE(action.kind != Kind::kRestart);
+      REQUIRE(action.kind != Kind::kFail);
+      if (action.kind == Kind::kStart) {
+        REQUIRE(std::ranges::find(alive, action.replica) == alive.end());
+        alive.push_back(action.replica);
+      } else if (action.kind == Kind::kKill) {
+        run.membership.ended(action.replica, End::kKilled, run.now);
+        std::erase(alive, action.replica);
+      } else if (action.kind == Kind::kIssue) {
+        for (const int member : action.members) REQUIRE(std::ranges::find(alive, member) != alive.end());
+      }
+    }
+  };
+  for (int round = 0; round < 20000; ++round) {
+    const int replica = alive[random(static_cast<unsigned>(alive.size()))];
+    const bool member = run.membership.is_member(replica);
+    switch (random(6)) {
+      case 0: {
+        Devices devices;
+        for (unsigned i = 0; i < 5; ++i) {
+          if (random(2) == 0) devices.push_back(std::to_string(i));
+        }
+        if (!devices.empty()) run.want(devices);
+        break;
+      }
+      case 1:
+        if (member && run.membership.members().size() < 2) break;
+        CHECK(run.membership.ended(replica, member ? End::kKilled : End::kDone, run.now));
+        std::erase(alive, replica);
+        break;
+      case 2:
+        if (!member && !run.membership.is_newcomer(replica)) break;
+        run.membership.broken(replica, run.membership.generation(), run.now);
+        break;
+      default:
+        run.membership.waits(replica, run.now);
+        if (member) run.membership.trains(replica, run.membership.generation());
+    }
+    carry_out();
+  }
+  run.want({"1", "3", "4"});
+  for (int round = 0; round < 1000 && !run.membership.steady(); ++round) {
+    for (const int replica : Numbers(alive)) {
+      run.membership.waits(replica, run.now);
+      run.membership.trains(replica, run.membership.generation());
+      if (!run.membership.is_member(replica) && !run.membership.is_newcomer(replica)) {
+        CHECK(run.membership.ended(replica, End::kDone, run.now));
+        std::erase(alive, replica);
+      }
+    }
+    carry_out();
+  }
+  CHECK(run.membership.steady());
+  auto devices = run.membership.devices();
+  std::ranges::sort(devices);
+  CHECK(devices == Devices{"1", "3", "4"});
+}

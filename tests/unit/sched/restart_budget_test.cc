@@ -1,0 +1,52 @@
+#include "local/restart_budget.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+
+namespace {
+
+const RestartBudget::Time kStart{1h};
+constexpr ExitStatus kExit3{.signalled = false, .code = 3};
+constexpr ExitStatus kCrash{.signalled = true, .code = SIGSEGV};
+
+}  // namespace
+
+TEST_CASE("as many failures are survived as the budget has, and no more") {
+  RestartBudget budget(2);
+  CHECK(budget.spend());
+  CHECK(budget.spend());
+  CHECK_FALSE(budget.spend());
+  CHECK(budget.used() == 2);
+  CHECK_FALSE(RestartBudget(0).spend());
+}
+
+TEST_CASE("the pause doubles up to the longest, and begins anew after a minute without failure") {
+  RestartBudget budget(0);
+  auto now = kStart;
+  for (const auto expected : {500ms, 1000ms, 2000ms, 4000ms, 8000ms, 10000ms, 10000ms}) {
+    CHECK(budget.back_off(now) == expected);
+    now += 59s;
+  }
+  CHECK(budget.back_off(now + 1s) == 500ms);
+}
+
+TEST_CASE("the same failure twice before anything was trained is in vain") {
+  RestartBudget budget(9);
+  CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
+  CHECK(budget.in_vain(kExit3, "no such file", false));
+}
+
+TEST_CASE("failures that differ, or that came after training, or that say nothing are not in vain") {
+  RestartBudget budget(9);
+  CHECK_FALSE(budget.in_vain(kExit3, "no such file", false));
+  CHECK_FALSE(budget.in_vain(kExit3, "no memory", false));
+  CHECK_FALSE(budget.in_vain(kCrash, "no memory", false));
+  CHECK_FALSE(budget.in_vain(kCrash, "no memory", true));
+  CHECK_FALSE(budget.in_vain(kCrash, "no memory", false));
+  RestartBudget silent(9);
+  CHECK_FALSE(silent.in_vain(kExit3, "", false));
+  CHECK_FALSE(silent.in_vain(kExit3, "", false));
+}
