@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <string>
 
@@ -69,14 +70,39 @@ TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
         post_sched_hints({{"batchSize", 1}}, "ns/job");
       }) ==
       "no scheduling hint is named \"batchSize\": takes initBatchSize, localBszBounds, globalBatchSize, maxBatchSize, "
-      "maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress");
+      "maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress, liveRescale");
   CHECK(error_of([] {
           post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job");
         }) == "no scheduling hint is named \"gradParams.sqr\": takes norm, var");
   CHECK(error_of([] {
           post_sched_hints({{"perfParams", 7}}, "ns/job");
-        }) == "scheduling hint \"perfParams\": takes an object or null, not number");
+        }) == "scheduling hint \"perfParams\": takes an object or null, not 7");
   CHECK(error_of([] { post_sched_hints(json::array(), "ns/job"); }) == "scheduling hints: takes an object, not array");
+}
+
+TEST_CASE("a value of another kind is refused by the name of its key, null never") {
+  const auto refused = [](const json& hints) { return error_of([&] { check_sched_hints(hints); }); };
+  CHECK(refused({{"initBatchSize", 0}}) ==
+        "scheduling hint \"initBatchSize\": takes a whole number of at least 1 or null, not 0");
+  CHECK(refused({{"maxProfiledReplicas", 2.5}}) ==
+        "scheduling hint \"maxProfiledReplicas\": takes a whole number of at least 1 or null, not 2.5");
+  CHECK(refused({{"maxBatchSize", 1e300}}).find("\"maxBatchSize\": takes a whole number") != std::string::npos);
+  CHECK(refused({{"localBszBounds", {1, 2, 3}}}) ==
+        "scheduling hint \"localBszBounds\": takes a pair of whole numbers of at least 1 or null, not array");
+  CHECK(refused({{"gradParams", {{"norm", -1}}}}) ==
+        "scheduling hint \"gradParams.norm\": takes a number of at least 0 or null, not -1");
+  CHECK(refused({{"gradParams", {{"var", std::nan("")}}}}) ==
+        "scheduling hint \"gradParams.var\": takes a number of at least 0 or null, not one that is not finite");
+  CHECK(refused({{"perfParams", {{"gamma", 0.5}}}}) ==
+        "scheduling hint \"perfParams.gamma\": takes a number of at least 1 or null, not 0.5");
+  CHECK(refused({{"progress", "far"}}) ==
+        "scheduling hint \"progress\": takes a number of at least 0 or null, not string");
+  CHECK(refused({{"liveRescale", 1}}) == "scheduling hint \"liveRescale\": takes true, false or null, not 1");
+  CHECK_NOTHROW(check_sched_hints({{"initBatchSize", nullptr},
+                                   {"localBszBounds", {nullptr, 64}},
+                                   {"progress", 0},
+                                   {"gradParams", {{"norm", nullptr}, {"var", 1e-6}}},
+                                   {"liveRescale", true}}));
 }
 
 TEST_CASE("without a supervisor nothing is posted") { CHECK_NOTHROW(post_sched_hints({{"progress", 1}}, "no job")); }
