@@ -1,0 +1,94 @@
+#include "supervisor/job_board.h"
+
+#include <fmt/format.h>
+
+namespace adaptdl::sched {
+namespace {
+
+using nlohmann::json;
+
+Answer unknown_job(const std::string& job_id) {
+  return {404, fmt::format("no job is named {}", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
+}
+
+// In a time that does not tell how much of it is right.
+bool same_secret(std::string_view given, std::string_view secret) {
+  unsigned char difference = given.size() != secret.size();
+  for (std::size_t i = 0; i < given.size(); ++i)
+    difference |= static_cast<unsigned char>(given[i] ^ (i < secret.size() ? secret[i] : '\0'));
+  return difference == 0;
+}
+
+json to_json(const Generation& generation) {
+  json replicas = json::array();
+  for (const GenerationMember& member : generation.replicas)
+    replicas.push_back({{"id", member.id}, {"address", member.address}, {"port", member.port}});
+  return {{"generation", generation.number}, {"replicas", std::move(replicas)}};
+}
+
+}  // namespace
+
+void JobBoard::add(const std::string& job_id, std::optional<std::string> token) {
+  const std::lock_guard lock(mutex_);
+  jobs_[job_id].token = std::move(token);
+}
+
+void JobBoard::remove(const std::string& job_id) {
+  const std::lock_guard lock(mutex_);
+  jobs_.erase(job_id);
+}
+
+void JobBoard::set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses) {
+  const std::lock_guard lock(mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return;
+  job->second.group = group;
+  job->second.addresses = std::move(addresses);
+}
+
+void JobBoard::set_generation(const std::string& job_id, std::optional<Generation> generation) {
+  const std::lock_guard lock(mutex_);
+  if (const auto job = jobs_.find(job_id); job != jobs_.end()) job->second.generation = std::move(generation);
+}
+
+bool JobBoard::merge_hints(const std::string& job_id, const json& hints) {
+  const std::lock_guard lock(mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return false;
+  json merged = job->second.hints;
+  merged.merge_patch(hints);
+  if (merged == job->second.hints) return false;
+  job->second.hints = std::move(merged);
+  return true;
+}
+
+json JobBoard::hints(const std::string& job_id) const {
+  const std::lock_guard lock(mutex_);
+  const auto job = jobs_.find(job_id);
+  return job == jobs_.end() ? json::object() : job->second.hints;
+}
+
+std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_view token, bool require_token) const {
+  const std::lock_guard lock(mutex_);
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return unknown_job(job_id);
+  if (!require_token || !job->second.token || same_secret(token, *job->second.token)) return {};
+  return Answer{403, "the token is not this job's: send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
+}
+
+std::optional<Answer> JobBoard::answer(const Poll& poll) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(poll.job_id);
+  if (found == jobs_.end()) return unknown_job(poll.job_id);
+  const Job& job = found->second;
+  if (poll.kind == Poll::Kind::kDiscover) {
+    if (job.group != poll.number || job.addresses.empty()) return {};
+    return Answer{200, json(job.addresses).dump(), ""};
+  }
+  if (!job.generation || job.generation->number <= poll.number) return {};
+  return Answer{200, to_json(*job.generation).dump(), ""};
+}
+
+Answer ask_again() { return {408, "not yet: ask again", ""}; }
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,65 @@
+// What a supervisor knows of its jobs, and what it would answer right now.
+//
+// Threading: all methods may be called from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "supervisor/supervisor.h"
+
+namespace adaptdl::sched {
+
+struct Answer {
+  int status = 200;
+  std::string body;   // JSON if the status is 200, else one line that says what is wrong
+  std::string allow;  // of a 405: the methods there are
+};
+
+// A question that may have to wait for its answer.
+struct Poll {
+  enum class Kind { kDiscover, kGeneration };
+  Kind kind = Kind::kDiscover;
+  std::string job_id;
+  int number = 0;  // kDiscover: the group; kGeneration: the one after which
+};
+
+class JobBoard {
+ public:
+  void add(const std::string& job_id, std::optional<std::string> token);
+  void remove(const std::string& job_id);
+  void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
+  void set_generation(const std::string& job_id, std::optional<Generation> generation);
+
+  // Merges hints that were checked. Returns whether that changed anything.
+  bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
+  nlohmann::json hints(const std::string& job_id) const;
+
+  // Why a request for the job is refused: there is no such job, or `token` is not its token where it must be. None if
+  // it is not.
+  std::optional<Answer> refusal(const std::string& job_id, std::string_view token, bool require_token) const;
+  // None: not yet.
+  std::optional<Answer> answer(const Poll& poll) const;
+
+ private:
+  struct Job {
+    std::optional<std::string> token;
+    int group = -1;
+    std::vector<std::string> addresses;
+    std::optional<Generation> generation;
+    nlohmann::json hints = nlohmann::json::object();
+  };
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Job, std::less<>> jobs_;
+};
+
+// That the request has to be repeated: nothing came up in its time.
+Answer ask_again();
+
+}  // namespace adaptdl::sched

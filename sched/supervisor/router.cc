@@ -1,0 +1,140 @@
+#include "supervisor/router.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "adaptdl/error.h"
+#include "adaptdl/sched_hints.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDeepest = 8;                                    // levels of a body; hints have two
+constexpr double kDefaultTimeout = 30, kLongestTimeout = 300;  // seconds
+constexpr std::size_t kLongestId = 256;
+
+struct BadRequest : Error {
+  using Error::Error;
+};
+
+// A parameter of the query, or what it is without one.
+template <typename Number>
+Number number(const Target& target, const std::string& name, Number otherwise) {
+  const auto found = target.query.find(name);
+  if (found == target.query.end()) return otherwise;
+  const std::string& text = found->second;
+  Number value{};
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || rest != text.data() + text.size())
+    throw BadRequest(fmt::format("the parameter \"{}\" takes a number", name));
+  return value;
+}
+
+std::chrono::milliseconds timeout_of(const Target& target) {
+  const double seconds = number(target, "timeout", kDefaultTimeout);
+  if (std::isnan(seconds)) throw BadRequest("the parameter \"timeout\" takes a number of seconds");
+  return std::chrono::milliseconds(std::llround(1000 * std::clamp(seconds, 0.0, kLongestTimeout)));
+}
+
+std::string replica_of(const Target& target) {
+  const auto found = target.query.find("replica");
+  if (found == target.query.end()) return "";
+  const std::string& id = found->second;
+  const bool fine = !id.empty() && id.size() <= kLongestId &&
+                    std::ranges::all_of(id, [](unsigned char c) { return std::isgraph(c) != 0; });
+  if (!fine)
+    throw BadRequest(fmt::format("the parameter \"replica\" takes an id of 1 to {} visible characters", kLongestId));
+  return id;
+}
+
+json parse_body(std::string_view body) {
+  const auto bounded = [](int depth, json::parse_event_t, json&) {
+    if (depth > kDeepest) throw BadRequest(fmt::format("the body is nested deeper than {} levels", kDeepest));
+    return true;
+  };
+  try {
+    return json::parse(body, bounded);
+  } catch (const json::parse_error& error) {
+    throw BadRequest(fmt::format("the body is no JSON: see its byte {}", error.byte));
+  } catch (const json::exception&) {
+    throw BadRequest("the body has a number that is too large");
+  }
+}
+
+std::string_view bearer(std::string_view authorization) {
+  constexpr std::string_view kScheme = "Bearer ";
+  return authorization.starts_with(kScheme) ? authorization.substr(kScheme.size()) : "";
+}
+
+// An error's text may quote what was sent.
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
+  const auto target = parse_target(request.target);
+  if (!target) return Answer{400, "the target is no path, or has a % without two hexadecimal digits", ""};
+  const std::vector<std::string>& path = target->path;
+  const bool healthz = path.size() == 1 && path[0] == "healthz";
+  const bool hints = path.size() == 3 && path[0] == "hints";
+  const bool discovers = path.size() == 4 && path[0] == "discover";
+  const bool generations = path.size() == 3 && path[0] == "generation";
+  if (!healthz && !hints && !discovers && !generations)
+    return Answer{404, "nothing is here: takes /healthz, /discover, /generation and /hints", ""};
+  const std::string allow = hints ? "PUT" : "GET";
+  if (request.method != allow) return Answer{405, fmt::format("the method is not allowed: takes {}", allow), allow};
+  if (healthz) return Answer{200, R"({"healthy":true})", ""};
+
+  const std::string job_id = path[1] + "/" + path[2];
+  if (const auto refused = board_.refusal(job_id, bearer(request.authorization), require_token_)) return *refused;
+  try {
+    if (hints) return put_hints(job_id, request.body);
+    return discovers ? discover(job_id, *target) : next_generation(job_id, *target);
+  } catch (const Error& error) {
+    return Answer{400, one_line(error.what()), ""};
+  }
+}
+
+Answer Router::put_hints(const std::string& job_id, std::string_view body) const {
+  const json hints = parse_body(body);
+  check_sched_hints(hints);
+  if (board_.merge_hints(job_id, hints)) listener_.hints_changed(job_id);
+  return {200, "{}", ""};
+}
+
+std::variant<Answer, Wait> Router::discover(const std::string& job_id, const Target& target) const {
+  const std::string& text = target.path[3];
+  int group = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), group);
+  if (error != std::errc{} || rest != text.data() + text.size())
+    throw BadRequest("the group, the last part of the path, takes a number");
+  return answer_or_wait({Poll::Kind::kDiscover, job_id, group}, target);
+}
+
+std::variant<Answer, Wait> Router::next_generation(const std::string& job_id, const Target& target) const {
+  const int after = number(target, "after", -1);
+  const bool broken = number(target, "broken", 0) != 0;
+  const std::string replica = replica_of(target);
+  if (broken && replica.empty()) throw BadRequest("the parameter \"broken\" needs \"replica\" with it");
+  if (!replica.empty()) listener_.replica_waits(job_id, replica, after, broken);
+  return answer_or_wait({Poll::Kind::kGeneration, job_id, after}, target);
+}
+
+std::variant<Answer, Wait> Router::answer_or_wait(Poll poll, const Target& target) const {
+  const auto timeout = timeout_of(target);
+  if (auto answer = board_.answer(poll)) return std::move(*answer);
+  if (timeout.count() == 0) return ask_again();
+  return Wait{std::move(poll), timeout};
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,47 @@
+// Which request gets which answer: the protocol without its connections.
+//
+// Threading: used by the server's thread.
+#pragma once
+
+#include <chrono>
+#include <string_view>
+#include <variant>
+
+#include "supervisor/job_board.h"
+#include "supervisor/target.h"
+
+namespace adaptdl::sched {
+
+struct HttpRequest {
+  std::string_view method, target;
+  std::string_view authorization;  // the header; "" without one
+  std::string_view body;
+};
+
+// An answer that is not there yet.
+struct Wait {
+  Poll poll;
+  std::chrono::milliseconds timeout{0};
+};
+
+class Router {
+ public:
+  // Both must outlive it.
+  Router(JobBoard& board, SupervisorListener& listener, bool require_token)
+      : board_(board), listener_(listener), require_token_(require_token) {}
+
+  // Tells the listener what the request says. Throws nothing: what is wrong with a request is its answer.
+  std::variant<Answer, Wait> handle(const HttpRequest& request) const;
+
+ private:
+  Answer put_hints(const std::string& job_id, std::string_view body) const;
+  std::variant<Answer, Wait> discover(const std::string& job_id, const Target& target) const;
+  std::variant<Answer, Wait> next_generation(const std::string& job_id, const Target& target) const;
+  std::variant<Answer, Wait> answer_or_wait(Poll poll, const Target& target) const;
+
+  JobBoard& board_;
+  SupervisorListener& listener_;
+  bool require_token_;
+};
+
+}  // namespace adaptdl::sched

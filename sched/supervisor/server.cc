@@ -1,0 +1,132 @@
+#include "supervisor/server.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+
+namespace adaptdl::sched {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
+constexpr std::size_t kLeaving = 64;                   // connections beyond the bound that are about to end
+
+std::size_t bounded_by_descriptors(std::size_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  return std::clamp<std::size_t>(limit.rlim_cur / 2, 1, wanted);
+}
+
+}  // namespace
+
+Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener& listener)
+    : options_(options),
+      most_connections_(bounded_by_descriptors(std::max<std::size_t>(options.max_connections, 1))),
+      router_(board_, listener, options.require_token) {
+  boost::system::error_code error;
+  const auto address = asio::ip::make_address(options.address, error);
+  if (error) throw UsageError(fmt::format("the supervisor's address \"{}\": takes an IP address", options.address));
+  const tcp::endpoint endpoint(address, options.port);
+  acceptor_.open(endpoint.protocol(), error);
+  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (error)
+    throw Error(
+        fmt::format("the supervisor cannot listen on {}:{}: {}", options.address, options.port, error.message()));
+  port_ = acceptor_.local_endpoint().port();
+  accept();
+
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Supervisor::Server::~Server() {
+  context_.stop();
+  thread_.join();
+  while (!connections_.empty()) (*connections_.begin())->close();
+}
+
+void Supervisor::Server::run() {
+  for (;;) {
+    try {
+      context_.run();
+      return;
+    } catch (const std::exception& error) {
+      log::warn(fmt::format("the supervisor goes on after an error: {}", error.what()));
+    }
+  }
+}
+
+void Supervisor::Server::accept() {
+  acceptor_.async_accept(
+      [this](boost::system::error_code result, tcp::socket socket) { take(result, std::move(socket)); });
+}
+
+void Supervisor::Server::take(boost::beast::error_code result, tcp::socket socket) {
+  if (result == asio::error::operation_aborted) return;
+  if (result) {
+    make_room();
+    retry_.expires_after(kAcceptPause);
+    retry_.async_wait([this](boost::system::error_code) { accept(); });
+    return;
+  }
+  if (connections_.size() >= most_connections_) make_room();
+  if (connections_.size() < most_connections_ + kLeaving)
+    (*connections_.insert(std::make_shared<Connection>(std::move(socket), *this, options_)).first)->start();
+  accept();
+}
+
+void Supervisor::Server::make_room() {
+  if (Connection* const idle_one = idle_.oldest()) {
+    idle_one->close();
+  } else if (Connection* const waiting_one = waiting_.oldest()) {
+    waiting_one->answer(ask_again(), true);
+  }
+}
+
+void Supervisor::Server::wake(const std::string& job_id) {
+  asio::post(context_, [this, job_id] {
+    const auto found = waiting_for_.find(job_id);
+    if (found == waiting_for_.end()) return;
+    // An answer takes its connection out of the list, and the last one the list.
+    const std::vector<Connection*> all(found->second.all().begin(), found->second.all().end());
+    for (Connection* connection : all)
+      if (auto answer = board_.answer(connection->poll())) connection->answer(std::move(*answer));
+  });
+}
+
+void Supervisor::Server::idle(Connection& connection, bool is) {
+  is ? idle_.add(connection) : idle_.remove(connection);
+}
+
+void Supervisor::Server::waiting(Connection& connection, bool is) {
+  const std::string& job_id = connection.poll().job_id;
+  if (is) {
+    waiting_.add(connection);
+    waiting_for_[job_id].add(connection);
+    return;
+  }
+  waiting_.remove(connection);
+  const auto found = waiting_for_.find(job_id);
+  if (found == waiting_for_.end()) return;
+  found->second.remove(connection);
+  if (found->second.oldest() == nullptr) waiting_for_.erase(found);
+}
+
+void Supervisor::Server::closed(Connection& connection) { connections_.erase(connection.shared_from_this()); }
+
+}  // namespace adaptdl::sched

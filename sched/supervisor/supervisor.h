@@ -1,0 +1,99 @@
+// The supervisor: the HTTP server that replicas ask who their peers are, and tell how their training goes.
+//
+// One implementation for the runs of a machine and for a cluster. What it answers is docs/formats.md's protocol:
+// /healthz, /discover, /generation (both as long polls), /hints. It decides nothing: its owner sets what is answered,
+// and hears through a listener what replicas say.
+//
+// Whoever can reach the port can send it anything. Requests are bounded in size and time, hints are checked, and the
+// connections are bounded in number: the one that has been idle longest makes room for a new one.
+//
+// Threading: a thread of its own, with all signals blocked, serves all connections. All methods may be called from any
+// thread, also from the listener's; the destructor from any but the server's own.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace adaptdl::sched {
+
+struct GenerationMember {
+  std::string id;
+  std::string address;
+  std::uint16_t port = 0;  // where it listens if it is the one of rank 0
+};
+
+// The replicas of a job by rank.
+struct Generation {
+  int number = 0;
+  std::vector<GenerationMember> replicas;
+};
+
+// What replicas say. Called on the server's thread, and must not block.
+class SupervisorListener {
+ public:
+  virtual ~SupervisorListener() = default;
+
+  // The job's hints are others than before.
+  virtual void hints_changed(const std::string& job_id) = 0;
+  // A replica asks for a generation after `after`: a newcomer that is ready to join, or one whose group broke. Called
+  // for each such request, before its answer.
+  virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
+};
+
+struct SupervisorOptions {
+  std::string address = "127.0.0.1";  // an IP address to listen on
+  std::uint16_t port = 0;             // 0: a free one
+  // Whether a request for a job that has a token must carry it. AdaptDL's Python package sends none.
+  bool require_token = false;
+  // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
+  // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.
+  std::size_t max_connections = 4096;
+  // From the first byte of a request to its last, and for taking an answer. More serves slower networks, less frees
+  // connections that trickle sooner.
+  std::chrono::milliseconds request_time = std::chrono::seconds(10);
+  // Without a request. Replicas open a connection a request, so this may be short.
+  std::chrono::milliseconds idle_time = std::chrono::seconds(60);
+};
+
+class Supervisor {
+ public:
+  // Listens and serves from now on. Throws UsageError on an address that is none, and Error if the system refuses the
+  // socket. `listener` must outlive it.
+  Supervisor(const SupervisorOptions& options, SupervisorListener& listener);
+  // Closes all connections.
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  std::uint16_t port() const;
+  // "http://ADDRESS:PORT".
+  std::string url() const;
+
+  // `job_id` is namespace/name. A job that is there already gets the token and keeps all else. The methods below do
+  // nothing for a job that is not there.
+  void add_job(const std::string& job_id, std::optional<std::string> token = {});
+  // Who waits is told that the job is unknown.
+  void remove_job(const std::string& job_id);
+
+  // What /discover answers to those who ask for this group: addresses by rank. Other groups wait.
+  void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
+  // What /generation answers to those who ask for one after an earlier number.
+  void set_generation(const std::string& job_id, Generation generation);
+  // From now on there is none, so that numbers can begin anew: before the whole job is restarted.
+  void clear_generation(const std::string& job_id);
+
+  // All that the job said so far, merged: an object without nulls. Empty if it said nothing or is not there.
+  nlohmann::json hints(const std::string& job_id) const;
+
+ private:
+  class Server;
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,22 @@
+// The target of an HTTP request, taken apart: "/hints/ns/a%20name?timeout=5".
+//
+// Threading: free of state.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace adaptdl::sched {
+
+struct Target {
+  std::vector<std::string> path;             // segments, percent-decoded
+  std::map<std::string, std::string> query;  // percent-decoded; the last of a name wins
+};
+
+// None if it does not begin with '/', or has a percent sign without two hexadecimal digits.
+std::optional<Target> parse_target(std::string_view target);
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,203 @@
+// The supervisor, asked by the real clients of the runtime.
+#include "supervisor/supervisor.h"
+
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "adaptdl/sched_hints.h"
+#include "adaptdl/supervisor.h"
+#include "supervisor_support.h"
+
+using namespace adaptdl;
+using namespace adaptdl::testing;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using sched::Supervisor;
+
+namespace {
+
+const std::string kJob = "ns/a job";
+const std::string kPath = "/ns/a%20job";
+
+struct Served {
+  explicit Served(const sched::SupervisorOptions& options = {}) : supervisor(options, heard) {
+    supervisor.add_job(kJob);
+  }
+  Heard heard;
+  Supervisor supervisor;
+};
+
+json next_generation(const Supervisor& supervisor, const std::string& query) {
+  const http::Response response = request(supervisor, "GET", "/generation" + kPath + query);
+  REQUIRE(response.status == 200);
+  return json::parse(response.body);
+}
+
+}  // namespace
+
+TEST_CASE("a supervisor says that it is there") {
+  const Served served;
+  CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
+  CHECK(served.supervisor.url() == fmt::format("http://127.0.0.1:{}", served.supervisor.port()));
+}
+
+TEST_CASE("replicas find their peers as soon as the addresses of their group are set") {
+  Served served;
+  served.supervisor.set_addresses(kJob, 0, {"10.0.0.9"});
+  auto found =
+      std::async(std::launch::async, [&] { return supervisor::discover(served.supervisor.url(), kJob, 1, 60s); });
+  CHECK(request(served.supervisor, "GET", "/discover" + kPath + "/1?timeout=0.1").status == 408);
+  served.supervisor.set_addresses(kJob, 1, {"10.0.0.1", "10.0.0.2"});
+  CHECK(found.get() == std::vector<std::string>{"10.0.0.1", "10.0.0.2"});
+  CHECK(request(served.supervisor, "GET", "/discover" + kPath + "/0?timeout=0").status == 408);
+}
+
+TEST_CASE("hints are merged, null takes one back, and the listener hears of what changed") {
+  Served served;
+  ::setenv("ADAPTDL_SUPERVISOR_URL", served.supervisor.url().c_str(), 1);
+  post_sched_hints({{"initBatchSize", 16}, {"gradParams", {{"norm", 1.5}, {"var", 2}}}, {"liveRescale", true}}, kJob);
+  post_sched_hints({{"initBatchSize", nullptr}, {"gradParams", {{"norm", 3}, {"var", 2}}}}, kJob);
+  post_sched_hints({{"liveRescale", true}}, kJob);
+  post_sched_hints({{"liveRescale", true}}, "ns/other");
+  ::unsetenv("ADAPTDL_SUPERVISOR_URL");
+  CHECK(served.supervisor.hints(kJob) == json{{"gradParams", {{"norm", 3}, {"var", 2}}}, {"liveRescale", true}});
+  CHECK(served.heard.hints() == std::vector<std::string>{kJob, kJob});
+  CHECK(served.supervisor.hints("ns/other") == json::object());
+}
+
+TEST_CASE("a generation is answered to whoever has an earlier one, at once or when it is there") {
+  Served served;
+  served.supervisor.set_generation(kJob, {0, {{"0-0", "127.0.0.1", 5000}}});
+  const json first{{"generation", 0}, {"replicas", {{{"id", "0-0"}, {"address", "127.0.0.1"}, {"port", 5000}}}}};
+  CHECK(next_generation(served.supervisor, "") == first);
+  CHECK(next_generation(served.supervisor, "?after=-1&timeout=30") == first);
+  auto later =
+      std::async(std::launch::async, [&] { return next_generation(served.supervisor, "?after=0&timeout=60"); });
+  CHECK(request(served.supervisor, "GET", "/generation" + kPath + "?after=0&timeout=0.1").status == 408);
+  served.supervisor.set_generation(kJob, {1, {{"0-0", "127.0.0.1", 5001}, {"0-1", "127.0.0.1", 5002}}});
+  const json second = later.get();
+  CHECK(second["generation"] == 1);
+  CHECK(second["replicas"].size() == 2);
+  CHECK(second["replicas"][1]["id"] == "0-1");
+}
+
+TEST_CASE("generations begin anew after they were cleared") {
+  Served served;
+  served.supervisor.set_generation(kJob, {7, {}});
+  served.supervisor.clear_generation(kJob);
+  CHECK(request(served.supervisor, "GET", "/generation" + kPath + "?timeout=0").status == 408);
+  served.supervisor.set_generation(kJob, {0, {}});
+  CHECK(next_generation(served.supervisor, "")["generation"] == 0);
+}
+
+TEST_CASE("the listener hears who waits for a generation before there is one, and whose group broke") {
+  Served served;
+  auto newcomer = std::async(std::launch::async,
+                             [&] { return next_generation(served.supervisor, "?after=2&replica=0-4&timeout=60"); });
+  CHECK(served.heard.waiters(1)[0] == Heard::Waiter(kJob, "0-4", 2, false));
+  auto broken = std::async(std::launch::async, [&] {
+    return next_generation(served.supervisor, "?after=2&replica=0-1&broken=1&timeout=60");
+  });
+  CHECK(served.heard.waiters(2)[1] == Heard::Waiter(kJob, "0-1", 2, true));
+  served.supervisor.set_generation(kJob, {3, {}});
+  CHECK(newcomer.get()["generation"] == 3);
+  CHECK(broken.get()["generation"] == 3);
+  CHECK(served.heard.waiters(2).size() == 2);
+}
+
+TEST_CASE("a listener may answer from within") {
+  struct Admitting : Heard {
+    void replica_waits(const std::string& job_id, const std::string&, int after, bool) override {
+      supervisor->set_generation(job_id, {after + 1, {}});
+    }
+    Supervisor* supervisor = nullptr;
+  } admitting;
+  Supervisor supervisor({}, admitting);
+  admitting.supervisor = &supervisor;
+  supervisor.add_job(kJob);
+  CHECK(next_generation(supervisor, "?after=4&replica=a&timeout=60")["generation"] == 5);
+}
+
+TEST_CASE("who waits for a job that is removed is told so") {
+  Served served;
+  auto waiting = std::async(std::launch::async, [&] {
+    return request(served.supervisor, "GET", "/generation" + kPath + "?replica=a&timeout=60").status;
+  });
+  served.heard.waiters(1);
+  served.supervisor.remove_job(kJob);
+  CHECK(waiting.get() == 404);
+}
+
+TEST_CASE("a token is checked where the server was told to require one, and there alone") {
+  for (const bool required : {true, false}) {
+    Served served({.require_token = required});
+    served.supervisor.add_job("ns/secret", "s3cret");
+    const auto status = [&](const std::string& token) {
+      return request(served.supervisor, "PUT", "/hints/ns/secret", "{}", token).status;
+    };
+    CHECK(status("s3cret") == 200);
+    for (const std::string wrong : {"", "s3cre", "s3crets", "S3cret"}) CHECK(status(wrong) == (required ? 403 : 200));
+    CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
+    CHECK(request(served.supervisor, "PUT", "/hints" + kPath, "{}").status == 200);
+  }
+}
+
+TEST_CASE("thousands of replicas may wait at a time, and all are answered") {
+  allow_many_descriptors();
+  Served served;
+  std::vector<RawClient> clients;
+  clients.reserve(1500);
+  for (int i = 0; i < 1500; ++i) {
+    clients.emplace_back(served.supervisor.port());
+    REQUIRE(clients.back().get(fmt::format("/generation{}?replica={}&timeout=300", kPath, i)));
+  }
+  served.heard.waiters(clients.size());
+  served.supervisor.set_generation(kJob, {0, {}});
+  for (RawClient& client : clients) REQUIRE(client.answer() == 200);
+}
+
+TEST_CASE("a supervisor ends while replicas wait, and closes their connections") {
+  auto served = std::make_unique<Served>();
+  RawClient client(served->supervisor.port());
+  client.get("/generation" + kPath + "?replica=a&timeout=300");
+  served->heard.waiters(1);
+  served.reset();
+  CHECK(client.closed());
+}
+
+TEST_CASE("the server's thread takes no signal of the process") {
+  const Served served;
+  request(served.supervisor, "GET", "/healthz");
+  int others = 0;
+  DIR* const tasks = ::opendir("/proc/self/task");
+  REQUIRE(tasks != nullptr);
+  while (const dirent* task = ::readdir(tasks)) {
+    if (task->d_name[0] == '.' || std::stoi(task->d_name) == ::getpid()) continue;
+    std::ifstream status(fmt::format("/proc/self/task/{}/status", task->d_name));
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with("SigBlk:")) continue;
+      const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+      ++others;
+      for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1}) CHECK((blocked >> (number - 1) & 1) == 1);
+    }
+  }
+  ::closedir(tasks);
+  CHECK(others == 1);
+}
+
+TEST_CASE("an address that is none, or is taken, is refused by name") {
+  Heard heard;
+  CHECK_THROWS_WITH_AS(Supervisor({.address = "localhost"}, heard),
+                       "the supervisor's address \"localhost\": takes an IP address", UsageError);
+  const Served served;
+  const std::string taken =
+      fmt::format("the supervisor cannot listen on 127.0.0.1:{}: Address already in use", served.supervisor.port());
+  CHECK_THROWS_WITH_AS(Supervisor({.port = served.supervisor.port()}, heard), taken.c_str(), Error);
+}
