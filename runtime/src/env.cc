@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <string_view>
 
@@ -36,6 +38,13 @@ std::optional<int> number(const char* name, int low, int high, std::string_view 
 
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
+struct Membership {
+  int rank, replicas, nodes;
+};
+
+// Changed as a whole; the earlier ones are kept, for other threads may still read them.
+std::atomic<const Membership*> membership{nullptr};
+
 }  // namespace
 
 std::optional<std::string> checkpoint_path() { return text("ADAPTDL_CHECKPOINT_PATH"); }
@@ -45,15 +54,26 @@ std::string master_addr() { return text("ADAPTDL_MASTER_ADDR").value_or("0.0.0.0
 int master_port() { return number("ADAPTDL_MASTER_PORT", 0, 65535).value_or(0); }
 
 int replica_rank() {
+  if (const auto* now = membership.load()) return now->rank;
   return number("ADAPTDL_REPLICA_RANK", 0, num_replicas() - 1, ", less than ADAPTDL_NUM_REPLICAS").value_or(0);
 }
 
 int num_nodes() {
+  if (const auto* now = membership.load()) return now->nodes;
   const int replicas = num_replicas();
   return number("ADAPTDL_NUM_NODES", 1, replicas, ", at most ADAPTDL_NUM_REPLICAS").value_or(replicas);
 }
 
-int num_replicas() { return number("ADAPTDL_NUM_REPLICAS", 1, kNoLimit).value_or(1); }
+int num_replicas() {
+  if (const auto* now = membership.load()) return now->replicas;
+  return number("ADAPTDL_NUM_REPLICAS", 1, kNoLimit).value_or(1);
+}
+
+void set_membership(int rank, int replicas, int nodes) noexcept {
+  static std::deque<Membership> kept;
+  membership = &kept.emplace_back(Membership{rank, replicas, nodes});
+}
+
 int num_restarts() { return number("ADAPTDL_NUM_RESTARTS", 0, kNoLimit).value_or(0); }
 std::optional<std::string> supervisor_url() { return text("ADAPTDL_SUPERVISOR_URL"); }
 std::optional<std::string> supervisor_token() { return text("ADAPTDL_SUPERVISOR_TOKEN"); }

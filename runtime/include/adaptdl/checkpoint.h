@@ -153,6 +153,10 @@ void agree();
 // more than 1 and the collective is not initialized.
 std::optional<std::filesystem::path> save_all_states();
 
+// Syncs all states over the replicas, as saving does. A collective call if the collective is initialized. Throws
+// CheckpointError on every replica, which names the rank and the state that failed.
+void sync_all_states();
+
 // Saves one state by itself as files in `directory`, without a manifest and without committing anything; with `sync`,
 // syncs it first. Rank 0 writes the state, and every rank its own part. Returns the paths of the files that this rank
 // wrote.

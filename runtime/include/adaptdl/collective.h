@@ -64,6 +64,9 @@ struct Options {
   // Bytes of one value or result, the same on all replicas. A larger one is an error, not an allocation. Rank 0 holds
   // up to two for each replica.
   std::size_t max_message = std::size_t{64} << 20;
+  // Asked about once a second while replicas connect, on any thread: whether to give up. With it, a refusal is no error
+  // until then: another group may still be at that port. Empty: only the timeout ends it.
+  std::function<bool()> give_up = {};
 };
 
 // The options that the environment gives (see env.h). Throws UsageError as env does.
@@ -98,6 +101,8 @@ class Communicator {
   // called on rank 0 with the port it listens on, before it waits for its peers. A single replica (size 1) neither
   // listens nor connects.
   explicit Communicator(Options options, const std::function<void(std::uint16_t port)>& on_listening = {});
+  // One that has the rank and size of the options and connects to nobody: each call is one of `refuse`, which throws.
+  static std::unique_ptr<Communicator> refusing(Options options, std::function<void()> refuse);
   // Leaves the job: peers that still wait for this replica get a CollectiveError, as do futures of this one. Results
   // that rank 0 has for others are still delivered, which takes it a second at most once a peer stops reading.
   ~Communicator();
@@ -126,6 +131,7 @@ class Communicator {
 
  private:
   struct Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -36,6 +36,10 @@ int num_nodes();
 // ADAPTDL_NUM_REPLICAS: replicas of the job, >= 1. Default 1.
 int num_replicas();
 
+// What the three above say from now on, whatever the variables do: for a replica whose group changed while it runs.
+// Callable while other threads ask. REQUIRES 0 <= rank < replicas, 1 <= nodes <= replicas.
+void set_membership(int rank, int replicas, int nodes) noexcept;
+
 // ADAPTDL_NUM_RESTARTS: how often the job's processes were restarted, >= 0. Default 0. It names the discovery group.
 int num_restarts();
 

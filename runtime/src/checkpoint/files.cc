@@ -67,7 +67,9 @@ Fd open_directory(const fs::path& path) {
 
 InputFile::InputFile(const Fd& directory, const fs::path& path, const std::string& name)
     // Without O_NONBLOCK a pipe of that name would wait for a writer.
-    : fd_(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), path_(path / name) {
+    : InputFile(Fd(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), path / name) {}
+
+InputFile::InputFile(Fd fd, fs::path path) : fd_(std::move(fd)), path_(std::move(path)) {
   if (!fd_) throw_read_error(fmt::format("cannot open {}", path_.string()), errno);
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);

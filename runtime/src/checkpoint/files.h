@@ -53,6 +53,8 @@ class InputFile {
   // Opens `name` in `directory`, whose path is for messages. Throws as throw_read_error; Damage if it is not a regular
   // file.
   InputFile(const Fd& directory, const std::filesystem::path& path, const std::string& name);
+  // Takes over one that is open.
+  InputFile(Fd fd, std::filesystem::path path);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t size() const noexcept { return size_; }

@@ -6,11 +6,13 @@
 #include <set>
 #include <system_error>
 
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "checkpoint/group.h"
 #include "checkpoint/registry.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/store.h"
+#include "generation/admission.h"
 
 namespace adaptdl::checkpoint {
 
@@ -23,6 +25,7 @@ struct Choice {
   std::optional<Snapshot> snapshot;      // none: there is no checkpoint
   std::vector<std::string> passed_over;  // why newer ones are not used
   std::set<std::string> loaded;          // names of states
+  bool joined = false;                   // from a running job, not from a directory
   bool warned = false;
 };
 
@@ -91,6 +94,10 @@ Choice choose(const fs::path& directory, int rank) {
 // The choice of this process; null if no path is set.
 Choice* chosen() {
   if (!choice()) {
+    if (auto states = generation::admission()) {
+      choice() = Choice{{}, std::move(*states), {}, {}, true, false};
+      return &*choice();
+    }
     const auto directory = configured_directory();
     if (!directory) return nullptr;
     choice() = choose(*directory, Group::for_loading().rank);
@@ -132,18 +139,21 @@ bool load_state(State& state, bool required) {
     throw CheckpointError(fmt::format("{} has no state '{}': it has {}", snapshot.path().string(), state.name(),
                                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
+  if (own->joined && own->loaded.contains(state.name())) return false;
   load_from(state, snapshot);
+  if (own->joined) snapshot.close(state.name());  // it lies in memory
   own->loaded.insert(state.name());
   return true;
 }
 
 std::optional<std::uint64_t> loaded_number() {
   const Choice* own = chosen();
-  if (own == nullptr || !own->snapshot) return {};
+  if (own == nullptr || !own->snapshot || own->joined) return {};
   return own->snapshot->manifest().number;
 }
 
 void agree() {
+  if (generation::joining()) return;
   const Group group = Group::for_loading();
   if (group.size == 1) return;
   std::string mine;
@@ -171,6 +181,7 @@ void reset() { choice().reset(); }
 
 void note_saved() {
   if (!choice() || !choice()->snapshot) return;
+  if (choice()->joined) return;
   Choice& own = *choice();
   for (const StateInfo& state : own.snapshot->manifest().states) {
     if (own.loaded.contains(state.name)) {

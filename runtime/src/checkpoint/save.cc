@@ -7,6 +7,7 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/log.h"
+#include "checkpoint/draft.h"
 #include "checkpoint/group.h"
 #include "checkpoint/load.h"
 #include "checkpoint/manifest.h"
@@ -152,11 +153,8 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
   draft.manifest.replicas = group.size;
   draft.manifest.job = env::job_id().value_or("");
   for (const auto& [name, state] : states()) {
-    StateDraft files{name, {}};
+    StateDraft files{name, draft_state(*state, writers)};
     const auto step = [&, s = state, &n = name] {
-      writers.push_back(std::make_unique<StateWriter>(named(n)));
-      s->save(*writers.back());
-      files.files = drafts_of(*writers.back(), n);
       const json progress = s->progress();
       if (!progress.is_object()) throw CheckpointError(fmt::format("{}: its progress is no JSON object", named(n)));
       draft.manifest.progress.update(progress);
@@ -183,6 +181,13 @@ fs::path write_all(const fs::path& directory, const Group& group, const std::vec
 
 }  // namespace
 
+std::vector<FileDraft> draft_state(const State& state, std::vector<std::unique_ptr<StateWriter>>& writers) {
+  const std::string& name = state.name();
+  writers.push_back(std::make_unique<StateWriter>(named(name)));
+  if (const auto error = error_of(named(name), [&] { state.save(*writers.back()); })) throw CheckpointError(*error);
+  return drafts_of(*writers.back(), name);
+}
+
 std::optional<fs::path> save_all_states() {
   const Group group = Group::for_saving();
   const auto directory = configured_directory();
@@ -200,6 +205,8 @@ std::optional<fs::path> save_all_states() {
   note_saved();
   return fs::path(outcome["path"].get<std::string>());
 }
+
+void sync_all_states() { sync_all(Group::for_saving()); }
 
 std::vector<fs::path> save_state(State& state, const fs::path& directory, bool sync) {
   const int rank = Group::for_loading().rank;

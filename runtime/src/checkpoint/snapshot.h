@@ -21,6 +21,9 @@ class Snapshot {
   // it is checked, so that many ranks do not need as many descriptors. Throws Damage, NewerFormat, or CheckpointError
   // if it cannot be read.
   explicit Snapshot(std::filesystem::path path, int rank = 0);
+  // One that is no directory: `files`, by name, are all that the manifest lists, and need no check. `what` stands for
+  // the path in messages. Throws Damage if they are not what their names say.
+  Snapshot(std::string what, Manifest manifest, std::map<std::string, InputFile> files);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return file_.manifest; }
@@ -51,6 +54,7 @@ class Snapshot {
   OpenFile& open(const FileInfo& info);
   void drop_part_of_other(const StateInfo& state, const FileInfo& info);
   OpenFile& open_checked(const StateInfo& state, const FileInfo& info);
+  static void parse(const StateInfo& state, const FileInfo& info, OpenFile& file, const std::string* checksum);
 
   friend class SnapshotReader;
 

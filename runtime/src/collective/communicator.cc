@@ -8,6 +8,7 @@
 
 #include "adaptdl/env.h"
 #include "collective/engine.h"
+#include "collective/world.h"
 #include "collective/json.h"
 
 namespace adaptdl::collective {
@@ -47,6 +48,23 @@ class Solo final : public Engine {
  private:
   const Options options_;
   std::string closed_;
+};
+
+// Refuses every call: a place for one that is to come.
+class Refusal final : public Engine {
+ public:
+  explicit Refusal(std::function<void()> refuse) : refuse_(std::move(refuse)) {}
+  StatePtr submit(Kind, Bytes, Reduce) override {
+    refuse_();
+    throw CollectiveError("this communicator takes no calls");
+  }
+  bool ready(Future::State&) override { return false; }
+  Bytes wait(Future::State&) override { return {}; }
+  void close() override {}
+  std::uint16_t port() const override { return 0; }
+
+ private:
+  const std::function<void()> refuse_;
 };
 
 void check(Options& options) {
@@ -131,6 +149,15 @@ Communicator::Communicator(Options options, const std::function<void(std::uint16
   impl_->options = std::move(options);
 }
 
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+std::unique_ptr<Communicator> Communicator::refusing(Options options, std::function<void()> refuse) {
+  auto impl = std::make_unique<Impl>();
+  impl->engine = std::make_shared<Refusal>(std::move(refuse));
+  impl->options = std::move(options);
+  return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+}
+
 Communicator::~Communicator() {
   // In a child that the program forked, and that runs its destructors, the connections are still the parent's.
   if (impl_->process == ::getpid())
@@ -183,6 +210,8 @@ void initialize(Options options, const std::function<void(std::uint16_t)>& on_li
         "{} replicas cannot find each other without the port of replica 0; set ADAPTDL_MASTER_PORT", options.size));
   process_communicator() = std::make_unique<Communicator>(std::move(options), on_listening);
 }
+
+void replace_world(std::unique_ptr<Communicator> communicator) { process_communicator() = std::move(communicator); }
 
 bool initialized() noexcept { return static_cast<bool>(process_communicator()); }
 

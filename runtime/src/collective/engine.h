@@ -46,6 +46,9 @@ std::shared_ptr<Engine> make_peer(const Options& options);
 // How long a replica waits beyond the deadline of a call for rank 0 to say who is missing.
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 
+// Why it ended, if Options::give_up said so.
+inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";
+
 // "2.5 s"
 std::string seconds_text(std::chrono::milliseconds duration);
 // "replica 3", "replicas 1, 3"

@@ -45,6 +45,9 @@ class Introduction {
  private:
   bool introduce(int fd, std::string& rest);
   bool wait_readable(int fd);
+  void check_given_up() const {
+    if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
+  }
 
   const Options& options_;
   const std::string address_;
@@ -57,6 +60,7 @@ net::Fd Introduction::run(std::string& rest) {
   bool told = false;
   for (auto backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLastBackoff)) {
     const TimePoint now = net::Clock::now();
+    check_given_up();
     if (now >= deadline_)
       throw CollectiveError(
           fmt::format("replica {} did not reach replica 0 at {} within {} ({}); check that it runs, and "
@@ -73,8 +77,10 @@ net::Fd Introduction::run(std::string& rest) {
 bool Introduction::wait_readable(int fd) {
   pollfd readable{fd, POLLIN, 0};
   int count = 0;
-  do count = ::poll(&readable, 1, net::poll_timeout(deadline_, 60000));
-  while ((count < 0 && errno == EINTR) || (count == 0 && net::Clock::now() < deadline_));
+  do {
+    check_given_up();
+    count = ::poll(&readable, 1, net::poll_timeout(deadline_, kTickMs));
+  } while ((count < 0 && errno == EINTR) || (count == 0 && net::Clock::now() < deadline_));
   if (count == 0) why_ = "it accepts connections but does not answer";
   return count > 0;
 }
@@ -101,6 +107,11 @@ bool Introduction::introduce(int fd, std::string& rest) {
     if (parsed == wire::Parse::kIncomplete) continue;
     if (parsed == wire::Parse::kGarbage)
       throw CollectiveError(fmt::format("what listens at {} is no replica of adaptdl; is the port taken?", address_));
+    // The group before may not have left the port yet.
+    if (!answer.accepted && options_.give_up) {
+      why_ = answer.text;
+      return false;
+    }
     if (!answer.accepted)
       throw CollectiveError(
           fmt::format("replica 0 at {} refused replica {}: {}", address_, options_.rank, answer.text));
@@ -162,7 +173,9 @@ void Peer::await_start(TimePoint deadline) {
   std::unique_lock lock(mutex_);
   const TimePoint verdict = deadline + kVerdictSlack;
   while (!started_ && broken_.empty()) {
-    if (net::Clock::now() >= verdict)
+    if (options_.give_up && options_.give_up())
+      fail(kGivenUp);
+    else if (net::Clock::now() >= verdict)
       fail(fmt::format("replica 0 at {} did not have all {} replicas connected within {}",
                        net::endpoint(options_.master_addr, options_.master_port), options_.size,
                        seconds_text(options_.connect_timeout)));

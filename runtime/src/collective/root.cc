@@ -182,6 +182,7 @@ void Root::on_tick(TimePoint now) {
     const auto& link = replicas_[static_cast<std::size_t>(rank)].link;
     if (link && link->open() && net::host_is_silent(link->fd())) lost(rank, "its host does not answer");
   }
+  if (phase_ == Phase::kConnecting && options_.give_up && options_.give_up()) return fail(kGivenUp);
   if (phase_ == Phase::kConnecting && now >= connect_deadline_) {
     const std::string& refusal = gate_->last_refusal();
     fail(fmt::format("{} of {} did not connect to port {} within {}{}{}", replicas_text(ranks_without_part()),

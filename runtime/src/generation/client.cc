@@ -1,0 +1,72 @@
+#include "generation/client.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "http.h"
+#include "supervisor_url.h"
+
+namespace adaptdl::generation {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr std::chrono::seconds kSlack{15};  // for the supervisor to say that there is none
+constexpr std::chrono::seconds kMaxDisconnected{30};
+constexpr std::chrono::milliseconds kPause{100};
+constexpr std::size_t kMaxBody = 1 << 20;
+
+Generation parse(const std::string& url, const std::string& body) {
+  try {
+    const json answer = json::parse(body);
+    Generation generation{answer.at("generation").get<int>(), {}};
+    for (const json& each : answer.at("replicas"))
+      generation.replicas.push_back({each.at("id").get<std::string>(), each.at("address").get<std::string>(),
+                                     each.at("port").get<std::uint16_t>()});
+    if (!generation.replicas.empty()) return generation;
+  } catch (const json::exception&) {
+  }
+  throw Error(fmt::format("{} answers what is no generation: \"{}\"", url, supervisor::shown(body)));
+}
+
+}  // namespace
+
+std::optional<Generation> ask(const Question& question) {
+  const std::string url =
+      supervisor::job_url(env::supervisor_url().value_or(""), "generation", env::job_id().value_or(""));
+  http::Request request;
+  request.url = fmt::format("{}?after={}&timeout={}&replica={}{}", url, question.after, question.timeout.count(),
+                            http::escape(question.replica), question.broken ? "&broken=1" : "");
+  request.timeout = question.timeout + kSlack;
+  request.max_body = kMaxBody;
+  if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
+  const http::Response response = http::send(request);
+  if (response.status == 408) return {};
+  if (response.status != 200)
+    throw Error(fmt::format("{} answers {}: \"{}\"", url, response.status, supervisor::shown(response.body)));
+  return parse(url, response.body);
+}
+
+Generation ask_until_answered(Question question) {
+  std::optional<Clock::time_point> disconnected;  // since when
+  for (;;) {
+    const auto asked = Clock::now();
+    try {
+      if (const auto next = ask(question)) return *next;
+      disconnected.reset();
+    } catch (const http::ConnectionError& error) {
+      if (!disconnected) disconnected = asked;
+      if (Clock::now() - *disconnected >= kMaxDisconnected)
+        throw Error(
+            fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace adaptdl::generation

@@ -1,0 +1,28 @@
+// Asking the supervisor for generations.
+//
+// Threading: the functions keep no state and may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "adaptdl/generation.h"
+
+namespace adaptdl::generation {
+
+struct Question {
+  int after = 0;
+  std::string replica;  // who asks
+  bool broken = false;  // its group is broken
+  std::chrono::seconds timeout{30};
+};
+
+// The next generation, or none if there was none within the timeout. Throws http::ConnectionError if no answer came,
+// and Error, naming the URL, on an answer that makes no sense.
+std::optional<Generation> ask(const Question& question);
+
+// Asks until there is one. Throws Error if no answer came for half a minute on end, or one that makes no sense.
+Generation ask_until_answered(Question question);
+
+}  // namespace adaptdl::generation

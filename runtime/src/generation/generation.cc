@@ -1,0 +1,274 @@
+#include "adaptdl/generation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+#include "adaptdl/progress.h"
+#include "checkpoint/registry.h"
+#include "collective/world.h"
+#include "generation/admission.h"
+#include "generation/client.h"
+#include "generation/transfer.h"
+#include "generation/watch.h"
+#include "hints_request.h"
+#include "metrics/background.h"
+
+namespace adaptdl::generation {
+namespace {
+
+using collective::CollectiveError;
+using collective::Communicator;
+using nlohmann::json;
+
+// Of this process.
+struct Place {
+  std::string id = env::replica_id().value_or("");
+  int current = env::generation();
+  std::string host = {};
+  bool declined = false;
+  bool joining = !id.empty() && current > 0;
+  bool admitted = false;                      // a newcomer that has the states
+  Progress furthest = {};                     // with these
+  std::unique_ptr<Communicator> coming = {};  // a newcomer's, until it joins
+};
+
+Place& place() {
+  static auto* const only = new Place;  // never destroyed: threads may still connect while the process ends
+  return *only;
+}
+
+int count_nodes(const Generation& generation) {
+  std::set<std::string> addresses;
+  for (const Member& member : generation.replicas) addresses.insert(member.address);
+  return static_cast<int>(addresses.size());
+}
+
+// The group of `next`, with this process in it.
+std::unique_ptr<Communicator> connect(const Generation& next) {
+  Place& own = place();
+  own.current = next.number;
+  own.host = next.replicas.front().address;
+  auto options = collective::options_from_env();
+  options.master_addr = next.replicas.front().address;
+  options.master_port = next.replicas.front().port;
+  options.rank = next.rank_of(own.id).value();
+  options.size = static_cast<int>(next.replicas.size());
+  options.job += fmt::format(", generation {}", next.number);
+  // A member may be in the middle of a long step; or be gone, of which a newer generation tells.
+  options.connect_timeout = options.timeout;
+  options.give_up = [number = next.number] { return Watch::instance().newest(number).has_value(); };
+  env::set_membership(options.rank, options.size, count_nodes(next));
+  auto communicator = std::make_unique<Communicator>(options);
+  Watch::instance().rest();
+  return communicator;
+}
+
+// What the members of a new group know of each other.
+struct Reports {
+  std::vector<json> all;  // by rank
+  int source = 0;         // who is furthest
+  Orders orders;
+
+  bool newcomers() const {
+    return std::any_of(all.begin(), all.end(), [](const json& report) { return report.at("newcomer").get<bool>(); });
+  }
+};
+
+Progress progress_of(const json& report) {
+  return {report.at("boundaries").get<std::uint64_t>(),
+          report.at("versions").get<std::map<std::string, std::uint64_t>>()};
+}
+
+std::uint64_t distance(const json& report) {
+  if (report.at("newcomer").get<bool>()) return 0;
+  auto sum = report.at("boundaries").get<std::uint64_t>() + 1;
+  for (const json& version : report.at("versions")) sum += version.get<std::uint64_t>();
+  return sum;
+}
+
+Reports exchange(Communicator& world, const json& own) {
+  Reports reports;
+  for (const std::string& text : world.allgather(own.dump())) reports.all.push_back(json::parse(text));
+  const auto furthest = std::max_element(reports.all.begin(), reports.all.end(), [](const json& a, const json& b) {
+    return distance(a) < distance(b);
+  });
+  if (distance(*furthest) == 0) throw CollectiveError("no member of the group before is left to take newcomers in");
+  reports.source = static_cast<int>(furthest - reports.all.begin());
+  for (std::size_t rank = 0; rank < reports.all.size(); ++rank) {
+    const json& report = reports.all[rank];
+    if (report.at("newcomer").get<bool>()) {
+      reports.orders.emplace(rank, std::nullopt);
+      continue;
+    }
+    std::set<std::string> older;
+    for (const auto& [name, version] : furthest->at("versions").items())
+      if (report.at("versions").value(name, std::uint64_t{0}) < version.get<std::uint64_t>()) older.insert(name);
+    if (!older.empty()) reports.orders.emplace(rank, std::move(older));
+  }
+  return reports;
+}
+
+std::uint64_t random_token() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random();
+}
+
+// Sends the states to those that need them, or gets those that this replica needs; none if it needs none.
+std::optional<checkpoint::Snapshot> transfer(Communicator& world, const Generation& next, const Reports& reports) {
+  if (reports.orders.empty()) return {};
+  const bool sends = world.rank() == reports.source;
+  const std::string& address = next.replicas[static_cast<std::size_t>(reports.source)].address;
+  net::Listener listener;
+  json offer;
+  const std::uint64_t token = random_token();
+  if (sends) {
+    listener = net::listen_on(address, 0);
+    offer = {{"port", listener.port}, {"token", token}};
+  }
+  offer = json::parse(world.allgather(offer.dump())[static_cast<std::size_t>(reports.source)]);
+  const auto timeout = env::collective_timeout();
+  try {
+    if (sends) send_states(listener, token, reports.orders, world.size(), timeout);
+    if (sends || !reports.orders.contains(world.rank())) return {};
+    return receive_states(address, offer.at("port").get<std::uint16_t>(), offer.at("token").get<std::uint64_t>(),
+                          world.rank(), timeout);
+  } catch (const checkpoint::CheckpointError&) {
+    throw;
+  } catch (const Error& error) {
+    throw CollectiveError(error.what());
+  }
+}
+
+void await_newcomers(Communicator& world) {
+  world.allreduce(collective::Bytes{}, [](collective::Bytes a, const collective::Bytes&) { return a; });
+}
+
+// A newcomer that was taken in, and dropped before it joined.
+[[noreturn]] void leave() {
+  progress::event("left", json::object());
+  std::_Exit(0);
+}
+
+// Takes the place of the communicator that is to come.
+void refuse_calls() {
+  auto options = collective::options_from_env();
+  collective::replace_world(
+      Communicator::refusing(options, [] { decline("it makes collective calls of its own before its first step"); }));
+}
+
+}  // namespace
+
+std::optional<int> Generation::rank_of(const std::string& id) const {
+  const auto found = std::find_if(replicas.begin(), replicas.end(), [&](const Member& each) { return each.id == id; });
+  if (found == replicas.end()) return {};
+  return static_cast<int>(found - replicas.begin());
+}
+
+bool Generation::has_me() const { return rank_of(place().id).has_value(); }
+
+bool follows() noexcept {
+  try {
+    return !place().id.empty() && !place().declined && env::supervisor_url() && env::job_id();
+  } catch (...) {
+    return false;
+  }
+}
+
+void announce() {
+  const auto job = env::job_id();
+  if (!job || !env::supervisor_url()) return;
+  if (auto request = hints_request({{"liveRescale", follows()}}, *job))
+    metrics::Background::instance().post(std::move(*request));
+}
+
+void decline(const std::string& why) {
+  if (place().joining) {
+    progress::event("cannot_join", {{"why", why}});
+    throw Error(fmt::format("this program cannot be joined while it runs: {}", why));
+  }
+  if (!follows()) return;
+  place().declined = true;
+  if (env::replica_rank() != 0) return;
+  log::info(fmt::format("this program is rescaled by checkpoints: {}", why));
+  announce();
+}
+
+int current() noexcept { return place().current; }
+
+const std::string& host() noexcept { return place().host; }
+
+std::optional<Generation> announced() { return Watch::instance().newest(place().current); }
+
+Generation await_next() {
+  Watch::instance().rest();
+  return ask_until_answered({.after = place().current, .replica = place().id, .broken = true});
+}
+
+Formation form(const Generation& next, const Progress& own) {
+  collective::replace_world(nullptr);
+  collective::replace_world(connect(next));
+  Communicator& world = collective::world();
+  const Reports reports =
+      exchange(world, {{"newcomer", false}, {"boundaries", own.boundaries}, {"versions", own.versions}});
+  Formation formation;
+  formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
+  if (auto snapshot = transfer(world, next, reports)) {
+    for (const std::string& name : *reports.orders.at(world.rank())) {
+      checkpoint::states().at(name)->load(*snapshot->reader(name));
+      formation.renewed.push_back(name);
+    }
+  }
+  if (reports.newcomers()) await_newcomers(world);
+  return formation;
+}
+
+bool joining() noexcept { return place().joining; }
+
+void begin_joining() { refuse_calls(); }
+
+std::optional<checkpoint::Snapshot> admission() {
+  Place& own = place();
+  if (!own.joining || std::exchange(own.admitted, true)) return {};
+  Question question{.after = own.current - 1, .replica = own.id};
+  for (;;) {
+    const Generation next = ask_until_answered(question);
+    question.after = next.number;
+    if (!next.has_me() && question.broken) leave();
+    if (!next.has_me()) continue;
+    try {
+      auto world = connect(next);
+      const Reports reports = exchange(*world, {{"newcomer", true}});
+      auto snapshot = transfer(*world, next, reports);
+      own.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
+      own.coming = std::move(world);
+      refuse_calls();
+      return snapshot;
+    } catch (const CollectiveError& error) {
+      log::info(fmt::format("generation {} failed while it formed, waiting for the next: {}", next.number, error.what()));
+      question.broken = true;
+    }
+  }
+}
+
+Formation join() {
+  Place& own = place();
+  if (!own.coming) throw Error("a newcomer reached its first step without any state to load: it has no data loader");
+  collective::replace_world(std::move(own.coming));
+  own.joining = false;
+  await_newcomers(collective::world());
+  return {own.furthest, {}};
+}
+
+}  // namespace adaptdl::generation

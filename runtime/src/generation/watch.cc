@@ -1,0 +1,70 @@
+#include "generation/watch.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "generation/client.h"
+
+namespace adaptdl::generation {
+namespace {
+
+constexpr std::chrono::seconds kPause{1};  // after an error
+
+}  // namespace
+
+Watch& Watch::instance() {
+  static auto* const only = new Watch;
+  return *only;
+}
+
+std::optional<Generation> Watch::newest(int after) {
+  const std::lock_guard lock(mutex_);
+  if (after_ != after) {
+    after_ = after;
+    changed_.notify_all();
+  }
+  if (!started_) {
+    started_ = true;
+    // The program's signals are for its own threads.
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { run(); }).detach();
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  return newest_ && newest_->number > after ? newest_ : std::nullopt;
+}
+
+void Watch::rest() {
+  const std::lock_guard lock(mutex_);
+  after_.reset();
+}
+
+void Watch::run() {
+  ::pthread_setname_np(::pthread_self(), "adaptdl-watch");
+  const std::string id = env::replica_id().value_or("");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    // A generation that is known need not be asked for again.
+    changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
+    const Question question{.after = *after_, .replica = id};
+    lock.unlock();
+    std::optional<Generation> next;
+    bool failed = false;
+    try {
+      next = ask(question);
+    } catch (const Error&) {
+      failed = true;
+    }
+    if (failed) std::this_thread::sleep_for(kPause);
+    lock.lock();
+    if (next && !(newest_ && newest_->number >= next->number)) newest_ = std::move(next);
+  }
+}
+
+}  // namespace adaptdl::generation
