@@ -13,6 +13,8 @@
 #include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/epoch.h"
 #include "epoch_scope.h"
+#include "regroup.h"
+#include "step_boundary.h"
 
 namespace adaptdl::torch {
 
@@ -48,6 +50,7 @@ class Accumulator::SumState : public checkpoint::State {
   void sync() override {
     add(results, decode(collective::world().allreduce(encode(updates), join)));
     updates.clear();
+    ++version.count;
   }
 
   void save(checkpoint::Writer& writer) const override {
@@ -61,6 +64,7 @@ class Accumulator::SumState : public checkpoint::State {
       auto loaded = saved_results.get<Map>();
       history = saved_history.get<decltype(history)>();
       results = std::move(loaded);
+      updates.clear();
     } catch (const nlohmann::json::exception& error) {
       throw checkpoint::CheckpointError(reader.describe() + " is not an accumulator's: " + error.what());
     }
@@ -79,6 +83,7 @@ class Accumulator::SumState : public checkpoint::State {
 
   Map results;  // the sums, equal on all replicas
   Map updates;  // collected here since they were summed up
+  internal::Version version{name()};
 
  private:
   static constexpr auto kOutside = "none";
@@ -148,6 +153,16 @@ std::size_t Accumulator::count_synchronization() {
   return inside_++;
 }
 
+void Accumulator::sync_with_those_left() {
+  for (const auto before = state_->version.count; state_->version.count == before;) {
+    try {
+      state_->sync();
+    } catch (const collective::CollectiveError&) {
+      internal::recover();
+    }
+  }
+}
+
 Accumulator::Synchronized Accumulator::synchronized() {
   if (synchronized_) return Synchronized(nullptr);
   if (current_dataloader()) {
@@ -156,15 +171,16 @@ Accumulator::Synchronized Accumulator::synchronized() {
     synchronized_ = &state_->results;
     return Synchronized(this);
   }
-  auto& recorded = state_->recorded();
   const auto count = count_synchronization();
-  if (count < recorded.size()) {
-    replayed_ = recorded[count];
+  if (count < state_->recorded().size()) {
+    replayed_ = state_->recorded()[count];
     state_->updates.clear();
     synchronized_ = &replayed_;
   } else {
-    state_->sync();
-    recorded.push_back(state_->results);
+    internal::join_if_newcomer();
+    sync_with_those_left();
+    // Of a replica that finished when others were lost, it came with the state.
+    if (auto& recorded = state_->recorded(); recorded.size() == count) recorded.push_back(state_->results);
     synchronized_ = &state_->results;
   }
   return Synchronized(this);

@@ -54,8 +54,12 @@ class AdaptiveBPTTIterator::Loop {
     if (skipped_) return false;
     if (profile_) {
       profile_.reset();
-      row_ += std::min(rows_left(), round());
-      helper_.set_current_index(row_ * columns_);
+      if (helper_.redo_step()) {
+        row_ = *helper_.current_index() / columns_;
+      } else {
+        row_ += std::min(rows_left(), round());
+        helper_.set_current_index(row_ * columns_);
+      }
     }
     if (rows_left() == 0) return false;
     profile_.emplace(helper_.profile(rows_left() >= round(), divide_up(rows_left(), round())));

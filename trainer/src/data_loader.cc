@@ -34,7 +34,6 @@ LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler
       skipped_(helper.skipdone()) {
   if (skipped_) return;
   helper.check_dataset(sampler.dataset_size());
-  sampler.set_replica(replica_rank(), num_replicas());
   deal();
 }
 
@@ -42,6 +41,7 @@ LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler
 void LoaderLoop::deal() {
   prefetcher_.reset();
   local_batch_ = helper_.sync_local_bsz();
+  sampler_.set_replica(replica_rank(), num_replicas());
   sampler_.set_epoch(*current_epoch(), *helper_.current_index());
   samples_ = sampler_.indices();
   batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
@@ -67,14 +67,24 @@ bool LoaderLoop::refill() {
 
 bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
   if (skipped_) return false;
+  bool redo = false;
   if (profile_) {
     profile_.reset();
-    helper_.advance();
-    if (helper_.epoch_done(sampler_.dataset_size())) return false;
+    redo = helper_.redo_step();
+    if (!redo) helper_.advance();
+    if (!redo && helper_.epoch_done(sampler_.dataset_size())) return false;
   }
-  if (!refill()) return false;
-  const auto left = batches_ - next_;
-  helper_.pass({.batches_left = left, .last = left == 1 && !helper_.adaptive()});
+  // A step that is done again is laid out anew at the boundary.
+  if (!redo && !refill()) return false;
+  const auto here = [this] {
+    const auto left = batches_ - next_;
+    return AdaptiveDataLoaderHelper::Boundary{.batches_left = left, .last = left == 1 && !helper_.adaptive()};
+  };
+  const auto deal_anew = [&] {
+    deal();
+    return refill() ? std::optional(here()) : std::nullopt;
+  };
+  if (!helper_.pass(here(), deal_anew)) return false;
   profile_.emplace(helper_.time_batch());
   if (helper_.batch_size_changed()) {
     deal();

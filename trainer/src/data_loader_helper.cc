@@ -9,6 +9,7 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "adaptdl/metrics.h"
 #include "adaptdl/signal.h"
@@ -152,8 +153,9 @@ void AdaptiveDataLoaderHelper::begin() {
                           name(), current->name()));
   }
   current = this;
-  skipped_ = in_batch_ = last_batch_ = boundary_passed_ = data_end_ = false;
+  skipped_ = in_batch_ = last_batch_ = boundary_passed_ = data_end_ = new_replicas_ = false;
   accumulated_ = 0;
+  regroups_ = internal::regroups();
   state_->enter(*epoch);
   state_->running = true;
   step_index_ = state_->index;
@@ -191,6 +193,10 @@ bool AdaptiveDataLoaderHelper::skipdone() {
   if (skipped_ && internal::replica_rank() == 0) {
     log::info(
         fmt::format("skipping loop {} of epoch {} ({}): finished before the restart", position, state_->epoch, name()));
+  }
+  if (!skipped_ && generation::joining()) {
+    internal::join_if_newcomer();
+    new_replicas_ = true;
   }
   return skipped_;
 }
@@ -231,8 +237,13 @@ void AdaptiveDataLoaderHelper::choose_anew() {
   if (choice.holds(range(), replicas)) return;
   // Rank 0's, for its measurements are its own.
   auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
-  const auto chosen =
-      collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}});
+  nlohmann::json chosen;
+  try {
+    chosen = collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}});
+  } catch (const collective::CollectiveError&) {
+    internal::recover();
+    return choose_anew();
+  }
   chosen.at("local_bsz").get_to(size.local_bsz);
   chosen.at("accumulation_steps").get_to(size.accumulation_steps);
   choice.begin(size, replicas);
@@ -244,6 +255,7 @@ std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
   if (!in_batch_) take_decision();  // else it is due at the next boundary
   choose_anew();
   replicas_ = static_cast<std::size_t>(internal::num_replicas());
+  if (boundary_passed_) new_replicas_ = false;
   const auto& size = state_->choice.size();
   current_local_bsz_ = size.local_bsz;
   accumulation_steps_ = size.accumulation_steps;
@@ -252,7 +264,8 @@ std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
 
 bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
   const auto& size = state_->choice.size();
-  return accumulated_ == 0 && (size.local_bsz != current_local_bsz_ || size.accumulation_steps != accumulation_steps_);
+  return accumulated_ == 0 && (new_replicas_ || size.local_bsz != current_local_bsz_ ||
+                               size.accumulation_steps != accumulation_steps_);
 }
 
 // Takes over a decision of rank 0 that has arrived. It may be about another loop than the one that runs.
@@ -323,27 +336,50 @@ AdaptiveDataLoaderHelper::Profile AdaptiveDataLoaderHelper::profile(bool commit,
 }
 
 void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_left) {
-  pass({.batches_left = batches_left, .last = batches_left == 1u});
+  // Where replicas have just changed, some know the batches that were left, and others those that are.
+  pass({.batches_left = batches_left, .last = batches_left == 1u && !new_replicas_}, [&] {
+    choose_anew();
+    return std::optional<Boundary>({.batches_left = batches_left, .last = false});
+  });
 }
 
-void AdaptiveDataLoaderHelper::pass(const Boundary& boundary) {
+bool AdaptiveDataLoaderHelper::pass(Boundary boundary, const LayOut& lay_out) {
   end_batch(true);
   if (accumulated_ == 0) {
     step_index_ = state_->index;
     step_end_index_ = state_->end_index;
-    agree(boundary);
+    if (!agree(boundary, lay_out)) return false;
   }
   last_batch_ = boundary.last;
   in_batch_ = commit_ = true;
   internal::begin_batch();
+  return true;
 }
 
-void AdaptiveDataLoaderHelper::agree(const Boundary& boundary) {
-  take_decision();
-  data_end_ = std::exchange(boundary_passed_, true) && internal::receive_agreement().data_end;
+bool AdaptiveDataLoaderHelper::agree(Boundary& boundary, const LayOut& lay_out) {
+  for (;;) {
+    try {
+      take_decision();
+      data_end_ = std::exchange(boundary_passed_, true) && internal::receive_agreement().data_end;
+      if (internal::replica_rank() == 0 && torch::training) torch::training->state_->choice.take_fit();
+      internal::settle_boundary();
+      if (internal::boundary_is_real() && std::exchange(regroups_, internal::regroups()) != internal::regroups()) {
+        new_replicas_ = true;
+        data_end_ = false;
+        const auto now = lay_out();
+        if (!now) return false;
+        boundary = *now;
+      }
+      submit(boundary);
+      return true;
+    } catch (const collective::CollectiveError&) {
+      internal::recover();
+    }
+  }
+}
+
+void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
   const bool decides = internal::replica_rank() == 0;
-  if (decides && torch::training) torch::training->state_->choice.take_fit();
-  internal::settle_boundary();
   const auto batches = static_cast<std::size_t>(accumulation_steps_) + 1;
   internal::Wishes wishes;
   if (boundary.data_end) wishes.data_end = boundary.data_end();
@@ -365,10 +401,27 @@ void AdaptiveDataLoaderHelper::agree(const Boundary& boundary) {
                                    .batch_size = samples});
 }
 
+bool AdaptiveDataLoaderHelper::redo_step() {
+  const auto index = state_->index, end_index = state_->end_index;
+  const bool redo = internal::recover_from_void_step(
+      [&] {
+        state_->index = step_index_;
+        state_->end_index = step_end_index_;
+      },
+      [&] {
+        state_->index = index;
+        state_->end_index = end_index;
+      });
+  if (!redo) return false;
+  in_batch_ = last_batch_ = false;
+  accumulated_ = 0;
+  return true;
+}
+
 void AdaptiveDataLoaderHelper::end_batch(bool commit) {
   if (!std::exchange(in_batch_, false)) return;
   std::optional<internal::BatchProfile> profile;
-  if (commit && commit_ && state_->warm_bsz == current_local_bsz_ && training())
+  if (commit && commit_ && !internal::step_is_void() && state_->warm_bsz == current_local_bsz_ && training())
     profile = {env::num_nodes(), static_cast<int>(replicas_), current_local_bsz_, is_accum_step()};
   internal::end_batch(profile);
   state_->warm_bsz = current_local_bsz_;
@@ -396,6 +449,7 @@ double AdaptiveDataLoaderHelper::progress_until(int epochs, std::size_t samples)
 }
 
 void AdaptiveDataLoaderHelper::advance() {
+  if (redo_step()) return;
   auto& index = state_->index;
   const auto samples = state_->dataset_size;
   const auto after = index + current_local_bsz_ * replicas_;

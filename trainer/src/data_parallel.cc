@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/metrics.h"
 #include "adaptdl/torch/amp.h"
 #include "adaptdl/torch/data_loader_helper.h"
@@ -18,6 +19,7 @@
 #include "lr_scheduler_state.h"
 #include "optimizer_state.h"
 #include "process_group.h"
+#include "regroup.h"
 #include "replicas.h"
 #include "tagged_scalars.h"
 #include "tensor_io.h"
@@ -42,7 +44,7 @@ std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const Dat
 
 }  // namespace
 
-struct DataParallel::Impl final : checkpoint::State {
+struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   Impl(std::shared_ptr<::torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched,
        DataParallelOptions opts)
       : State(opts.name),
@@ -62,7 +64,7 @@ struct DataParallel::Impl final : checkpoint::State {
     reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
                        options.gradient_as_bucket_view, sparse_params()};
     const bool precondition = is_adam(optimizer) && dynamic_cast<AdamScale*>(rule.get()) != nullptr;
-    statistics.emplace(params, optimizer, internal::process_group_ptr(),
+    statistics.emplace(params, optimizer, internal::process_group_ptr(), version,
                        GradientStatistics::Options{.measure = rule != nullptr,
                                                    .precondition = precondition,
                                                    .gradient_as_bucket_view = options.gradient_as_bucket_view,
@@ -85,14 +87,33 @@ struct DataParallel::Impl final : checkpoint::State {
 
   // Makes the replicas equal and readies the reduction of their gradients.
   void connect() {
-    const auto& group = internal::process_group_ptr();
-    compat::verify_same_parameters(group, params);
+    compat::verify_same_parameters(internal::process_group_ptr(), params);
     std::vector<at::Tensor> tensors;
     for (const auto& tensor : model->parameters()) tensors.push_back(tensor.detach());
     for (const auto& tensor : model->buffers()) tensors.push_back(tensor);
     broadcast(tensors);
+    ready_reduction();
+  }
+
+  void ready_reduction() {
     if (buckets.empty()) buckets = compat::initial_buckets(params, reducer_options);
-    reduction = compat::make_reducer(params, buckets, group, reducer_options, names);
+    reduction = compat::make_reducer(params, buckets, internal::process_group_ptr(), reducer_options, names);
+  }
+
+  void leave_group() override {
+    reduction = {};
+    statistics->set_group({});
+    if (!options.gradient_as_bucket_view) return;
+    for (auto& param : params) param.mutable_grad().reset();  // views of the buckets that were
+  }
+
+  // The parameters are equal already; buffers, such as running statistics, each replica has its own of.
+  void join_group() override {
+    const auto& group = internal::process_group_ptr();
+    statistics->set_group(group);
+    compat::verify_same_parameters(group, params);
+    broadcast(model->buffers());
+    ready_reduction();
   }
 
   void broadcast(const std::vector<at::Tensor>& tensors) const {
@@ -210,6 +231,7 @@ struct DataParallel::Impl final : checkpoint::State {
   compat::ReducerOptions reducer_options{};
   compat::Buckets buckets;
   compat::Reduction reduction;
+  internal::Version version{name()};
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 
   const std::shared_ptr<ScalingRuleBase> rule;
@@ -229,7 +251,7 @@ DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Op
   internal::process_group_ptr();
   impl_ = std::make_unique<Impl>(std::move(model), optimizer, scheduler, std::move(options));
   checkpoint::load_state(*impl_, /*required=*/true);
-  impl_->connect();
+  if (!generation::joining()) impl_->connect();
   impl_->tell_metrics();
   if (const auto device = impl_->params[0].device(); device.is_cuda())
     internal::set_step_timer(internal::make_step_timer(device));
@@ -285,7 +307,7 @@ void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_ste
   scalars.add("Progress", impl_->noise.progress());
 }
 
-bool DataParallel::accumulating() const noexcept { return !impl_->last; }
+bool DataParallel::accumulating() const noexcept { return !impl_->last || impl_->statistics->is_void(); }
 
 void DataParallel::take_gradients() {
   impl_->batches = std::max(impl_->statistics->batches(), 1);

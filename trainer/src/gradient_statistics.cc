@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "optimizer_state.h"
+#include "replicas.h"
+#include "step_boundary.h"
 #include "tensor_io.h"
 
 namespace adaptdl::torch {
@@ -43,12 +45,13 @@ struct GradientStatistics::Hook {
 };
 
 GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer,
-                                       compat::ProcessGroupPtr group, Options options)
+                                       compat::ProcessGroupPtr group, internal::Version& version, Options options)
     : params_(std::move(params)),
       optimizer_(optimizer),
       group_(std::move(group)),
+      version_(version),
       options_(options),
-      replicas_(group_->getSize()),
+      replicas_(internal::num_replicas()),
       groups_(params_.size()),
       expected_(params_.size(), false),
       held_(params_.size()),
@@ -76,7 +79,7 @@ void GradientStatistics::expect(bool last, const std::function<void()>& prepare_
     mean_.clear();
   }
   last_ = last;
-  queued_ = false;
+  queued_ = void_ = false;
   expected_.assign(expected_.size(), true);
   if (!last) return;
   ::torch::NoGradGuard no_grad;
@@ -87,6 +90,16 @@ void GradientStatistics::expect(bool last, const std::function<void()>& prepare_
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (held_[i].defined()) params_[i].mutable_grad().reset();
   }
+}
+
+void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
+  abandon();
+  group_ = std::move(group);
+  replicas_ = internal::num_replicas();
+  if (replicas_ == 1) return;
+  // As when it is loaded.
+  previous_.assign(previous_.size(), {});
+  previous_loss_scale_ = 0;
 }
 
 void GradientStatistics::abandon() {
@@ -139,6 +152,8 @@ void GradientStatistics::on_local_gradients() {
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
   if (options_.find_unused_parameters && batches_ > 1) reduce_unused();
+  if (internal::group_is_broken()) return drop_gradients();
+  ++version_.count;
   held_.assign(held_.size(), {});
   complete_ = true;
   // One that is left out is not what the next is compared with.
@@ -157,6 +172,14 @@ void GradientStatistics::on_mean_gradients() {
       mean_.add_pair(*groups_[i], at::zeros_like(previous), previous, preconditioner(i));
     }
   }
+}
+
+// An optimizer finds none and changes nothing.
+void GradientStatistics::drop_gradients() {
+  for (const auto& param : params_) param.mutable_grad().reset();
+  abandon();
+  void_ = true;
+  internal::note_void_step();
 }
 
 // The Reducer leaves out parameters that no replica used in the last pass, although an earlier one may have.

@@ -21,6 +21,7 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/torch/gradient_noise_scale.h"
 #include "device_time.h"
+#include "regroup.h"
 #include "squared_norm.h"
 #include "torch_compat.h"
 
@@ -35,15 +36,22 @@ class GradientStatistics {
     bool find_unused_parameters = false;
   };
 
-  // REQUIRES to be made before the Reducer of these parameters.
+  // REQUIRES to be made before the Reducer of these parameters. `group` may be null: until set_group. Counts each step's
+  // averaged gradients in `version`, which outlives the object.
   GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
-                     Options options);
+                     internal::Version& version, Options options);
   ~GradientStatistics();
 
   // To be called between a forward pass and its backward pass. `last`: this one ends the step; the gradients are then
   // the mean over its batches. `prepare_reduction` is called then with the held gradients in place, for the Reducer to
   // find those of parameters that this pass does not use.
   void expect(bool last, const std::function<void()>& prepare_reduction);
+
+  // From now on with these replicas. Nothing is held then.
+  void set_group(compat::ProcessGroupPtr group);
+
+  // Whether the step under way came to nothing, for a replica was lost in it: there are no gradients then.
+  bool is_void() const noexcept { return void_; }
 
   // Forgets what is held: the step will not be finished.
   void abandon();
@@ -69,6 +77,7 @@ class GradientStatistics {
   void on_gradient(std::size_t param, const at::Tensor& gradient);
   void on_local_gradients();
   void on_mean_gradients();
+  void drop_gradients();
   void reduce_unused();
   bool single() const noexcept { return batches_ == 1 && replicas_ == 1; }
   Preconditioner preconditioner(std::size_t param) const;
@@ -77,9 +86,10 @@ class GradientStatistics {
 
   const std::vector<at::Tensor> params_;
   ::torch::optim::Optimizer& optimizer_;
-  const compat::ProcessGroupPtr group_;
+  compat::ProcessGroupPtr group_;
+  internal::Version& version_;
   const Options options_;
-  const int replicas_;
+  int replicas_;
   std::vector<std::optional<std::size_t>> groups_;  // of each parameter; none: the optimizer does not have it
   std::vector<std::unique_ptr<Hook>> hooks_;
 
@@ -89,6 +99,7 @@ class GradientStatistics {
   bool last_ = false;              // of the pass under way
   bool queued_ = false;            // its end will be noticed
   bool complete_ = false;          // all of the step's gradients are there, and not taken yet
+  bool void_ = false;
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;
   c10::intrusive_ptr<c10d::Work> reducing_;  // local_

@@ -15,9 +15,7 @@ StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_sampl
       source_(std::move(source)),
       epoch_samples_(epoch_samples),
       context_(helper.context()),
-      skipped_(helper.skipdone()),
-      rank_(static_cast<std::size_t>(replica_rank())),
-      replicas_(static_cast<std::size_t>(num_replicas())) {
+      skipped_(helper.skipdone()) {
   if (skipped_) return;
   if (helper.adaptive() && epoch_samples == 0) {
     throw UsageError(fmt::format(
@@ -25,10 +23,17 @@ StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_sampl
         "epoch_samples",
         helper.name()));
   }
-  local_bsz_ = helper.sync_local_bsz();
+  lay_out();
+}
+
+// Goes to where the loop is, for the replicas there are.
+void StreamLoop::lay_out() {
+  local_bsz_ = helper_.sync_local_bsz();
+  rank_ = static_cast<std::size_t>(replica_rank());
+  replicas_ = static_cast<std::size_t>(num_replicas());
   rewind();
   // end_index is where in the epoch this pass began.
-  position_ = *helper.current_index() - helper.end_index();
+  position_ = *helper_.current_index() - helper_.end_index();
   at_end_ = source_.skip(position_) < position_;
 }
 
@@ -66,29 +71,42 @@ std::size_t StreamLoop::next() {
   if (skipped_) return 0;
   if (profile_) {
     profile_.reset();
-    helper_.set_current_index(*helper_.current_index() + taken_ * replicas_);
-    if (helper_.epoch_done(epoch_samples_)) return 0;
+    if (!helper_.redo_step()) {
+      helper_.set_current_index(*helper_.current_index() + taken_ * replicas_);
+      if (helper_.epoch_done(epoch_samples_)) return 0;
+    }
   }
   taken_ = helper_.adaptive() ? next_of_many() : next_of_pass();
   return taken_;
 }
 
+std::size_t StreamLoop::batches_of_step() const { return static_cast<std::size_t>(helper_.accumulation_steps()) + 1; }
+
+// Whether every replica has an example for every batch of a step. A collective call.
+bool StreamLoop::can_begin() {
+  fill(batches_of_step());
+  return collective::allreduce(source_.queued() < batches_of_step() ? 1 : 0) == 0;
+}
+
 // One pass. The replicas agree on its end one step ahead, so each needs an example for every batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
-  const auto batches = static_cast<std::size_t>(helper_.accumulation_steps()) + 1;
-  const auto wanted = local_bsz_ * batches + batches;
-  if (!helper_.boundary_passed_) {
-    fill(batches);
-    const auto short_of = collective::allreduce(source_.queued() < batches ? 1 : 0);
-    if (short_of != 0) return 0;
-  }
-  std::optional<std::size_t> batches_left;
-  const auto total = local_bsz_ * replicas_, index = *helper_.current_index();
-  if (epoch_samples_ > index) batches_left = (epoch_samples_ - index + total - 1) / total;
-  helper_.pass({.batches_left = batches_left, .data_end = [&] {
-                  fill(wanted);
-                  return source_.queued() < wanted;
-                }});
+  if (!helper_.boundary_passed_ && !can_begin()) return 0;
+  const auto here = [this] {
+    std::optional<std::size_t> batches_left;
+    const auto total = local_bsz_ * replicas_, index = *helper_.current_index();
+    if (epoch_samples_ > index) batches_left = (epoch_samples_ - index + total - 1) / total;
+    return AdaptiveDataLoaderHelper::Boundary{.batches_left = batches_left, .data_end = [this] {
+                                                const auto wanted = (local_bsz_ + 1) * batches_of_step();
+                                                fill(wanted);
+                                                return source_.queued() < wanted;
+                                              }};
+  };
+  const auto lay_out_anew = [&] {
+    lay_out();
+    return can_begin() ? std::optional(here()) : std::nullopt;
+  };
+  if (!helper_.pass(here(), lay_out_anew)) return 0;
+  const auto batches = batches_of_step();
   const auto done = static_cast<std::size_t>(helper_.accumulated());
   if (helper_.data_end_ && done == 0) return 0;
   profile_.emplace(helper_.time_batch());
@@ -100,7 +118,10 @@ std::size_t StreamLoop::next_of_pass() {
 
 // As many passes as it takes: each replica begins the next one for itself.
 std::size_t StreamLoop::next_of_many() {
-  helper_.pass({});
+  helper_.pass({}, [this] {
+    lay_out();
+    return std::optional(AdaptiveDataLoaderHelper::Boundary{});
+  });
   profile_.emplace(helper_.time_batch());
   local_bsz_ = helper_.sync_local_bsz();
   fill(local_bsz_);

@@ -11,15 +11,21 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <vector>
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
+#include "adaptdl/generation.h"
+#include "adaptdl/log.h"
+#include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/supervisor.h"
 #include "adaptdl/torch/process_group.h"
+#include "regroup.h"
 
 namespace adaptdl::torch {
 
@@ -32,6 +38,23 @@ compat::ProcessGroupPtr& group_slot() {
   // Never destroyed: exits from a step boundary must not wait for connections that other replicas have closed.
   static auto* group = new compat::ProcessGroupPtr;
   return *group;
+}
+
+// What a later group is made with, too.
+std::string& backend_slot() {
+  static auto* const backend = new std::string;
+  return *backend;
+}
+
+// Of the present group.
+std::shared_ptr<compat::Losses>& losses_slot() {
+  static auto* const losses = new std::shared_ptr<compat::Losses>(std::make_shared<compat::Losses>());
+  return *losses;
+}
+
+std::vector<internal::GroupUser*>& group_users() {
+  static auto* const users = new std::vector<internal::GroupUser*>;
+  return *users;
 }
 
 struct Address {
@@ -157,22 +180,68 @@ void check_backend(const std::string& backend) {
   if (!::torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
 }
 
+// `host`: where rank 0 of the collective listens.
+void make_group(const std::string& host) {
+  const auto& world = collective::world();
+  const auto timeout = env::collective_timeout();
+  const auto store = make_store(host, world.rank(), world.size(), timeout);
+  losses_slot() = std::make_shared<compat::Losses>();
+  group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout,
+                                            gloo_address(host, is_loopback(host)), losses_slot());
+  progress::event("generation",
+                  {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
+}
+
+std::string reachable(const std::string& host) {
+  return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host;
+}
+
+// NCCL's communicators can neither be left nor fail without a hang that only their end resolves.
+void decline_what_cannot_follow() {
+  if (backend_slot() != "gloo") generation::decline(fmt::format("its backend is {}", backend_slot()));
+}
+
 }  // namespace
 
 namespace internal {
 
 const compat::ProcessGroupPtr& process_group_ptr() {
-  if (!group_slot()) throw Error("there is no process group: call adaptdl::torch::init_process_group() first");
+  if (!group_slot() && !generation::joining())
+    throw Error("there is no process group: call adaptdl::torch::init_process_group() first");
   return group_slot();
 }
+
+GroupUser::GroupUser() { group_users().push_back(this); }
+GroupUser::~GroupUser() { std::erase(group_users(), this); }
+
+void leave_process_group() {
+  for (auto* const user : group_users()) user->leave_group();
+  group_slot().reset();
+}
+
+void join_process_group() {
+  if (backend_slot().empty()) return;  // a program without one
+  make_group(reachable(generation::host()));
+  for (auto* const user : group_users()) user->join_group();
+}
+
+void tolerate_losses() { losses_slot()->tolerated = true; }
+bool group_is_broken() { return losses_slot()->found; }
 
 }  // namespace internal
 
 void init_process_group(const std::string& backend_name, const std::optional<std::string>& init_method,
                         std::optional<int> world_size, std::optional<int> rank) {
-  if (group_slot()) throw Error("init_process_group was called before: there is one process group a process");
+  if (!backend_slot().empty())
+    throw Error("init_process_group was called before: there is one process group a process");
   const auto backend = choose_backend(backend_name);
   check_backend(backend);
+  backend_slot() = backend;
+  if (generation::joining()) {
+    decline_what_cannot_follow();
+    generation::begin_joining();
+    return;
+  }
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
@@ -182,22 +251,29 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   options.master_port = master.port;
   collective::initialize(options);
 
-  const bool here = master.host == "0.0.0.0" || master.host == "localhost";
-  const std::string host = here ? "127.0.0.1" : master.host;
-  const auto timeout = env::collective_timeout();
-  const auto store = make_store(host, options.rank, options.size, timeout);
-  group_slot() = compat::make_process_group(backend, store, options.rank, options.size, timeout,
-                                            gloo_address(host, is_loopback(host)));
+  make_group(reachable(master.host));
   checkpoint::agree();
+  decline_what_cannot_follow();
+  if (options.rank == 0 && generation::follows()) generation::announce();
 }
 
 void destroy_process_group() {
   if (!group_slot()) return;
-  collective::teardown();
+  try {
+    collective::teardown();
+  } catch (const collective::CollectiveError& error) {
+    if (!generation::follows()) throw;
+    log::warn(fmt::format("a replica was lost when all were done: {}", error.what()));
+  }
   group_slot().reset();
+  backend_slot().clear();
 }
 
-c10d::ProcessGroup& process_group() { return *internal::process_group_ptr(); }
+c10d::ProcessGroup& process_group() {
+  auto& group = *internal::process_group_ptr();
+  generation::decline("it uses LibTorch's process group by itself");
+  return group;
+}
 
 c10::Device replica_device() {
   if (!::torch::cuda::is_available()) return {c10::kCPU};

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,11 +17,13 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/torch/epoch.h"
 #include "event_file.h"
+#include "regroup.h"
 #include "rng_state.h"
 #include "summary_writer_state.h"
 
@@ -40,8 +43,10 @@ struct Message {
   std::uint8_t save = 0;
   std::uint8_t data_end = 0;
   std::uint8_t unused[5] = {};
+  std::uint32_t generation = 0;  // 0: no other one
+  std::uint32_t unused_too = 0;
 };
-static_assert(sizeof(Message) == 24 && std::is_trivially_copyable_v<Message>);
+static_assert(sizeof(Message) == 32 && std::is_trivially_copyable_v<Message>);
 
 collective::Bytes encode(const Message& message) {
   collective::Bytes bytes(sizeof message, '\0');
@@ -59,12 +64,13 @@ Message decode(const collective::Bytes& bytes) {
 
 // Any replica's wish is everyone's. Of two signals the higher counts: SIGTERM over SIGINT. Only rank 0, which comes
 // first, has a batch size to tell.
-collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
+collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b) {
   auto x = decode(a);
   const auto y = decode(b);
   x.signal = std::max(x.signal, y.signal);
   x.save = std::max(x.save, y.save);
   x.data_end = std::max(x.data_end, y.data_end);
+  x.generation = std::max(x.generation, y.generation);
   return encode(x);
 }
 
@@ -102,6 +108,7 @@ std::function<void(int)>& exit_handler() {
 class Boundaries {
  public:
   const Wishes& receive() {
+    if (passes_silently()) return wishes_;
     collective::world();  // throws if there is none
     if (!agreement_.valid()) return wishes_;
     agreed_ = decode(agreement_.get());
@@ -112,19 +119,30 @@ class Boundaries {
   }
 
   void settle() {
+    if (passes_silently()) return;
     auto& world = collective::world();
     if (!begun_) {
       checkpoint::agree();
-      resume_rng();
-      end_event_replay();
-      last_save_ = Clock::now();
-      begun_ = true;
+      begin();
     }
     wishes_ = {};
     decide(std::exchange(agreed_, {}), world);
   }
 
+  void join() {
+    if (!generation::joining()) return;
+    const auto formation = generation::join();
+    join_process_group();
+    passed_ = furthest_ = formation.furthest.boundaries;
+    Version::set_all(formation.furthest.versions);
+    begin();
+  }
+
   void submit(const Wishes& wishes, const LoopPosition& position) {
+    if (passes_silently()) {
+      ++passed_;
+      return;
+    }
     auto& world = collective::world();
     // One clock for all, that of rank 0.
     const bool due =
@@ -138,15 +156,81 @@ class Boundaries {
       message.local_bsz = wishes.batch_size->local_bsz;
       message.accumulation_steps = static_cast<std::uint32_t>(wishes.batch_size->accumulation_steps);
     }
-    agreement_ = world.allreduce_async(encode(message), join);
+    if (world.rank() == 0 && generation::follows())
+      if (const auto next = generation::announced()) message.generation = static_cast<std::uint32_t>(next->number);
+    agreement_ = world.allreduce_async(encode(message), joined);
+    furthest_ = ++passed_;
     if (world.rank() == 0) report(position, world.size());
   }
 
+  bool passes_silently() const noexcept { return passed_ < furthest_; }
+  std::uint64_t regroups() const noexcept { return regroups_; }
+  void note_void_step() noexcept { void_ = true; }
+  bool step_is_void() const noexcept { return void_; }
+
+  void recover() {
+    if (!begun_ || !generation::follows()) throw;
+    void_ = false;  // its loop was left: too late to do it again
+    form_anew();
+  }
+
+  bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
+    if (!void_) return false;
+    --passed_;
+    undo();
+    form_anew();
+    // The step's result came from a replica that had finished it.
+    if (std::exchange(void_, false)) return true;
+    ++passed_;
+    keep();
+    return false;
+  }
+
  private:
+  void form_anew() {
+    log::warn("replicas were lost: going on with those that are left");
+    for (;;) {
+      leave_process_group();
+      agreement_ = {};
+      agreed_ = {};
+      wishes_ = {};
+      const auto next = generation::await_next();
+      if (!next.has_me()) leave(next);
+      try {
+        take_up(next);
+        return;
+      } catch (const checkpoint::CheckpointError&) {
+        throw;
+      } catch (const std::exception& error) {
+        log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
+      }
+    }
+  }
+
+  void take_up(const generation::Generation& next) {
+    const auto formation = generation::form(next, {passed_, Version::all()});
+    furthest_ = formation.furthest.boundaries;
+    Version::set_all(formation.furthest.versions);
+    if (!formation.renewed.empty()) void_ = false;
+    ++regroups_;
+    join_process_group();
+    if (generation::follows()) tolerate_losses();
+  }
+
+  void begin() {
+    resume_rng();
+    end_event_replay();
+    last_save_ = Clock::now();
+    begun_ = true;
+    if (generation::follows()) tolerate_losses();
+  }
+
   void decide(const Message& agreed, collective::Communicator& world) {
     if (agreed.signal != 0) {
       stop(agreed.signal, world);
-    } else if (agreed.save != 0) {
+      return;
+    }
+    if (agreed.save != 0) {
       try {
         save(world, "");
       } catch (const checkpoint::CheckpointError& error) {
@@ -154,6 +238,37 @@ class Boundaries {
       }
       last_save_ = Clock::now();  // after a failure too: not at every step again
     }
+    if (agreed.generation > static_cast<std::uint32_t>(generation::current())) follow(world);
+  }
+
+  // Goes over to the generation that rank 0 knows of.
+  void follow(collective::Communicator& world) {
+    const auto next = told_by_rank_0(world);
+    checkpoint::sync_all_states();  // with those that leave, whose sums would be lost
+    collective::teardown();
+    if (!next.has_me()) leave(next);
+    leave_process_group();
+    take_up(next);
+  }
+
+  static void leave(const generation::Generation& next) {
+    progress::event("left", {{"generation", next.number}});
+    log::info(fmt::format("leaving the job, which goes on in generation {} without this replica", next.number));
+    exit_process(0);
+  }
+
+  static generation::Generation told_by_rank_0(collective::Communicator& world) {
+    nlohmann::json told;
+    if (world.rank() == 0) {
+      const auto next = generation::announced().value();
+      told = {{"number", next.number}, {"replicas", nlohmann::json::array()}};
+      for (const auto& each : next.replicas) told["replicas"].push_back({each.id, each.address, each.port});
+    }
+    told = world.broadcast(told);
+    generation::Generation next{told.at("number").get<int>(), {}};
+    for (const auto& each : told.at("replicas"))
+      next.replicas.push_back({each.at(0).get<std::string>(), each.at(1).get<std::string>(), each.at(2).get<std::uint16_t>()});
+    return next;
   }
 
   bool save(const collective::Communicator& world, const std::string& why) {
@@ -190,6 +305,10 @@ class Boundaries {
   }
 
   bool begun_ = false;
+  std::uint64_t passed_ = 0;    // boundaries
+  std::uint64_t furthest_ = 0;  // that any replica has passed
+  std::uint64_t regroups_ = 0;
+  bool void_ = false;  // the step under way
   // Read on all ranks, so that all refuse a malformed one.
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
@@ -209,6 +328,15 @@ Boundaries& boundaries() {
 
 const Wishes& receive_agreement() { return boundaries().receive(); }
 void settle_boundary() { boundaries().settle(); }
+void join_if_newcomer() { boundaries().join(); }
+std::uint64_t regroups() noexcept { return boundaries().regroups(); }
+bool boundary_is_real() noexcept { return !boundaries().passes_silently(); }
+void note_void_step() noexcept { boundaries().note_void_step(); }
+void recover() { boundaries().recover(); }
+bool step_is_void() noexcept { return boundaries().step_is_void(); }
+bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
+  return boundaries().recover_from_void_step(undo, keep);
+}
 void submit_wishes(const Wishes& wishes, const LoopPosition& position) { boundaries().submit(wishes, position); }
 
 void exit_process(int code) {

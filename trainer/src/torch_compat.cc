@@ -6,9 +6,12 @@
 #endif
 
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <gloo/context.h>
 
 #include <algorithm>
+#include <functional>
 #include <type_traits>
+#include <utility>
 
 #include "adaptdl/error.h"
 
@@ -16,12 +19,88 @@ namespace adaptdl::torch::compat {
 
 namespace {
 
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// The same work, which never fails.
+class TolerantWork final : public c10d::Work {
+ public:
+  TolerantWork(WorkPtr work, std::vector<at::Tensor> tensors, std::function<void()> on_loss)
+      : work_(std::move(work)), tensors_(std::move(tensors)), on_loss_(std::move(on_loss)) {}
+
+  bool isCompleted() override { return work_->isCompleted(); }
+  bool isSuccess() const override { return true; }
+  std::vector<at::Tensor> result() override { return tensors_; }
+  void synchronize() override { tolerate([&] { work_->synchronize(); }); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    tolerate([&] { work_->wait(timeout); });
+    return true;
+  }
+
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const auto inner = work_->getFuture();
+    auto outer = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors(), inner->devices());
+    inner->addCallback([outer, tensors = tensors_, on_loss = on_loss_](c10::ivalue::Future& done) {
+      if (done.hasError()) on_loss();
+      outer->markCompleted(done.hasError() ? c10::IValue(tensors) : done.value());
+    });
+    return outer;
+  }
+
+ private:
+  template <class Step>
+  void tolerate(const Step& step) const {
+    try {
+      step();
+    } catch (const std::exception&) {
+      on_loss_();
+    }
+  }
+
+  const WorkPtr work_;
+  const std::vector<at::Tensor> tensors_;
+  const std::function<void()> on_loss_;
+};
+
+// Gloo, in which the loss of a peer is noticed by all and thrown to nobody.
+class TolerantGloo final : public c10d::ProcessGroupGloo {
+ public:
+  TolerantGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options,
+               std::shared_ptr<Losses> losses)
+      : ProcessGroupGloo(store, rank, size, std::move(options)), losses_(std::move(losses)) {}
+  // Nobody waits for what is under way, and the base class would.
+  ~TolerantGloo() override { close(); }
+
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+    if (!losses_->tolerated) return ProcessGroupGloo::allreduce(tensors, options);
+    return c10::make_intrusive<TolerantWork>(ProcessGroupGloo::allreduce(tensors, options), tensors, on_loss());
+  }
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+    if (!losses_->tolerated) return ProcessGroupGloo::broadcast(tensors, options);
+    return c10::make_intrusive<TolerantWork>(ProcessGroupGloo::broadcast(tensors, options), tensors, on_loss());
+  }
+
+ private:
+  // The works may be waited for when the group is gone.
+  std::function<void()> on_loss() {
+    return [losses = losses_, contexts = contexts_] {
+      if (losses->found.exchange(true)) return;
+      for (const auto& context : contexts) context->closeConnections();
+    };
+  }
+  void close() {
+    for (const auto& context : contexts_) context->closeConnections();
+  }
+
+  const std::shared_ptr<Losses> losses_;
+};
+
 c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                     std::chrono::milliseconds timeout, const std::string& address) {
+                                                     std::chrono::milliseconds timeout, const std::string& address,
+                                                     std::shared_ptr<Losses> losses) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, options);
+  return c10::make_intrusive<TolerantGloo>(store, rank, size, options, std::move(losses));
 }
 
 #ifdef USE_C10D_NCCL
@@ -72,12 +151,13 @@ bool has_nccl() {
 }
 
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address) {
+                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
+                                   std::shared_ptr<Losses> losses) {
 #if TORCH_VERSION_MAJOR >= 2
   // Since 2.0 a ProcessGroup holds a backend for each type of device.
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   if (backend == "gloo") {
-    const auto gloo = make_gloo(store, rank, size, timeout, gloo_address);
+    const auto gloo = make_gloo(store, rank, size, timeout, gloo_address, std::move(losses));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
     group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
@@ -92,7 +172,7 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
   }
 #endif
 #else
-  if (backend == "gloo") return make_gloo(store, rank, size, timeout, gloo_address);
+  if (backend == "gloo") return make_gloo(store, rank, size, timeout, gloo_address, std::move(losses));
 #ifdef USE_C10D_NCCL
   if (backend == "nccl") return make_nccl(store, rank, size, timeout);
 #endif

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -23,10 +24,18 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 // Whether this build has the NCCL backend.
 bool has_nccl();
 
+// What becomes of a group when a peer is lost.
+struct Losses {
+  std::atomic<bool> tolerated{false};  // operations end all the same, with whatever is in their tensors then
+  std::atomic<bool> found{false};      // while tolerated
+};
+
 // A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers
-// connect to.
+// connect to. Gloo's all-reductions and broadcasts tolerate the loss of a peer as `losses` says; the first that is found
+// closes all connections, so that no peer waits for this replica.
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address);
+                                   int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
+                                   std::shared_ptr<Losses> losses);
 
 // Parameters by number, a bucket a vector, in the order in which they are reduced.
 using Buckets = std::vector<std::vector<std::size_t>>;

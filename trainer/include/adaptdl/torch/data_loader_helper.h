@@ -106,8 +106,9 @@ class AdaptiveDataLoaderHelper {
   // more, and when batch_size_changed(). In the middle of an accumulated step it changes nothing. Throws Error, which
   // says to call init_process_group, without it.
   std::size_t sync_local_bsz();
-  // Whether the last boundary brought another choice, so that the data are to be laid out anew, beginning with
-  // sync_local_bsz(). A loop that does not do so goes on with the batch size it has.
+  // Whether the last boundary brought another choice, or other replicas (of which there may be more or fewer now, and
+  // this one may have another rank), so that the data are to be laid out anew, beginning with sync_local_bsz(). A loop
+  // that does not do so goes on with the batch size it has.
   bool batch_size_changed() const noexcept;
 
   // The step boundary, to be called before every batch, equally often on all replicas. Before the first batch of a step
@@ -139,8 +140,13 @@ class AdaptiveDataLoaderHelper {
   // those of a loader that is not training().
   Profile profile(bool commit, std::optional<std::size_t> batches_left = {});
 
-  // Counts the samples of a batch: current_index grows by what all replicas read, to the end of the pass at most.
+  // Counts the samples of a batch: current_index grows by what all replicas read, to the end of the pass at most. It stays
+  // where the step began if that is to be done again.
   void advance();
+
+  // Whether the step that has just ended is to be done again, for a replica was lost in it; the position is back at the
+  // step's beginning then. To be asked before the position is set by a loop that does so itself in place of advance().
+  bool redo_step();
 
   // Counts a pass over `samples` as done: rounds current_index up to a multiple.
   void finish_pass(std::size_t samples);
@@ -214,8 +220,12 @@ class AdaptiveDataLoaderHelper {
   void finish() noexcept;
   void abandon() noexcept;
   void leave() noexcept;
-  void pass(const Boundary& boundary);
-  void agree(const Boundary& boundary);
+  // Says where the loop is after it was laid out anew for other replicas; none if it is over.
+  using LayOut = std::function<std::optional<Boundary>()>;
+  // A boundary. False if the replicas changed and with them the loop is over.
+  bool pass(Boundary boundary, const LayOut& lay_out = {});
+  bool agree(Boundary& boundary, const LayOut& lay_out);
+  void submit(const Boundary& boundary) const;
   Profile time_batch() { return Profile(*this); }
   void end_batch(bool commit);
   void check_bounds(std::size_t max_batch_size, const LocalBszBounds& bounds, bool accumulation) const;
@@ -244,6 +254,8 @@ class AdaptiveDataLoaderHelper {
   bool commit_ = true;                               // whether the time of the batch counts
   bool boundary_passed_ = false;                     // in this loop
   bool data_end_ = false;                            // whether all agreed on the end of the data
+  std::uint64_t regroups_ = 0;                       // when the loop last looked
+  bool new_replicas_ = false;                        // since the data were laid out
   // Steps of this loop that made no progress, and where they began.
   struct {
     double progress = -1;

@@ -93,9 +93,12 @@ class StreamLoop {
   std::size_t next();
 
  private:
+  void lay_out();
   void rewind();
   void fill(std::size_t wanted);
   bool read_round();
+  std::size_t batches_of_step() const;
+  bool can_begin();
   std::size_t next_of_pass();
   std::size_t next_of_many();
 
@@ -104,7 +107,7 @@ class StreamLoop {
   const std::size_t epoch_samples_;
   AdaptiveDataLoaderHelper::Context context_;
   const bool skipped_;
-  const std::size_t rank_, replicas_;
+  std::size_t rank_ = 0, replicas_ = 1;
   std::size_t local_bsz_ = 0;
   std::size_t position_ = 0;  // in the stream, of what was read
   bool at_end_ = false;       // nothing is left to read

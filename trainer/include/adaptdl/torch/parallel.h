@@ -100,8 +100,8 @@ class DataParallel {
   // Writes Gradient_Norm_Sqr, Gradient_Variance, Gain, Learning_Rate_Factor, Accum_Scale, Accum_Count and Progress.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
-  // For scaling rules: whether the last forward pass was of a batch that does not end its step; what the gradients of a
-  // finished step tell is taken into the noise scale; the step is counted.
+  // For scaling rules: whether the last forward pass was of a batch that does not end its step, or a replica was lost in
+  // it, so that there is nothing to step with; what the gradients of a finished step tell is taken into the noise scale; the step is counted.
   bool accumulating() const noexcept;
   void take_gradients();
   void finish_step(const std::vector<double>& lr_factors);

@@ -1,0 +1,59 @@
+// What changes with the replicas of the job: those who hold on to the process group, and the states that replicas can
+// only change together.
+//
+// Threading: used by the training thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace adaptdl::torch::internal {
+
+// Something that uses the process group. All are told in the order in which they were made, which is the same on all
+// replicas.
+class GroupUser {
+ public:
+  GroupUser();
+  virtual ~GroupUser();
+  GroupUser(const GroupUser&) = delete;
+  GroupUser& operator=(const GroupUser&) = delete;
+
+  // Lets go of the group, which may be broken.
+  virtual void leave_group() = 0;
+  // Takes up the new one. A collective call.
+  virtual void join_group() = 0;
+};
+
+// Leaves the process group: nobody uses it any more, and it is destroyed.
+void leave_process_group();
+// Makes the process group of the replicas that the collective connects, and has everybody take it up. A collective call.
+void join_process_group();
+
+// From now on the loss of a peer does not end a backward pass by an exception: the pass ends, without gradients, and
+// group_is_broken().
+void tolerate_losses();
+// Whether a tensor operation of the group failed since then.
+bool group_is_broken();
+
+// How often a state was changed by all replicas together. When replicas are lost in the middle of such a change, some may
+// have made it and others not: then the latter get the state from one of the former.
+class Version {
+ public:
+  // Of the checkpoint state of this name, which has one Version.
+  explicit Version(std::string state);
+  ~Version();
+  Version(const Version&) = delete;
+  Version& operator=(const Version&) = delete;
+
+  std::uint64_t count = 0;
+
+  static std::map<std::string, std::uint64_t> all();
+  static void set_all(const std::map<std::string, std::uint64_t>& counts);
+
+ private:
+  std::string state_;
+};
+
+}  // namespace adaptdl::torch::internal
