@@ -40,8 +40,9 @@ std::optional<Generation> ask(const Question& question) {
   const std::string url =
       supervisor::job_url(env::supervisor_url().value_or(""), "generation", env::job_id().value_or(""));
   http::Request request;
-  request.url = fmt::format("{}?after={}&timeout={}&replica={}{}", url, question.after, question.timeout.count(),
-                            http::escape(question.replica), question.broken ? "&broken=1" : "");
+  request.url = fmt::format("{}?after={}&timeout={}", url, question.after, question.timeout.count());
+  if (!question.replica.empty()) request.url += "&replica=" + http::escape(question.replica);
+  if (question.broken) request.url += "&broken=1";
   request.timeout = question.timeout + kSlack;
   request.max_body = kMaxBody;
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);

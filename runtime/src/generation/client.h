@@ -13,7 +13,7 @@ namespace adaptdl::generation {
 
 struct Question {
   int after = 0;
-  std::string replica;  // who asks
+  std::string replica;  // who waits for it, and does nothing else; empty: nobody does
   bool broken = false;  // its group is broken
   std::chrono::seconds timeout{30};
 };

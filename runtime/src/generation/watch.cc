@@ -6,7 +6,6 @@
 #include <csignal>
 #include <thread>
 
-#include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "generation/client.h"
 
@@ -47,12 +46,11 @@ void Watch::rest() {
 
 void Watch::run() {
   ::pthread_setname_np(::pthread_self(), "adaptdl-watch");
-  const std::string id = env::replica_id().value_or("");
   std::unique_lock lock(mutex_);
   for (;;) {
     // A generation that is known need not be asked for again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
-    const Question question{.after = *after_, .replica = id};
+    const Question question{.after = *after_};
     lock.unlock();
     std::optional<Generation> next;
     bool failed = false;
