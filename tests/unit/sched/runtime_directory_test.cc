@@ -1,0 +1,76 @@
+#include "local/runtime_directory.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "adaptdl/error.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+namespace fs = std::filesystem;
+
+namespace {
+
+unsigned mode_of(const fs::path& path) {
+  struct stat status {};
+  REQUIRE(::lstat(path.c_str(), &status) == 0);
+  return status.st_mode & 0777;
+}
+
+}  // namespace
+
+TEST_CASE("sockets lie in the user's runtime directory, which is closed to others") {
+  const testing::TemporaryDirectory directory;
+  ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+  const fs::path path = sched::runtime_directory();
+  CHECK(path == directory.path() / "adaptdl");
+  CHECK(mode_of(path) == 0700);
+  fs::permissions(path, fs::perms::all);
+  CHECK(sched::runtime_directory() == path);
+  CHECK(mode_of(path) == 0700);
+}
+
+TEST_CASE("a runtime directory that cannot be used is passed over") {
+  const testing::TemporaryDirectory directory;
+  const fs::path link = directory.path() / "link";
+  fs::create_directory_symlink(directory.path(), link);
+  fs::create_directory(directory.path() / "taken");
+  fs::create_symlink("/etc", directory.path() / "taken" / "adaptdl");
+  for (const std::string& variable : {std::string("relative"), std::string("/nowhere/at/all"), link.string(),
+                                     (directory.path() / "taken").string(), "/" + std::string(100, 'x')}) {
+    CAPTURE(variable);
+    ::setenv("XDG_RUNTIME_DIR", variable.c_str(), 1);
+    const std::string path = sched::runtime_directory().string();
+    CHECK((path.starts_with("/run/user/") || path.starts_with("/tmp/adaptdl-")));
+    CHECK(mode_of(path) == 0700);
+  }
+}
+
+TEST_CASE("a socket is its owner's alone, and replaces one that was left there") {
+  const testing::TemporaryDirectory directory;
+  const fs::path path = directory.path() / "socket";
+  CHECK_FALSE(sched::connect_to(path));
+  { const sched::Fd left = sched::listen_at(path); }
+  CHECK_FALSE(sched::connect_to(path));
+  const sched::Fd listener = sched::listen_at(path);
+  CHECK(mode_of(path) == 0600);
+  CHECK_FALSE(sched::accept_own_user(listener.get()));  // nobody waits
+  const sched::Fd client = sched::connect_to(path);
+  REQUIRE(client);
+  const sched::Fd server = sched::accept_own_user(listener.get());
+  REQUIRE(server);
+  CHECK(sched::is_own_user(client.get()));
+  REQUIRE(::send(client.get(), "x", 1, 0) == 1);
+  char byte = 0;
+  CHECK(::recv(server.get(), &byte, 1, 0) == 1);
+  CHECK(byte == 'x');
+}
+
+TEST_CASE("a path that is too long for a socket is named") {
+  CHECK_THROWS_WITH_AS(
+      sched::listen_at("/tmp/" + std::string(120, 'x')),
+      ("cannot listen at /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);
+}
