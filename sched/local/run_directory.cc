@@ -16,7 +16,7 @@ fs::path runs_directory() {
   if (state != nullptr && fs::path(state).is_absolute()) return fs::path(state) / "adaptdl" / "runs";
   const char* home = std::getenv("HOME");
   if (home == nullptr || !fs::path(home).is_absolute()) {
-    throw UsageError("there is no home directory to keep checkpoints in: give --checkpoint DIR or --no-checkpoint");
+    throw UsageError("there is no home directory to keep runs in: set HOME or XDG_STATE_HOME");
   }
   return fs::path(home) / ".local" / "state" / "adaptdl" / "runs";
 }
@@ -28,7 +28,7 @@ fs::path make_run_directory(const fs::path& parent, const std::string& name) {
   fs::path directory = first;
   for (int i = 2; !fs::create_directory(directory, error); ++i) {
     if (error) {
-      throw Error(fmt::format("cannot make {} for the checkpoints: {}; give --checkpoint DIR or --no-checkpoint",
+      throw Error(fmt::format("cannot make {} for the run: {}; give --checkpoint DIR or --no-checkpoint",
                               directory.string(), error.message()));
     }
     directory = fs::path(first) += fmt::format("-{}", i);

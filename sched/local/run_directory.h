@@ -1,4 +1,4 @@
-// A directory for the checkpoints of a run that was given none, so that an interrupt never loses work.
+// Where runs are kept, so that they can be found again and an interrupt never loses work.
 #pragma once
 
 #include <filesystem>

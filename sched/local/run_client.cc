@@ -1,0 +1,82 @@
+#include "local/run_client.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <array>
+#include <cerrno>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "local/runtime_directory.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kStatusTime = std::chrono::seconds(1);
+// No event tells of a lock that is free again.
+constexpr auto kLookEvery = std::chrono::milliseconds(50);
+
+void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {
+  const timeval time{.tv_sec = static_cast<time_t>(limit.count() / 1000),
+                     .tv_usec = static_cast<suseconds_t>(limit.count() % 1000 * 1000)};
+  ::setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+  ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+}
+
+// A socket in the launcher's place could be another user's where directories are shared.
+Fd connect(const RunEntry& run) {
+  Fd connection = connect_to(run.socket);
+  if (connection && !is_own_user(connection.get())) connection.reset();
+  return connection;
+}
+
+// What is read until the other end closes the connection.
+std::string read_all(const Fd& connection) {
+  std::string text;
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t size = ::recv(connection.get(), buffer.data(), buffer.size(), 0);
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+}
+
+}  // namespace
+
+json ask_run(const RunEntry& run, const json& request, std::optional<std::chrono::milliseconds> limit) {
+  const std::string& name = run.status.name;
+  if (!is_alive(run)) throw Error(fmt::format("run {} is not going on: it is {}", name, run.status.state));
+  const Fd connection = connect(run);
+  if (connection && limit) limit_waiting(connection, *limit);
+  const std::string line = request.dump() + '\n';
+  if (!connection ||
+      ::send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(line.size())) {
+    throw Error(fmt::format("run {} cannot be reached at {}: its launcher is process {} on {}", name, run.socket,
+                            run.status.pid, run.status.host));
+  }
+  json answer = json::parse(read_all(connection), nullptr, false);
+  if (!answer.is_object() || !answer.contains("ok")) throw Error(fmt::format("run {} gave no answer", name));
+  if (answer["ok"] != true) throw Error(fmt::format("run {}: {}", name, answer.value("why", "it refused")));
+  answer.erase("ok");
+  return answer;
+}
+
+RunStatus status_now(const RunEntry& run) {
+  if (!run.alive) return run.status;
+  try {
+    return run_status(ask_run(run, {{"request", "status"}}, kStatusTime).at("status"));
+  } catch (const std::exception&) {
+    return run.status;
+  }
+}
+
+void wait_for_end(const RunEntry& run) {
+  while (is_alive(run)) std::this_thread::sleep_for(kLookEvery);
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,222 @@
+#include "local/run_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "adaptdl/error.h"
+#include "local/checkpoint_watch.h"
+#include "local/run_directory.h"
+
+namespace adaptdl::sched {
+namespace fs = std::filesystem;
+using nlohmann::json;
+namespace {
+
+fs::path lock_file(const fs::path& directory) { return directory / "lock"; }
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Whether somebody holds the lock. It is asked for and not tried: a try would be in a launcher's way.
+bool is_locked(const fs::path& directory) {
+  const Fd file(::open(lock_file(directory).c_str(), O_RDWR | O_CLOEXEC));
+  struct flock lock = whole_file();
+  return file && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+enum class Locking { kLocked, kHeld, kVanished, kFailed };
+
+// Locks the directory, which must be there. `file` keeps the lock.
+Locking lock(const fs::path& directory, Fd& file) {
+  file = Fd(::open(lock_file(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file) return errno == ENOENT ? Locking::kVanished : Locking::kFailed;
+  struct flock lock = whole_file();
+  if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0)
+    return errno == EAGAIN || errno == EACCES ? Locking::kHeld : Locking::kFailed;
+  // Whoever held it a moment ago may have removed the directory.
+  struct stat mine {
+  }, there{};
+  const bool same = ::fstat(file.get(), &mine) == 0 && ::stat(lock_file(directory).c_str(), &there) == 0 &&
+                    mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+  return same ? Locking::kLocked : Locking::kVanished;
+}
+
+json read_json(const fs::path& file) {
+  std::ifstream in(file);
+  return in ? json::parse(in, nullptr, false) : json();
+}
+
+bool holds_something(const fs::path& directory) {
+  std::error_code error;
+  return fs::is_directory(directory, error) && !fs::is_empty(directory, error);
+}
+
+// A launcher that was killed left the state that it had last.
+void mark_lost(RunEntry& run) {
+  run.status.state = "lost";
+  run.status.why = "its launcher was killed";
+  struct stat written {};
+  if (::stat((run.directory / "run.json").c_str(), &written) == 0)
+    run.status.ended = std::chrono::system_clock::from_time_t(written.st_mtim.tv_sec);
+  if (run.status.checkpoints.empty()) {
+    run.status.why += ", and nothing was saved";
+  } else if (!CheckpointWatch(run.status.checkpoints).newest()) {
+    run.status.why += " before a checkpoint was saved";
+  } else {
+    run.status.why += "; to go on: " + run.status.resume;
+  }
+}
+
+std::optional<RunEntry> read_entry(const fs::path& directory) {
+  RunEntry run{.directory = directory, .status = {}, .alive = is_locked(directory), .socket = {}};
+  // Read after the lock was looked at, so that what a launcher wrote before it went is seen.
+  const json record = read_json(directory / "run.json");
+  if (!record.is_object()) return std::nullopt;
+  run.status = run_status(record);
+  run.status.name = directory.filename().string();
+  if (record.contains("socket") && record["socket"].is_string()) run.socket = record["socket"].get<std::string>();
+  if (!run.alive && !has_ended(run.status)) mark_lost(run);
+  return run;
+}
+
+}  // namespace
+
+RunRecord RunRecord::unnamed(const fs::path& runs, const std::string& program) {
+  fs::path directory = make_run_directory(runs, program);
+  Fd file;
+  if (lock(directory, file) != Locking::kLocked)
+    throw Error(fmt::format("cannot lock {}: {}", lock_file(directory).string(), std::strerror(errno)));
+  return {std::move(directory), std::move(file)};
+}
+
+RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
+  const fs::path directory = runs / name;
+  constexpr int kTries = 100;  // one is enough, but for somebody who removes the record at this moment
+  for (int i = 0; i < kTries; ++i) {
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error) throw Error(fmt::format("cannot make {} for the run: {}", directory.string(), error.message()));
+    Fd file;
+    switch (lock(directory, file)) {
+      case Locking::kLocked:
+        return {directory, std::move(file)};
+      case Locking::kHeld:
+        throw UsageError(fmt::format(
+            "a run named {} is going on: choose another name, or end it with `adaptdl delete {}`", name, name));
+      case Locking::kFailed:
+        throw Error(fmt::format("cannot lock {}: {}", lock_file(directory).string(), std::strerror(errno)));
+      case Locking::kVanished:
+        break;
+    }
+  }
+  throw Error(fmt::format("cannot make {} for the run: it is removed again and again", directory.string()));
+}
+
+std::string RunRecord::socket_name() const {
+  return fmt::format("run-{:016x}", XXH3_64bits(directory_.c_str(), directory_.native().size()));
+}
+
+bool RunRecord::taken_over() const {
+  std::error_code ignored;
+  return fs::exists(directory_ / "run.json", ignored);
+}
+
+bool RunRecord::write(const RunStatus& status, const std::string& socket) const noexcept {
+  try {
+    json record = to_json(status);
+    record["socket"] = socket;
+    const fs::path next = directory_ / "run.json.new";
+    std::ofstream file(next, std::ios::trunc);
+    file << record.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
+    file.close();
+    if (!file) return false;
+    fs::rename(next, directory_ / "run.json");
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void RunRecord::remove() noexcept {
+  std::error_code ignored;
+  fs::remove_all(directory_, ignored);
+}
+
+std::vector<RunEntry> list_runs(const fs::path& runs) {
+  std::vector<RunEntry> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(runs, error), end; !error && at != end; at.increment(error)) {
+    if (auto entry = read_entry(at->path())) entries.push_back(std::move(*entry));
+  }
+  std::ranges::sort(entries, {}, [](const RunEntry& run) { return std::pair(run.status.started, run.status.name); });
+  return entries;
+}
+
+RunEntry find_run(const fs::path& runs, const std::string& name) {
+  const std::vector<RunEntry> all = list_runs(runs);
+  std::vector<const RunEntry*> matches;
+  for (const RunEntry& run : all) {
+    if (run.status.name == name) return run;
+    if (run.status.name.starts_with(name)) matches.push_back(&run);
+  }
+  if (matches.size() == 1) return *matches.front();
+  constexpr std::size_t kMostNames = 10;  // the newest; the error is one line
+  std::vector<std::string> names;
+  for (auto run = all.rbegin(); run != all.rend() && names.size() < kMostNames; ++run) {
+    if (matches.empty() || run->status.name.starts_with(name)) names.push_back(run->status.name);
+  }
+  if (matches.size() > 1)
+    throw UsageError(fmt::format("several runs have names that begin with {}: {}", name, fmt::join(names, ", ")));
+  throw UsageError(all.empty() ? fmt::format("no run is named {}; there are none", name)
+                               : fmt::format("no run is named {}; there are: {}{}", name, fmt::join(names, ", "),
+                                             all.size() > kMostNames ? ", ... (see `adaptdl ls --all`)" : ""));
+}
+
+bool is_alive(const RunEntry& run) { return is_locked(run.directory); }
+
+void remove_run(const RunEntry& run, bool keep_checkpoints) {
+  Fd file;
+  const Locking locking = lock(run.directory, file);
+  if (locking == Locking::kHeld) throw Error(fmt::format("run {} is going on", run.status.name));
+  std::error_code error;
+  if (!run.socket.empty()) fs::remove(run.socket, error);
+  const fs::path checkpoints = run.directory / "checkpoints";
+  const bool keep = keep_checkpoints && holds_something(checkpoints);
+  error.clear();
+  if (keep) {
+    for (fs::directory_iterator at(run.directory, error), end; !error && at != end; at.increment(error)) {
+      if (at->path() != checkpoints) fs::remove_all(at->path(), error);
+    }
+  } else {
+    fs::remove_all(run.directory, error);
+  }
+  if (error) throw Error(fmt::format("cannot remove {}: {}", run.directory.string(), error.message()));
+}
+
+void prune_runs(const fs::path& runs, std::size_t keep) noexcept {
+  try {
+    std::vector<RunEntry> ended = list_runs(runs);
+    std::erase_if(ended, [](const RunEntry& run) { return run.alive; });
+    std::ranges::sort(ended, std::ranges::greater(), [](const RunEntry& run) { return run.status.ended; });
+    for (std::size_t i = keep; i < ended.size(); ++i) {
+      if (!holds_something(ended[i].directory / "checkpoints")) remove_run(ended[i], false);
+    }
+  } catch (const std::exception&) {
+    // The next run tries again.
+  }
+}
+
+}  // namespace adaptdl::sched

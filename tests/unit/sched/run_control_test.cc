@@ -1,0 +1,195 @@
+// Through the real socket, with a launcher's thread played by the test's.
+#include "local/run_control.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include <fstream>
+#include <future>
+
+#include "adaptdl/error.h"
+#include "local/run_client.h"
+#include "local/runtime_directory.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using sched::RunControl;
+using sched::RunRecord;
+using sched::RunRequest;
+using sched::RunStatus;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kPatience = 60'000;  // milliseconds
+
+class Home {
+ public:
+  Home() { ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1); }
+  fs::path runs() const { return directory_.path() / "runs"; }
+  sched::RunEntry run() const { return sched::find_run(runs(), "job"); }
+
+ private:
+  testing::TemporaryDirectory directory_;
+};
+
+std::unique_ptr<RunControl> make_control(const Home& home) {
+  RunStatus status;
+  status.started = std::chrono::system_clock::now();
+  auto control = std::make_unique<RunControl>(RunRecord::named(home.runs(), "job"), status);
+  control->serve();
+  return control;
+}
+
+// The next request, waited for as a launcher does.
+RunRequest next(RunControl& control) {
+  for (;;) {
+    pollfd polled{control.fd(), POLLIN, 0};
+    REQUIRE(::poll(&polled, 1, kPatience) == 1);
+    auto requests = control.take();
+    if (!requests.empty()) return std::move(requests.front());
+  }
+}
+
+std::string why_refused(const sched::RunEntry& run, const json& request) {
+  try {
+    return "accepted: " + sched::ask_run(run, request).dump();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// What the socket answers to these bytes, until it closes the connection.
+std::string answer_to(const fs::path& socket, const std::string& bytes) {
+  const sched::Fd connection = sched::connect_to(socket);
+  REQUIRE(connection);
+  (void)!::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  std::string text;
+  char buffer[1024];
+  for (ssize_t size = 0; (size = ::recv(connection.get(), buffer, sizeof buffer, 0)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(size));
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the status that was published last is answered, and stays in the record") {
+  const Home home;
+  auto control = make_control(home);
+  CHECK(sched::status_now(home.run()).state == "starting");
+  control->status().state = "running";
+  control->status().progress = {{"step", 7}};
+  control->publish();
+  CHECK(sched::status_now(home.run()).state == "running");
+  CHECK(sched::status_now(home.run()).progress["step"] == 7);
+  control->status().state = "done";
+  control->finish();
+  CHECK(home.run().status.state == "done");
+  const fs::path socket = home.run().socket;
+  CHECK_FALSE(fs::exists(socket));
+  control.reset();
+  CHECK_FALSE(sched::is_alive(home.run()));
+  CHECK(why_refused(home.run(), {{"request", "stop"}}) == "run job is not going on: it is done");
+}
+
+TEST_CASE("a request waits for the launcher's answer") {
+  const Home home;
+  const auto control = make_control(home);
+  const auto ask = [&home](const json& request) {
+    return std::async(std::launch::async, [run = home.run(), request] { return why_refused(run, request); });
+  };
+  auto answer = ask({{"request", "resize"}, {"min", 2}, {"max", 5}});
+  {
+    RunRequest request = next(*control);
+    CHECK(request.kind == RunRequest::Kind::kResize);
+    CHECK(request.min == 2);
+    CHECK(request.max == 5);
+    CHECK(sched::status_now(home.run()).state == "starting");  // nobody else waits for it
+    request.refuse("it is Sunday");
+  }
+  CHECK(answer.get() == "run job: it is Sunday");
+  answer = ask({{"request", "checkpoint"}});
+  next(*control).accept({{"path", "/c/checkpoint-1"}});
+  CHECK(answer.get() == R"(accepted: {"path":"/c/checkpoint-1"})");
+  answer = ask({{"request", "stop"}});
+  CHECK(next(*control).kind == RunRequest::Kind::kStop);  // and dropped
+  CHECK(answer.get() == "run job: the run ended before that");
+}
+
+TEST_CASE("whoever waits when the run ends is told") {
+  const Home home;
+  auto control = make_control(home);
+  auto answer = std::async(std::launch::async, [run = home.run()] {
+    return why_refused(run, {{"request", "checkpoint"}});
+  });
+  pollfd polled{control->fd(), POLLIN, 0};
+  REQUIRE(::poll(&polled, 1, kPatience) == 1);
+  control->finish();
+  CHECK(answer.get() == "run job: the run ended before that");
+}
+
+TEST_CASE("input that makes no sense is refused and reaches nobody") {
+  const Home home;
+  const auto control = make_control(home);
+  const fs::path socket = home.run().socket;
+  for (const std::string bytes :
+       {"{}\n", "[]\n", "no json\n", "{\"request\": 7}\n", "{\"request\": \"explode\"}\n", "\xff\xfe\n"}) {
+    CAPTURE(bytes);
+    CHECK(answer_to(socket, bytes) == R"({"ok":false,"why":"requests are status, resize, checkpoint, stop and kill"})"
+                                      "\n");
+  }
+  for (const std::string size : {"", ", \"min\": 0, \"max\": 2", ", \"min\": 3, \"max\": 2",
+                                 ", \"min\": \"1\", \"max\": 2", ", \"min\": 1, \"max\": 4294967297"}) {
+    CHECK(answer_to(socket, "{\"request\": \"resize\"" + size + "}\n") ==
+          R"({"ok":false,"why":"resize takes whole numbers 1 <= min <= max"})"
+          "\n");
+  }
+  CHECK(answer_to(socket, std::string(4096, 'x')) == R"({"ok":false,"why":"the request is too long"})"
+                                                     "\n");
+  CHECK(control->take().empty());
+}
+
+TEST_CASE("idle connections keep nobody out for good, and cost the launcher nothing") {
+  const Home home;
+  const auto control = make_control(home);
+  std::vector<sched::Fd> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(sched::connect_to(home.run().socket));
+  idle.clear();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+  json answer;
+  while (answer.empty() && std::chrono::steady_clock::now() < deadline) {
+    try {
+      answer = sched::ask_run(home.run(), {{"request", "status"}});
+    } catch (const Error&) {
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+  CHECK(answer["status"]["state"] == "starting");
+}
+
+TEST_CASE("the server's thread takes no signal away from the launcher") {
+  const Home home;
+  sigset_t mask;
+  ::sigemptyset(&mask);
+  ::sigaddset(&mask, SIGUSR2);
+  const auto control = make_control(home);
+  ::pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+  ::kill(::getpid(), SIGUSR2);  // would end the process if any thread took it
+  const timespec limit{.tv_sec = 60, .tv_nsec = 0};
+  CHECK(::sigtimedwait(&mask, nullptr, &limit) == SIGUSR2);
+  ::pthread_sigmask(SIG_UNBLOCK, &mask, nullptr);
+}
+
+TEST_CASE("a run that never began leaves nothing, but for what an earlier one left") {
+  const Home home;
+  make_control(home)->discard();
+  CHECK(fs::is_empty(home.runs()));
+  make_control(home)->finish();
+  make_control(home)->discard();
+  CHECK(home.run().status.name == "job");
+}

@@ -1,0 +1,164 @@
+#include "local/run_record.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "adaptdl/error.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using sched::RunRecord;
+using sched::RunStatus;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunStatus status(const std::string& state, RunStatus::Time started) {
+  RunStatus result;
+  result.state = state;
+  result.started = started;
+  if (state != "running") result.ended = started + 1s;
+  return result;
+}
+
+const RunStatus::Time kNoon = std::chrono::system_clock::from_time_t(1'700'000'000);
+
+// A run of that name that is over.
+void leave(const fs::path& runs, const std::string& name, const std::string& state, RunStatus::Time started) {
+  REQUIRE(RunRecord::named(runs, name).write(status(state, started), ""));
+}
+
+std::vector<std::string> names(const fs::path& runs) {
+  std::vector<std::string> result;
+  for (const sched::RunEntry& run : sched::list_runs(runs)) result.push_back(run.status.name);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("what is written of a run is read again") {
+  const testing::TemporaryDirectory runs;
+  RunStatus before = status("failed", kNoon + 123ms);
+  before.why = "replica 1 exited with code 3";
+  before.wanted = 4;
+  before.min = 1;
+  before.max = 8;
+  before.devices = {"0", "GPU-1"};
+  before.progress = {{"epoch", 3}, {"loss", 0.5}};
+  before.goodput = 12.5;
+  before.restarts = 2;
+  before.exit_code = 3;
+  before.pid = 17;
+  before.host = "here";
+  before.checkpoints = "/c";
+  before.logs = "/l";
+  before.command = {"./digits", "--epochs", "a \"b\"\xff"};
+  before.resume = "adaptdl run";
+  const RunRecord record = RunRecord::named(runs.path(), "job");
+  CHECK_FALSE(record.taken_over());
+  REQUIRE(record.write(before, "/socket"));
+  CHECK(record.taken_over());
+  const auto all = sched::list_runs(runs.path());
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].alive);
+  CHECK(all[0].socket == "/socket");
+  before.name = "job";
+  before.command[2] = "a \"b\"\xef\xbf\xbd";  // JSON is UTF-8
+  CHECK(sched::to_json(all[0].status) == sched::to_json(before));
+  CHECK(all[0].status.started == kNoon + 123ms);
+}
+
+TEST_CASE("a record that makes no sense is read as far as it does") {
+  const testing::TemporaryDirectory runs;
+  fs::create_directories(runs.path() / "job");
+  std::ofstream(runs.path() / "job" / "run.json") << R"({"state": 7, "replicas": "x", "started": "soon", "min": 2})";
+  fs::create_directories(runs.path() / "no-run");
+  std::ofstream(runs.path() / "file");
+  fs::create_directories(runs.path() / "half");
+  std::ofstream(runs.path() / "half" / "run.json") << "{\"state\": ";
+  const auto all = sched::list_runs(runs.path());
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].status.name == "job");
+  CHECK(all[0].status.min == 2);
+  CHECK(all[0].status.replicas == 0);
+}
+
+TEST_CASE("a name belongs to one living run") {
+  const testing::TemporaryDirectory runs;
+  {
+    const RunRecord record = RunRecord::named(runs.path(), "job");
+    REQUIRE(record.write(status("running", kNoon), ""));
+    CHECK_THROWS_WITH_AS(RunRecord::named(runs.path(), "job"),
+                         "a run named job is going on: choose another name, or end it with `adaptdl delete job`",
+                         UsageError);
+    CHECK_THROWS_WITH_AS(sched::remove_run(sched::list_runs(runs.path()).at(0), false), "run job is going on", Error);
+  }
+  CHECK(RunRecord::named(runs.path(), "job").taken_over());
+}
+
+TEST_CASE("a launcher that was killed leaves a lost run, whatever its last state was") {
+  const testing::TemporaryDirectory runs;
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    const RunRecord record = RunRecord::named(runs.path(), "job");
+    record.write(status("running", kNoon), "");
+    ::raise(SIGKILL);
+  }
+  REQUIRE(::waitpid(pid, nullptr, 0) == pid);
+  const sched::RunEntry run = sched::find_run(runs.path(), "job");
+  CHECK_FALSE(run.alive);
+  CHECK_FALSE(sched::is_alive(run));
+  CHECK(run.status.state == "lost");
+  CHECK(run.status.why == "its launcher was killed, and nothing was saved");
+  CHECK(run.status.ended.has_value());
+}
+
+TEST_CASE("runs are listed by their start and found by their names or an unambiguous beginning") {
+  const testing::TemporaryDirectory runs;
+  CHECK(sched::list_runs(runs.path() / "nowhere").empty());
+  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"), "no run is named x; there are none", UsageError);
+  leave(runs.path(), "digits-2", "done", kNoon);
+  leave(runs.path(), "digits-1", "done", kNoon + 1ms);
+  leave(runs.path(), "digits", "done", kNoon + 2ms);
+  leave(runs.path(), "lm", "done", kNoon + 3ms);
+  CHECK(names(runs.path()) == std::vector<std::string>{"digits-2", "digits-1", "digits", "lm"});
+  CHECK(sched::find_run(runs.path(), "l").status.name == "lm");
+  CHECK(sched::find_run(runs.path(), "digits").status.name == "digits");
+  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "dig"),
+                       "several runs have names that begin with dig: digits, digits-1, digits-2", UsageError);
+  CHECK_THROWS_WITH_AS(sched::find_run(runs.path(), "x"),
+                       "no run is named x; there are: lm, digits, digits-1, digits-2", UsageError);
+}
+
+TEST_CASE("old runs are forgotten, but not what they saved, and nobody who lives") {
+  const testing::TemporaryDirectory runs;
+  for (int i = 0; i < 6; ++i) leave(runs.path(), "run-" + std::to_string(i), "done", kNoon + i * 1s);
+  fs::create_directories(runs.path() / "run-0" / "checkpoints" / "checkpoint-0");
+  fs::create_directories(runs.path() / "run-1" / "checkpoints");
+  const RunRecord living = RunRecord::named(runs.path(), "living");
+  REQUIRE(living.write(status("running", kNoon - 1s), ""));
+  sched::prune_runs(runs.path(), 3);
+  CHECK(names(runs.path()) == std::vector<std::string>{"living", "run-0", "run-3", "run-4", "run-5"});
+}
+
+TEST_CASE("a run is removed with its socket, and without its checkpoints where they are to be kept") {
+  const testing::TemporaryDirectory runs;
+  const fs::path socket = runs.path() / "socket";
+  for (const bool keep : {true, false}) {
+    std::ofstream{socket};
+    REQUIRE(RunRecord::named(runs.path(), "job").write(status("stopped", kNoon), socket));
+    fs::create_directories(runs.path() / "job" / "checkpoints" / "checkpoint-0");
+    fs::create_directories(runs.path() / "job" / "logs");
+    sched::remove_run(sched::find_run(runs.path(), "job"), keep);
+    CHECK_FALSE(fs::exists(socket));
+    CHECK_FALSE(fs::exists(runs.path() / "job" / "logs"));
+    CHECK(fs::exists(runs.path() / "job" / "checkpoints" / "checkpoint-0") == keep);
+    CHECK(names(runs.path()).empty());
+  }
+  CHECK_FALSE(fs::exists(runs.path() / "job"));
+}
