@@ -1,22 +1,26 @@
 #include "local/replica_log.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "adaptdl/error.h"
 
 namespace adaptdl::sched {
 
 ReplicaLog::ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts)
-    : path_(directory / fmt::format("rank-{}.log", rank)) {
+    : path_(directory / fmt::format("rank-{}.log", rank)), rank_(rank) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   file_.open(path_, std::ios::app | std::ios::binary);
   if (!file_) throw Error(fmt::format("cannot write the log {}: {}", path_.string(), std::strerror(errno)));
+  order_ = Fd(::open((directory / ".order").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
   file_ << fmt::format("=== {} rank {}, start {}, {:%Y-%m-%d %H:%M:%S %z} ===\n", job_id, rank, restarts,
                        fmt::localtime(std::time(nullptr)));
 }
@@ -26,10 +30,17 @@ void ReplicaLog::line(Stream stream, std::string_view text, bool ends) {
   file_ << text;
   if (ends) file_ << '\n';
   unfinished_ = ends ? std::nullopt : std::optional(stream);
+  appended_ = true;
 }
 
 std::optional<std::string> ReplicaLog::flush() {
+  if (!std::exchange(appended_, false)) return std::nullopt;
   file_.flush();
+  if (file_ && order_) {
+    // In one write, so that it stays whole among those of other ranks.
+    const std::string entry = fmt::format("{} {}\n", rank_, static_cast<long long>(file_.tellp()));
+    [[maybe_unused]] const ssize_t size = ::write(order_.get(), entry.data(), entry.size());
+  }
   if (file_ || failed_) return std::nullopt;
   failed_ = true;
   return fmt::format("cannot write on to the log {}: {}", path_.string(), std::strerror(errno));

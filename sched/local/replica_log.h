@@ -1,4 +1,7 @@
 // The log file of one replica: everything it wrote, of both streams, over all its starts.
+//
+// Beside the logs of all ranks lies a file .order, from which RunLogs tells which of them wrote first: a line "RANK
+// END" for each flush, where END is how long the log of that rank is after it.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "local/fd.h"
 #include "local/launch_observer.h"
 
 namespace adaptdl::sched {
@@ -19,12 +23,15 @@ class ReplicaLog {
 
   // Appends a line, or a piece of one (see LaunchObserver::line), as it came.
   void line(Stream stream, std::string_view text, bool ends);
-  // Hands to the system what was appended. Returns the error that made the log incomplete, once.
+  // Hands to the system what was appended, and notes when. Returns the error that made the log incomplete, once.
   std::optional<std::string> flush();
 
  private:
   std::filesystem::path path_;
+  int rank_;
   std::ofstream file_;
+  Fd order_;  // none: it cannot be written, and nothing is noted
+  bool appended_ = true;
   std::optional<Stream> unfinished_;  // the stream of the line that the file ends in the middle of
   bool failed_ = false;
 };
