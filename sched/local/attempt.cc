@@ -24,19 +24,21 @@ std::string seconds(std::chrono::milliseconds span) {
 
 }  // namespace
 
-Attempt::Attempt(LaunchContext& context, int restarts) : context_(context) {
+void LaunchContext::publish(const std::string& state, const std::string& why) {
+  if (control == nullptr) return;
+  control->status().state = state;
+  control->status().why = why;
+  control->publish();
+}
+
+Attempt::Attempt(LaunchContext& context, int restarts) : context_(context), saves_(context.plan) {
   const LaunchPlan& plan = context_.plan;
   context_.checkpoints.mark();
   const int port = plan.master_port != 0 ? plan.master_port : free_port();
   const Environment caller = caller_environment();
   const unsigned cores = usable_cores();
   const auto on_report = [this](const LocalReplica& replica, const nlohmann::json& report) {
-    const auto event = report.find("event");
-    if (event == report.end()) {
-      if (&replica == replicas_.front().get()) context_.observer.progress(report);
-    } else if (*event == "checkpoint" && report.contains("path") && report["path"].is_string()) {
-      context_.checkpoints.reported(report["path"].get<std::string>());
-    }
+    take_report(replica, report);
   };
   for (int i = 0; i < plan.replicas; ++i) {
     auto environment = to_strings(replica_environment(plan, caller, i, restarts, port, cores));
@@ -45,14 +47,31 @@ Attempt::Attempt(LaunchContext& context, int restarts) : context_(context) {
                                                        on_report));
     exit_order_.watch(replicas_.back()->pid());
   }
+  if (context_.control != nullptr) context_.control->status().replicas = plan.replicas;
+  context_.publish("running", "");
 }
 
 Attempt::~Attempt() { kill_all(); }
+
+void Attempt::take_report(const LocalReplica& replica, const nlohmann::json& report) {
+  const auto event = report.find("event");
+  if (event == report.end()) {
+    if (&replica != replicas_.front().get()) return;
+    context_.observer.progress(report);
+    if (context_.control == nullptr) return;
+    context_.control->status().progress = report;
+    context_.control->publish();
+  } else if (*event == "checkpoint" && report.contains("path") && report["path"].is_string()) {
+    context_.checkpoints.reported(report["path"].get<std::string>());
+    saves_.reported(report["path"].get<std::string>());
+  }
+}
 
 AttemptEnd Attempt::run() {
   while (!all_gone()) {
     wait_for_events();
     for (const int signal_number : context_.signals.take()) handle_signal(signal_number);
+    handle_requests();
     if (context_.observer.output_closed() && !stop_requested_) stop("standard output was closed");
     for (const auto& replica : replicas_) {
       if (!replica->gone()) replica->read();
@@ -72,6 +91,7 @@ void Attempt::wait_for_events() {
   std::vector<pollfd> polled = {{context_.signals.fd(), POLLIN, 0}};
   const int output = context_.observer.output_fd();
   polled.push_back({output, POLLOUT, 0});  // poll ignores -1
+  polled.push_back({context_.control == nullptr ? -1 : context_.control->fd(), POLLIN, 0});
   const bool with_output = !context_.observer.congested();
   bool winding_down = false;
   for (const auto& replica : replicas_) {
@@ -110,9 +130,39 @@ void Attempt::handle_signal(int signal_number) {
   }
 }
 
+void Attempt::handle_requests() {
+  if (context_.control == nullptr) return;
+  for (RunRequest& request : context_.control->take()) handle(std::move(request));
+  if (phase_ != Phase::kRunning) saves_.refuse_all("it is coming to its end");
+  saves_.tick(replicas_);
+}
+
+void Attempt::handle(RunRequest request) {
+  switch (request.kind) {
+    case RunRequest::Kind::kResize:
+      return request.refuse("it is not elastic: its number of replicas stays as it was started");
+    case RunRequest::Kind::kCheckpoint:
+      return saves_.add(std::move(request));
+    case RunRequest::Kind::kStop:
+      request.accept();
+      if (context_.user_requests++ > 0 || phase_ != Phase::kRunning) {
+        stop_requested_ = true;
+        return;
+      }
+      context_.checkpoints.mark();
+      return stop("asked for its end by `adaptdl delete`");
+    case RunRequest::Kind::kKill:
+      request.accept();
+      end_.killed_at_once = true;
+      context_.observer.notice("asked to end at once: killing all replicas");
+      return kill_all();
+  }
+}
+
 void Attempt::stop(const std::string& why) {
   stop_requested_ = true;
   if (phase_ != Phase::kRunning) return;
+  context_.publish("stopping", why);
   const bool by_user = context_.user_requests > 0;
   context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint and exit (Ctrl-C{} kills at once)",
                                        why, seconds(context_.plan.grace), remaining(), by_user ? "" : " twice"));
@@ -163,6 +213,7 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     const bool alone = end_.ends.size() == replicas_.size();
     context_.observer.notice(
         fmt::format("replica {} {}{}", end.rank, describe_end(end), alone ? "" : "; stopping the others"));
+    context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
     fail();
   } else if (phase_ == Phase::kRunning && end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) {
     // Somebody asked this replica itself. If the others know, they are leaving too; if not, the job cannot go on

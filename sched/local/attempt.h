@@ -21,6 +21,8 @@
 #include "local/local_replica.h"
 #include "local/out_of_memory.h"
 #include "local/outcome.h"
+#include "local/run_control.h"
+#include "local/save_requests.h"
 
 namespace adaptdl::sched {
 
@@ -31,8 +33,12 @@ struct LaunchContext {
   LaunchSignals& signals;
   Guardian& guardian;
   CheckpointWatch& checkpoints;
+  RunControl* control = nullptr;  // null: nobody looks on
   // How often the user asked for an end: by SIGINT, SIGTERM or SIGHUP.
   int user_requests = 0;
+
+  // Says to those who look on that the run is now in this state, and why.
+  void publish(const std::string& state, const std::string& why);
 };
 
 class Attempt {
@@ -58,6 +64,9 @@ class Attempt {
 
   void wait_for_events();
   void handle_signal(int signal_number);
+  void handle_requests();
+  void handle(RunRequest request);
+  void take_report(const LocalReplica& replica, const nlohmann::json& report);
   void take_ends();
   void handle_end(const ReplicaEnd& end);
   void wind_down();
@@ -74,6 +83,7 @@ class Attempt {
 
   LaunchContext& context_;
   OomWatch oom_;
+  SaveRequests saves_;
   ExitOrder exit_order_;
   std::vector<std::unique_ptr<LocalReplica>> replicas_;
   Phase phase_ = Phase::kRunning;

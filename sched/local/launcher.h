@@ -15,6 +15,7 @@
 #include "local/launch_observer.h"
 #include "local/launch_plan.h"
 #include "local/outcome.h"
+#include "local/run_control.h"
 
 namespace adaptdl::sched {
 
@@ -26,8 +27,10 @@ struct LaunchResult {
   std::optional<CheckpointNote> checkpoint;  // to go on from; new if the verdict is kCheckpointed
 };
 
-// Runs the plan. Throws UsageError if the program cannot be executed, and Error if the system refuses processes, pipes
-// or a log, or if a replica cannot be killed. What the replicas do is no exception, but in the result.
-LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer);
+// Runs the plan. `control`: whom to tell how the run is getting on, and who may ask for changes; null: nobody. It is
+// served from here on, and published to hold how the run ended; its end is the caller's. Throws UsageError if the
+// program cannot be executed, and Error if the system refuses processes, pipes or a log, or if a replica cannot be
+// killed. What the replicas do is no exception, but in the result.
+LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl* control = nullptr);
 
 }  // namespace adaptdl::sched

@@ -116,4 +116,10 @@ void LocalReplica::ask_to_stop_when_ready() {
   if (!is_starting()) ask_to_stop();
 }
 
+bool LocalReplica::ask_to_save() {
+  if (state_ != State::kRunning || !process_.handles(SIGUSR1)) return false;
+  process_.signal(SIGUSR1);
+  return true;
+}
+
 }  // namespace adaptdl::sched

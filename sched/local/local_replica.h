@@ -62,6 +62,8 @@ class LocalReplica {
   // The same, except that a program which is still starting, and would die of the signal before it can say that it
   // handles it, is left alone for now: to be called again.
   void ask_to_stop_when_ready();
+  // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that; returns whether it does.
+  bool ask_to_save();
   // Says that all of its session was sent SIGKILL.
   void set_killed() noexcept { killed_ = true; }
 
