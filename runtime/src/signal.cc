@@ -13,6 +13,7 @@ namespace {
 
 // Shared with signal handlers, which may only use lock-free atomics.
 std::atomic<int> stop_number{0};
+std::atomic<bool> save_wanted{false};
 std::atomic<bool> interrupted{false};
 std::atomic<bool> ignores_terminal{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -47,6 +48,8 @@ void handle(int number, siginfo_t* info, void*) {
   errno = saved_errno;
 }
 
+void handle_save(int) { save_wanted = true; }
+
 }  // namespace
 
 void install() {
@@ -61,8 +64,15 @@ void install() {
     action.sa_flags = SA_SIGINFO | SA_RESTART;  // the program's own reads and writes must not notice
     ::sigaction(SIGINT, &action, nullptr);
     ::sigaction(SIGTERM, &action, nullptr);
+    struct sigaction save {};
+    save.sa_handler = handle_save;
+    sigemptyset(&save.sa_mask);
+    save.sa_flags = SA_RESTART;
+    ::sigaction(SIGUSR1, &save, nullptr);
   });
 }
+
+bool take_save_request() noexcept { return save_wanted.exchange(false); }
 
 int stop_signal() noexcept { return stop_number.load(); }
 

@@ -205,3 +205,21 @@ TEST_CASE("where SIGINT was ignored, Ctrl-C at the terminal is ignored still") {
   CHECK(count(said, "stop 15\n") == 1);
   CHECK(count(said, "SIGINT") == 0);
 }
+
+TEST_CASE("SIGUSR1 asks for a checkpoint, each time anew, and for no stop") {
+  Process process(STDERR_FILENO, [] {
+    signal::install();
+    say("ready");
+    for (int taken = 0; signal::stop_signal() == 0; std::this_thread::sleep_for(1ms)) {
+      if (signal::take_save_request()) say("save " + std::to_string(++taken));
+    }
+    return 0;
+  });
+  REQUIRE(process.await("ready"));
+  process.signal(SIGUSR1);
+  REQUIRE(process.await("save 1\n"));
+  process.signal(SIGUSR1);
+  REQUIRE(process.await("save 2\n"));
+  process.signal(SIGTERM);
+  CHECK(process.join() == 0);
+}
