@@ -8,10 +8,12 @@
 
 #include "command/command.h"
 #include "command/describe.h"
+#include "command/run_books.h"
+#include "command/run_detach.h"
 #include "command/run_plan.h"
 #include "local/checkpoint_watch.h"
 #include "local/launcher.h"
-#include "local/run_directory.h"
+#include "terminal/notice_log.h"
 #include "terminal/run_screen.h"
 #include "terminal/run_summary.h"
 #include "terminal/terminal.h"
@@ -29,6 +31,7 @@ std::string resume_command(const CLI::App& app, const RunOptions& options, const
     if (name == "--checkpoint" || value_name(*option).empty()) continue;
     for (const std::string& value : option->reduced_results()) words.insert(words.end(), {name, value});
   }
+  if (options.detach) words.emplace_back("--detach");
   words.emplace_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   return shell_command(words);
@@ -53,35 +56,58 @@ void open_standard_descriptors() {
   }
 }
 
-int run(const CLI::App& app, const RunOptions& options) {
-  sched::LaunchPlan plan = make_plan(options, this_machine());
-  const bool own_directory = !plan.checkpoints && !options.no_checkpoint;
-  if (own_directory) {
-    plan.checkpoints = sched::make_run_directory(sched::runs_directory(), plain_name(plan.arguments.front()));
-    // Told from other runs of the same program by the time that the directory's name has.
-    if (options.name.empty()) plan.job_id = "local/" + plan.checkpoints->filename().string();
-  }
-  open_standard_descriptors();
+// Runs the plan before the user's eyes.
+int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& books) {
   // A reader of the output that went away is noticed in writing, and answered by a checkpoint.
   ::signal(SIGPIPE, SIG_IGN);
   RunScreen screen(plan.nodes * plan.replicas);
+  if (!books.warning().empty()) screen.notice(books.warning());
   screen.notice(opening(plan));
-  const auto tidy_up = [&](bool done) noexcept {
-    std::error_code ignored;
-    if (own_directory && done) fs::remove_all(*plan.checkpoints, ignored);
-    if (own_directory && !done) fs::remove(*plan.checkpoints, ignored);  // only if nothing is in it
-  };
   try {
-    const sched::LaunchResult result = sched::launch(plan, screen);
-    RunSummary about{.checkpoints = plan.checkpoints, .resume = "", .colour = use_colour(STDERR_FILENO)};
-    if (plan.checkpoints) about.resume = resume_command(app, options, *plan.checkpoints);
+    const sched::LaunchResult result = sched::launch(plan, screen, books.control());
+    about.colour = use_colour(STDERR_FILENO);
     screen.print(run_summary(result, about));
     screen.close();
-    tidy_up(result.outcome.verdict == sched::Verdict::kDone);
+    books.ended(result);
     return result.outcome.exit_code;
   } catch (...) {
     screen.close();
-    tidy_up(false);
+    throw;
+  }
+}
+
+// What a detached run does in place of showing anything.
+class DetachedObserver : public NoticeLog {
+ public:
+  DetachedObserver(const RunBooks& books, StartReport& report)
+      : NoticeLog(books.notices()), books_(books), report_(report) {}
+  void started() override { report_.started(books_.name()); }
+
+ private:
+  const RunBooks& books_;
+  StartReport& report_;
+};
+
+int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, RunBooks& books, StartReport& report) {
+  DetachedObserver log(books, report);
+  log.notice(opening(plan));
+  const sched::LaunchResult result = sched::launch(plan, log, books.control());
+  log.print(run_summary(result, about));
+  books.ended(result);
+  return result.outcome.exit_code;
+}
+
+int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
+  open_standard_descriptors();
+  sched::LaunchPlan plan = make_plan(options, this_machine());
+  RunBooks books(options, plan);
+  RunSummary about{.checkpoints = plan.checkpoints, .resume = "", .colour = false};
+  if (plan.checkpoints) about.resume = resume_command(app, options, *plan.checkpoints);
+  books.set_resume(about.resume);
+  try {
+    return report == nullptr ? run_on_terminal(plan, about, books) : run_in_background(plan, about, books, *report);
+  } catch (const std::exception& error) {
+    books.failed(error.what());
     throw;
   }
 }
@@ -114,7 +140,11 @@ void add_run(CLI::App& app, int& exit_code) {
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--name", options->name, "name of the job (default: the program's, with the time)")->type_name("NAME");
+  app.add_option("--name", options->name,
+                 "name of the job and of the run, for `adaptdl ls` (default: the program's, with the time)")
+      ->type_name("NAME");
+  app.add_flag("--detach", options->detach,
+               "print the run's name and return once the replicas have started; the run goes on without the terminal");
   app.add_option("--nodes", options->nodes, "machines of the job, on each of which the same command runs (default 1)")
       ->type_name("N");
   app.add_option("--node-rank", options->node_rank, "which of them this one is, from 0")->type_name("N");
@@ -127,13 +157,18 @@ void add_run(CLI::App& app, int& exit_code) {
   app.add_option("--grace", options->grace,
                  "how long replicas may take to checkpoint when asked to stop, before they are killed (default 30s)")
       ->type_name("DURATION");
-  app.add_option("--logs", options->logs, "directory to keep the output of each replica in, as rank-<R>.log")
+  app.add_option("--logs", options->logs,
+                 "directory to keep the output of each replica in, as rank-<R>.log (default: the run's own, for "
+                 "`adaptdl logs`)")
       ->type_name("DIR");
-  app.footer("Ctrl-C saves a checkpoint and says how to go on; a second one kills.");
+  app.footer(
+      "Ctrl-C saves a checkpoint and says how to go on; a second one kills.\n"
+      "`adaptdl ls` lists runs, and `adaptdl logs` shows what they wrote.");
   app.callback([&app, &exit_code, options] {
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
-    exit_code = run(app, *options);
+    exit_code = options->detach ? run_detached([&](StartReport& report) { return run(app, *options, &report); })
+                                : run(app, *options, nullptr);
   });
 }
 

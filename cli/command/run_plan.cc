@@ -142,6 +142,9 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
     throw UsageError(
         fmt::format("run: --name takes up to 63 letters, digits, '.', '_' and '-', not '{}'", options.name));
   }
+  // It is a directory's too.
+  if (options.name.starts_with('.'))
+    throw UsageError(fmt::format("run: --name does not begin with '.', as '{}' does", options.name));
   sched::LaunchPlan plan;
   set_replicas(plan, options, machine);
   set_nodes(plan, options);

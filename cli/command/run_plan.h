@@ -16,6 +16,7 @@ struct RunOptions {
   std::string max_restarts = "0";
   std::string grace = "30s";
   bool no_checkpoint = false;
+  bool detach = false;
   std::vector<std::string> environment;  // NAME=VALUE
   std::vector<std::string> program;      // and its arguments
 };

@@ -115,7 +115,7 @@ class EnvironmentTest(RunTest):
     def test_without_checkpoints_no_path_is_given(self):
         [environment] = self.environments("--no-checkpoint", "-n", 1, ADAPTDL_CHECKPOINT_PATH="/of/another/job")
         self.assertNotIn("ADAPTDL_CHECKPOINT_PATH", environment)
-        self.assertFalse(self.runs.exists())
+        self.assertEqual(self.own_checkpoints(), [])
 
     def test_one_gpu_a_replica(self):
         environments = self.environments(CUDA_VISIBLE_DEVICES="3,GPU-7,5")
@@ -124,12 +124,18 @@ class EnvironmentTest(RunTest):
         shared = self.environments("-n", 3, "--backend", "gloo", CUDA_VISIBLE_DEVICES="0,1")
         self.assertEqual([environment["CUDA_VISIBLE_DEVICES"] for environment in shared], ["0", "1", "0"])
 
-    def test_a_run_directory_of_its_own_is_removed_after_success(self):
+    def test_a_directory_of_its_own_for_checkpoints_is_removed_after_success(self):
         [environment] = self.environments("-n", 1)
         path = environment["ADAPTDL_CHECKPOINT_PATH"]
-        self.assertTrue(path.startswith(str(self.runs) + "/show-20"), path)
-        self.assertEqual(environment["ADAPTDL_JOB_ID"], "local/" + os.path.basename(path))
-        self.assertEqual(list(self.runs.iterdir()), [])
+        self.assertRegex(path, f"^{self.runs}/show-20[0-9-]+/checkpoints$")
+        self.assertEqual(environment["ADAPTDL_JOB_ID"], "local/" + path.split("/")[-2])
+        self.assertEqual(self.own_checkpoints(), [])
+
+    def test_a_run_without_a_home_needs_only_a_place_for_its_checkpoints(self):
+        run = self.run_to_end("-n", 1, "--no-checkpoint", "echo", "text", HOME=None)
+        self.assertEqual(run.out, ["[0] text"])
+        self.assertIn("adaptdl: warning: `adaptdl ls` will not find this run: there is no home directory", run.err[0])
+        self.assertIn("there is no home directory", self.refused("-n", 1, "echo", "text", HOME=None))
 
     def test_a_python_program_finds_its_peers(self):
         run = self.run_to_end("-n", 4, self.python("meet", MEET))

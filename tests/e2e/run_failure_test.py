@@ -98,11 +98,11 @@ class FailureTest(RunTest):
             "-n", 2, REPLICA_PROGRAM, "--steps", FOREVER, "--checkpoint-at", 3, "--at-step", 6, "--exit", 9
         )
         self.assertEqual(run.finish(), 9, run.text())
-        [directory] = self.runs.iterdir()
+        [directory] = self.own_checkpoints()
         run.wait_for(f"the newest checkpoint is {directory}/checkpoint-0")
         self.assertIn(f"--checkpoint {directory} ", run.err[-1])
         self.run_to_end("-n", 1, "false", code=1)
-        self.assertEqual(list(self.runs.iterdir()), [directory])  # an empty one is not kept
+        self.assertEqual(self.own_checkpoints(), [directory])  # an empty one is not kept
 
     def test_a_failure_while_stopping_is_a_failure(self):
         run = self.start(

@@ -27,7 +27,7 @@ class GracefulStopTest(RunTest):
         run = self.start_counting()
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
-        [directory] = self.runs.iterdir()
+        [directory] = self.own_checkpoints()
         [checkpoint] = directory.glob("checkpoint-*")
         step = int(run.wait_for("saved step")[0].split()[-1])
         self.assertIn(f"adaptdl: stopped with checkpoint {checkpoint} (epoch {step // 10})", run.err)
@@ -175,7 +175,7 @@ class GracefulStopTest(RunTest):
         run.wait_for("ready")
         interrupt(run)
         self.assertEqual(run.finish(), 0, run.text())
-        self.assertEqual(list(self.runs.iterdir()), [])
+        self.assertEqual(self.own_checkpoints(), [])
 
     def test_a_script_that_passes_no_signals_on_gets_its_checkpoint_too(self):
         program = self.script("wrapper", f"#!/bin/sh\n{REPLICA_PROGRAM} --steps {FOREVER}\necho after\n")
@@ -208,7 +208,7 @@ class NothingSavedTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
         run.wait_for("does the program handle SIGTERM?")
-        self.assertEqual(list(self.runs.iterdir()), [])  # nothing was in it
+        self.assertEqual(self.own_checkpoints(), [])  # nothing was in it
 
     def test_with_no_checkpoint_nothing_is_promised(self):
         run = self.start("-n", 1, "--no-checkpoint", REPLICA_PROGRAM, "--steps", FOREVER)

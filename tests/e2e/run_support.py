@@ -1,5 +1,6 @@
 """What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -162,7 +163,10 @@ class RunTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         self.home = self.directory / "home"
         self.home.mkdir()
-        self.environment = clean_environment(HOME=str(self.home), XDG_STATE_HOME=None)
+        (self.directory / "runtime").mkdir(mode=0o700)
+        self.environment = clean_environment(
+            HOME=str(self.home), XDG_STATE_HOME=None, XDG_RUNTIME_DIR=str(self.directory / "runtime")
+        )
         self.runs = self.home / ".local" / "state" / "adaptdl" / "runs"
 
     def start(self, *arguments, **more):
@@ -180,6 +184,28 @@ class RunTest(unittest.TestCase):
         run = self.start(*arguments, **more)
         self.assertEqual(run.finish(), code, run.text())
         return run
+
+    def adaptdl(self, *words, code=0):
+        """Runs another command of adaptdl to its end and returns what it prints, to standard error if it fails."""
+        done = subprocess.run(
+            [ADAPTDL, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            env=self.environment,
+            timeout=PATIENCE,
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr if code else done.stdout
+
+    def listed(self, *options):
+        """What `adaptdl ls --json` says, by the names of runs."""
+        return {run["name"]: run for run in json.loads(self.adaptdl("ls", "--json", *options))}
+
+    def own_checkpoints(self):
+        """The directories of checkpoints that runs made for themselves and left."""
+        return list(self.runs.glob("*/checkpoints"))
 
     def script(self, name, text):
         """An executable file in the test's directory."""

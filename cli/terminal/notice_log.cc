@@ -1,0 +1,28 @@
+#include "terminal/notice_log.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::cli {
+
+NoticeLog::NoticeLog(const std::filesystem::path& path) : file_(path, std::ios::app) {
+  if (!file_) throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
+}
+
+void NoticeLog::notice(std::string_view text) {
+  print(fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), text));
+}
+
+// A disk that is full for a while loses what came meanwhile, and no more.
+void NoticeLog::print(std::string_view text) {
+  file_.clear();
+  file_ << text << std::flush;
+}
+
+}  // namespace adaptdl::cli
