@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/checkpoint.h"
+#include "command/checkpoint_save.h"
 #include "command/command.h"
 #include "terminal/format.h"
 #include "terminal/table.h"
@@ -236,6 +237,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->add_option("--keep", options->keep, "how many to keep, at least 1 (default 2)")->type_name("N");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be deleted");
   verb->callback([options] { prune(*options); });
+  add_checkpoint_save(app);
 }
 
 }  // namespace adaptdl::cli

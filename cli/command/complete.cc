@@ -9,6 +9,8 @@
 #include "adaptdl/error.h"
 #include "command/command.h"
 #include "command/describe.h"
+#include "local/run_directory.h"
+#include "local/run_record.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -19,12 +21,24 @@ void offer(Candidates& candidates, std::string_view typed, const std::string& wo
   if (word.starts_with(typed)) candidates.push_back(word + '\t' + description);
 }
 
+Candidates run_names(std::string_view typed) {
+  Candidates candidates;
+  try {
+    for (const sched::RunEntry& run : sched::list_runs(sched::runs_directory()))
+      offer(candidates, typed, run.status.name, run.status.state);
+  } catch (const Error&) {
+    return {};  // there is no place where runs could be
+  }
+  return candidates;
+}
+
 // What can be the value of something that help calls `kind`; `before` is what is typed before the value in the same
 // word.
 Candidates values(const std::string& kind, std::string_view typed, const std::string& before = "") {
   Candidates candidates;
   if (kind == "DIR") return {":dir"};
   if (kind == "FILE") return {":file"};
+  if (kind == "RUN") return run_names(typed);
   if (kind.find('|') == std::string::npos) return candidates;
   std::istringstream choices(kind);
   for (std::string choice; std::getline(choices, choice, '|');) {
@@ -50,11 +64,11 @@ Candidates option_names(const CLI::App& app, std::string_view typed) {
   return candidates;
 }
 
-// What may follow in the place of the first argument.
-Candidates arguments(const CLI::App& app, std::string_view typed) {
+// What may follow in the place of an argument, before which there are `before` others.
+Candidates arguments(const CLI::App& app, std::string_view typed, std::size_t before) {
   Candidates candidates;
   // Where a path can stand too, a verb is offered once it is begun.
-  if (!typed.empty() || !works_alone(app)) {
+  if (before == 0 && (!typed.empty() || !works_alone(app))) {
     for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
       offer(candidates, typed, verb->get_name(), verb->get_description());
   }
@@ -63,7 +77,7 @@ Candidates arguments(const CLI::App& app, std::string_view typed) {
   if (app.get_name() == "help") return command_names(typed);
   for (const CLI::Option* argument :
        app.get_options([](const CLI::Option* option) { return option->get_positional(); })) {
-    return values(argument->get_type_name(), typed);
+    if (before-- == 0 || argument->get_items_expected_max() > 1) return values(argument->get_type_name(), typed);
   }
   return candidates;
 }
@@ -72,6 +86,7 @@ Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& wo
   const std::string& typed = words.back();
   const CLI::Option* pending = nullptr;  // takes the next word
   bool only_arguments = false;
+  std::size_t given = 0;  // arguments
   for (std::size_t i = first; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (pending != nullptr) {
@@ -84,10 +99,12 @@ Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& wo
       if (option != nullptr && !value_name(*option).empty()) pending = option;
     } else if (app.get_prefix_command()) {
       return {fmt::format(":rest {}", i)};
+    } else {
+      ++given;
     }
   }
   if (pending != nullptr) return values(value_name(*pending), typed);
-  if (only_arguments || !typed.starts_with('-')) return arguments(app, typed);
+  if (only_arguments || !typed.starts_with('-')) return arguments(app, typed, given);
   const std::size_t equals = typed.find('=');
   if (equals == std::string::npos) return option_names(app, typed);
   const CLI::Option* option = app.get_option_no_throw(typed.substr(0, equals));

@@ -10,35 +10,35 @@
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
-namespace {
 
-std::optional<double> number(const nlohmann::json& progress, const char* key) {
+std::optional<double> progress_number(const nlohmann::json& progress, const char* key) {
   const auto found = progress.find(key);
   if (found == progress.end() || !found->is_number()) return std::nullopt;
   const double value = found->get<double>();
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-std::string count(double value) {
+std::string count_text(double value) {
   constexpr double kExact = 1e15;  // beyond, a double does not count by ones
   return std::abs(value) < kExact ? format_count(std::llround(value)) : fmt::format("{:.3g}", value);
 }
 
-}  // namespace
+std::string rate_text(double per_second) {
+  return per_second < 10 ? fmt::format("{:.2g}", per_second) : count_text(per_second);
+}
 
 std::string status_text(const nlohmann::json& progress, int replicas, std::chrono::milliseconds elapsed,
                         std::size_t width) {
   std::string text;
   const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "  ") + part; };
-  if (const auto epoch = number(progress, "epoch")) add("epoch " + count(*epoch));
-  if (const auto step = number(progress, "step")) {
-    const auto steps = number(progress, "steps");
-    add("step " + count(*step) + (steps ? '/' + count(*steps) : ""));
+  if (const auto epoch = progress_number(progress, "epoch")) add("epoch " + count_text(*epoch));
+  if (const auto step = progress_number(progress, "step")) {
+    const auto steps = progress_number(progress, "steps");
+    add("step " + count_text(*step) + (steps ? '/' + count_text(*steps) : ""));
   }
-  if (const auto loss = number(progress, "loss")) add(fmt::format("loss {:.4g}", *loss));
-  if (const auto rate = number(progress, "samples_per_s"))
-    add((*rate < 10 ? fmt::format("{:.2g}", *rate) : count(*rate)) + " samples/s");
-  if (const auto batch = number(progress, "batch_size")) add("batch " + count(*batch));
+  if (const auto loss = progress_number(progress, "loss")) add(fmt::format("loss {:.4g}", *loss));
+  if (const auto rate = progress_number(progress, "samples_per_s")) add(rate_text(*rate) + " samples/s");
+  if (const auto batch = progress_number(progress, "batch_size")) add("batch " + count_text(*batch));
   add(fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s"));
   add(format_clock(elapsed));
   return truncated(text, width);

@@ -4,9 +4,17 @@
 #include <chrono>
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 namespace adaptdl::cli {
+
+// The finite number under that key of a report; none if it is missing or something else.
+std::optional<double> progress_number(const nlohmann::json& progress, const char* key);
+
+// Such a number as people read it: whole, with thousands told apart; small rates with two digits.
+std::string count_text(double value);
+std::string rate_text(double per_second);
 
 // What the line says: what the replicas reported last (an object with the keys of adaptdl/progress.h; what is missing
 // or no number is left out), the number of replicas and the time since the start, in at most `width` columns: "epoch 3

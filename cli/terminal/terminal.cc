@@ -54,6 +54,12 @@ std::optional<std::size_t> terminal_width(int fd) {
   return size.ws_col;
 }
 
+std::optional<std::size_t> terminal_height(int fd) {
+  winsize size{};
+  if (!is_terminal(fd) || ::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return std::nullopt;
+  return size.ws_row;
+}
+
 std::string coloured(std::string_view text, Colour colour, bool enabled) {
   return enabled ? fmt::format("\x1b[{}m{}\x1b[0m", colour_code(colour), text) : std::string(text);
 }

@@ -22,6 +22,9 @@ bool use_colour(int fd);
 // Columns of the terminal now; nullopt if it is none or does not say.
 std::optional<std::size_t> terminal_width(int fd);
 
+// Its lines, likewise.
+std::optional<std::size_t> terminal_height(int fd);
+
 enum class Colour { kRed, kGreen, kYellow, kBlue, kMagenta, kCyan, kBold, kDim };
 
 // The text in a colour if `enabled`, else as it is.

@@ -41,12 +41,17 @@ class Shell(unittest.TestCase):
             **os.environ,
             "PATH": f"{pathlib.Path(ADAPTDL).parent}:{os.environ['PATH']}",
             "HOME": str(self.directory),
+            "XDG_STATE_HOME": str(self.directory / "state"),
             "TERM": "xterm",
         }
+        for name in ("digits-one", "digits-two", "lm"):
+            record = self.directory / "state" / "adaptdl" / "runs" / name
+            record.mkdir(parents=True)
+            (record / "run.json").write_text(json.dumps({"name": name, "state": "done"}))
 
     def check_what_users_type(self, complete):
         """`complete` gives the words that the shell offers for a line."""
-        self.assertEqual(complete("adaptdl r"), {"run"})
+        self.assertEqual(complete("adaptdl ru"), {"run"})
         self.assertEqual(complete("adaptdl run --ch"), {"--checkpoint", "--checkpoint-every", "--checkpoint-keep"})
         self.assertEqual(complete("adaptdl checkpoint ve"), {"verify"})
         self.assertEqual(complete("adaptdl help ch"), {"checkpoint"})
@@ -55,6 +60,11 @@ class Shell(unittest.TestCase):
         self.assertEqual({word.rstrip("/") for word in complete("adaptdl checkpoint ls fo")}, {"folder-one"})
         self.assertEqual(complete("adaptdl checkpoint export -o fi"), {"file-one"})
         self.assertEqual(complete("adaptdl nothing "), set())
+        self.assertEqual(complete("adaptdl logs "), {"digits-one", "digits-two", "lm"})
+        self.assertEqual(complete("adaptdl logs --rank 0 di"), {"digits-one", "digits-two"})
+        self.assertEqual(complete("adaptdl resize l"), {"lm"})
+        self.assertEqual(complete("adaptdl resize lm "), set())
+        self.assertEqual(complete("adaptdl checkpoint save l"), {"lm"})
 
     def check_every_option(self, complete):
         for verb in verbs():

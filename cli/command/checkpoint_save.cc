@@ -1,0 +1,25 @@
+#include "command/checkpoint_save.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "local/run_client.h"
+#include "local/run_directory.h"
+
+namespace adaptdl::cli {
+
+void add_checkpoint_save(CLI::App& app) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* verb = app.add_subcommand("save", "have a run save a checkpoint at its next step, and print its path");
+  verb->add_option("run", *name, "the run, by its name or the beginning of it")->required()->type_name("RUN");
+  verb->footer("Training goes on. Waits until the checkpoint is committed.");
+  verb->callback([name] {
+    const sched::RunEntry run = sched::find_run(sched::runs_directory(), *name);
+    const auto answer = sched::ask_run(run, {{"request", "checkpoint"}});
+    fmt::print("{}\n", answer.at("path").get<std::string>());
+  });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <memory>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "local/run_client.h"
+#include "local/run_directory.h"
+
+namespace adaptdl::cli {
+namespace {
+
+constexpr int kMostReplicas = 1024;
+
+struct Options {
+  std::string run, replicas;
+};
+
+int parse_replicas(std::string_view text, const std::string& whole) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostReplicas)
+    throw UsageError(fmt::format("resize: REPLICAS is N or MIN:MAX, from 1 to {}, not '{}'", kMostReplicas, whole));
+  return value;
+}
+
+void resize(const Options& options) {
+  const std::string_view text = options.replicas;
+  const std::size_t colon = text.find(':');
+  const int min = parse_replicas(text.substr(0, colon), options.replicas);
+  const int max = colon == std::string_view::npos ? min : parse_replicas(text.substr(colon + 1), options.replicas);
+  if (min > max) throw UsageError(fmt::format("resize: MIN is more than MAX in '{}'", options.replicas));
+  const sched::RunEntry run = sched::find_run(sched::runs_directory(), options.run);
+  sched::ask_run(run, {{"request", "resize"}, {"min", min}, {"max", max}});
+  fmt::print("{} is to have {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
+}
+
+}  // namespace
+
+void add_resize(CLI::App& app, int&) {
+  auto options = std::make_shared<Options>();
+  app.add_option("run", options->run, "the run, by its name or the beginning of it")->required()->type_name("RUN");
+  app.add_option("replicas", options->replicas,
+                 "how many, or from how many to how many, of which the scheduler chooses")
+      ->required()
+      ->type_name("N|MIN:MAX");
+  app.footer("The run goes on while it changes; `adaptdl ls --watch` shows how it gets there.");
+  app.callback([options] { resize(*options); });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,15 @@
+// Runs as people look at them.
+#pragma once
+
+#include <span>
+
+#include "local/run_status.h"
+#include "terminal/table.h"
+
+namespace adaptdl::cli {
+
+// A row for each run, in their order: NAME STATE REPLICAS EPOCH LOSS BATCH SAMPLES/S GOODPUT RESTARTS TIME WHY. What is
+// not known is "-". The time is from the start to the end, or to `now`.
+Table runs_table(std::span<const sched::RunStatus> runs, sched::RunStatus::Time now);
+
+}  // namespace adaptdl::cli
