@@ -1,5 +1,6 @@
 // The smallest job that does all that a replica is expected to: it finds its peers, counts steps together with them,
-// reports its progress, and on request saves its count and exits with 143. Options make it misbehave.
+// reports its progress, saves its count on request, and on request saves it and exits with 143. Options make it
+// misbehave.
 //
 //   replica_program [--steps N] [--pause MS] [--checkpoint-at STEP] [--at-step STEP [--rank R] ACTION]
 //   ACTION: --exit CODE | --signal NUMBER | --hang (at a stop, never end) | --forget (at a stop, exit 143 without
@@ -96,8 +97,11 @@ int run(const Options& options) {
   std::fflush(stdout);
   while (counter.step < options.steps) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.pause));
+    // What is asked for, agreed on: a stop, and a checkpoint without one.
     const auto stops = collective::allreduce(nlohmann::json(signal::stop_signal() != 0 ? 1 : 0));
+    const auto saves = collective::allreduce(nlohmann::json(signal::take_save_request() ? 1 : 0));
     const bool mine = options.rank < 0 || options.rank == rank;
+    if (saves.get<int>() > 0 && stops.get<int>() == 0) save(counter.step);
     if (stops.get<int>() > 0) {
       while (options.hang && mine) std::this_thread::sleep_for(std::chrono::seconds(1));
       if (!options.forget) save(counter.step);

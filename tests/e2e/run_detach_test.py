@@ -1,0 +1,132 @@
+"""`adaptdl run --detach`: a run that goes on without the terminal, the shell and the command that started it."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import time
+import unittest
+
+from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually, is_alive
+
+FOREVER = 1_000_000  # steps
+
+
+class DetachTest(RunTest):
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.end_runs)
+
+    def end_runs(self):
+        """Nothing here is a child of this process, so what a failed test leaves is ended by its id."""
+        for run in self.listed("--all").values():
+            if run["ended"] is None and is_alive(run["pid"]):
+                os.kill(run["pid"], signal.SIGKILL)
+                eventually(lambda pid=run["pid"]: not is_alive(pid))
+
+    def detach(self, *arguments, code=0):
+        return self.adaptdl("run", "--detach", *arguments, code=code)
+
+    def ended(self, name):
+        return eventually(lambda: self.listed()[name]["ended"] and self.listed()[name])
+
+    def test_it_prints_the_name_and_goes_on_by_itself(self):
+        name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
+        self.assertRegex(name, r"^replica_program-20[0-9-]+$")
+        run = self.listed()[name]
+        self.assertEqual((run["state"], run["replicas"]), ("running", 2))
+        self.assertEqual(os.getsid(run["pid"]), run["pid"])
+        for fd in range(3):
+            self.assertEqual(os.readlink(f"/proc/{run['pid']}/fd/{fd}"), "/dev/null")
+        self.assertTrue(eventually(lambda: self.adaptdl("logs", name).count("begins at step 0") == 2))
+        path = self.adaptdl("checkpoint", "save", name).strip()
+        self.assertTrue(os.path.isdir(path))
+        self.adaptdl("delete", name)
+        self.assertFalse(is_alive(run["pid"]))
+        self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
+
+    def test_it_survives_its_terminal(self):
+        leader, follower = pty.openpty()
+        shell = subprocess.Popen(
+            ["sh", "-i"], stdin=follower, stdout=follower, stderr=follower, cwd=self.directory, env=self.environment,
+            start_new_session=True,
+        )
+        os.close(follower)
+        self.addCleanup(shell.wait)
+        self.addCleanup(shell.kill)
+        os.write(leader, f"{ADAPTDL} run --detach --name job -n 1 {REPLICA_PROGRAM} --steps {FOREVER}; echo co''de $?\n".encode())
+        seen = ""
+        deadline = time.monotonic() + PATIENCE
+        while "code " not in seen:
+            self.assertLess(time.monotonic(), deadline, seen)
+            if select.select([leader], [], [], 0.1)[0]:
+                seen += os.read(leader, 65536).decode(errors="replace")
+        self.assertRegex(seen, r"job\r\ncode 0")
+        pid = self.listed()["job"]["pid"]
+        os.close(leader)  # which hangs up
+        shell.wait(PATIENCE)
+        os.kill(pid, signal.SIGHUP)
+        step = lambda: self.listed()["job"]["progress"].get("step", 0)
+        before = step()
+        self.assertTrue(eventually(lambda: step() > before))
+        self.assertEqual(self.listed()["job"]["state"], "running")
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(self.ended("job")["exit_code"], 143)
+
+    def test_an_error_before_the_start_is_printed_and_its_code_returned(self):
+        self.assertIn("cannot find no-such-program in PATH", self.detach("no-such-program", code=2))
+        broken = self.script("broken", "")
+        broken.write_bytes(b"\x7fELF broken")
+        self.assertIn(f"cannot run {broken}", self.detach("-n", 1, broken, code=2))
+        self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
+        self.assertIn("a run named job is going on", self.detach("-n", 1, "--name", "job", "true", code=2))
+        (self.directory / "file").touch()
+        self.environment["XDG_STATE_HOME"] = str(self.directory / "file")
+        self.assertIn("cannot make", self.detach("-n", 1, "true", code=1))
+        del self.environment["XDG_STATE_HOME"]
+        self.adaptdl("delete", "job")
+        self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
+
+    def test_nobody_waits_for_it_who_waits_for_the_end_of_the_commands_output(self):
+        done = subprocess.run(
+            ["sh", "-c", f"{ADAPTDL} run --detach --name job -n 1 sleep 1000 | cat; echo end"],
+            cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
+        )
+        self.assertEqual(done.stdout, "job\nend\n")
+        self.adaptdl("delete", "job", "--now")
+
+    def test_what_became_of_it_is_found_in_its_record_and_its_logs(self):
+        self.detach("-n", 1, "--name", "job", "sh", "-c", "echo the reason >&2; exit 7")
+        run = self.ended("job")
+        self.assertEqual(
+            (run["state"], run["why"], run["exit_code"]), ("failed", "replica 0 exited with code 7", 7)
+        )
+        self.assertIn("[0] the reason\n", self.adaptdl("logs", "job"))
+        notices = self.adaptdl("logs", "job", "--notices")
+        self.assertRegex(notices, r"\A20\d\d-\d\d-\d\d \d\d:\d\d:\d\d 1 replica of sh, ")
+        self.assertIn("adaptdl: error: replica 0 failed first: it exited with code 7\n", notices)
+
+    def test_it_goes_on_detached_with_the_command_that_it_names(self):
+        self.detach("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER)
+        self.assertTrue(eventually(lambda: "begins at step" in self.adaptdl("logs", "job")))
+        pid = self.listed()["job"]["pid"]
+        os.kill(pid, signal.SIGTERM)
+        run = self.ended("job")
+        self.assertEqual((run["state"], run["why"]), ("stopped", "with checkpoint-0"))
+        self.assertIn(" --detach -- ", run["resume"])
+        self.assertIn(run["resume"], self.adaptdl("logs", "job", "--notices"))
+        self.assertTrue(eventually(lambda: not is_alive(pid)))
+        step = int(re.search(r"saved step (\d+)", self.adaptdl("logs", "job"))[1])
+        again = run["resume"].replace(str(FOREVER), str(step + 2))
+        done = subprocess.run(
+            again, shell=True, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+        self.assertEqual((done.returncode, done.stdout), (0, "job\n"), done.stderr)
+        self.assertEqual(self.ended("job")["state"], "done")
+        self.assertIn(f"[0] begins at step {step} of start 0\n", self.adaptdl("logs", "job"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,346 @@
+"""Runs that are found again by their names: ls, logs, checkpoint save, resize and delete."""
+
+import json
+import os
+import pathlib
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import time
+import unittest
+
+from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
+
+FOREVER = 1_000_000  # steps
+
+
+class VerbsTest(RunTest):
+    def start_counting(self, name, *arguments, replicas=2, program=(REPLICA_PROGRAM, "--steps", FOREVER), **more):
+        run = self.start("-n", replicas, "--name", name, *arguments, *program, **more)
+        run.wait_for("begins at step", replicas)
+        return run
+
+    def refusal(self, *words, code=1):
+        message = self.adaptdl(*words, code=code)
+        self.assertRegex(message, r"\Aadaptdl: error: [^\n]+\n\Z")
+        return message[len("adaptdl: error: ") : -1]
+
+
+class LsTest(VerbsTest):
+    def rows(self, *options):
+        """The table as dictionaries; WHY is all that is left of a line."""
+        header, *lines = self.adaptdl("ls", *options).splitlines()
+        return [dict(zip(header.split(), line.split(None, len(header.split()) - 1))) for line in lines]
+
+    def test_nothing_is_said_as_such(self):
+        self.assertEqual(self.adaptdl("ls"), "no runs\n")
+        self.assertEqual(self.adaptdl("ls", "--json"), "[]\n")
+
+    def test_a_run_is_shown_as_it_gets_on(self):
+        run = self.start_counting("job")
+        eventually(lambda: self.listed()["job"]["progress"].get("epoch", 0) > 0)
+        [row] = self.rows()
+        self.assertEqual((row["NAME"], row["STATE"], row["REPLICAS"], row["RESTARTS"]), ("job", "running", "2/2", "0"))
+        self.assertRegex(row["EPOCH"], r"^\d+$")
+        self.assertRegex(row["LOSS"], r"^0\.\d+$")
+        self.assertRegex(row["TIME"], r"^\d+:\d\d$")
+        shown = self.listed()["job"]
+        self.assertEqual(
+            (shown["pid"], shown["min"], shown["max"], shown["ended"], shown["exit_code"]), (run.pid, 2, 2, None, None)
+        )
+        self.assertEqual(shown["command"], [REPLICA_PROGRAM, "--steps", str(FOREVER)])
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        shown = self.listed()["job"]
+        self.assertEqual((shown["state"], shown["why"], shown["exit_code"]), ("stopped", "with checkpoint-0", 143))
+        self.assertEqual(shlex.split(shown["resume"])[1:4], ["run", "--checkpoint", str(self.runs / "job/checkpoints")])
+
+    def test_ends_are_told_apart_and_listed_by_their_start(self):
+        self.run_to_end("--name", "z-first", "-n", 1, "true")
+        self.run_to_end("--name", "a-second", "-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || exit 7", code=7)
+        first, second = self.rows()
+        self.assertEqual((first["NAME"], first["STATE"], first["WHY"] if "WHY" in first else ""), ("z-first", "done", ""))
+        self.assertEqual(
+            (second["NAME"], second["STATE"], second["WHY"]), ("a-second", "failed", "replica 1 exited with code 7")
+        )
+
+    def test_restarts_are_counted(self):
+        self.run_to_end(
+            *("--name", "job", "-n", 1, "--max-restarts", 1),
+            *(REPLICA_PROGRAM, "--steps", 9, "--at-step", 3, "--exit", 5),
+        )
+        self.assertEqual(self.listed()["job"]["restarts"], 1)
+
+    def test_runs_that_ended_long_ago_are_shown_on_request(self):
+        self.run_to_end("--name", "job", "-n", 1, "true")
+        record = self.runs / "job" / "run.json"
+        old = json.loads(record.read_text())
+        old["started"] = old["ended"] = "2024-01-31T12:00:00.000Z"
+        record.write_text(json.dumps(old))
+        self.assertEqual(self.adaptdl("ls"), "no run goes on or ended in the last day; --all shows 1 more\n")
+        self.assertEqual(list(self.listed("--all")), ["job"])
+
+    def test_a_run_whose_launcher_was_killed_is_lost_and_says_how_to_go_on(self):
+        run = self.start_counting("job", "--checkpoint", "c", program=(REPLICA_PROGRAM, "--steps", FOREVER))
+        self.adaptdl("checkpoint", "save", "job")
+        replicas = replicas_of(run.pid)
+        run.send(signal.SIGKILL)
+        run.finish()
+        self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
+        shown = self.listed()["job"]
+        self.assertEqual(shown["state"], "lost")
+        before, command = shown["why"].split("; to go on: ")
+        self.assertEqual(before, "its launcher was killed")
+        words = [word if word != str(FOREVER) else "1" for word in shlex.split(command)]
+        again = self.start(*words[2:])
+        self.assertEqual(again.finish(), 0, again.text())
+        again.wait_for(f"going on from {self.directory}/c/checkpoint-0")
+        self.assertEqual(self.listed()["job"]["state"], "done")
+
+    def test_the_same_command_goes_on_where_a_killed_one_of_that_name_was(self):
+        run = self.start_counting("job")
+        saved = self.adaptdl("checkpoint", "save", "job").strip()
+        step = int(run.wait_for("saved step")[0].split()[-1])
+        run.send(signal.SIGKILL)
+        run.finish()
+        again = self.start("-n", 1, "--name", "job", REPLICA_PROGRAM, "--steps", step + 3)
+        again.wait_for(f"adaptdl: 1 replica of {REPLICA_PROGRAM}, going on from {saved}")
+        again.wait_for(f"[0] begins at step {step} of start 0")
+        self.assertEqual(again.finish(), 0, again.text())
+        # Its logs go on too.
+        self.assertEqual(self.adaptdl("logs", "job", "--rank", 0).count("=== local/job rank 0, start 0, "), 2)
+
+    def test_watch_shows_changes_until_ctrl_c(self):
+        run = self.start_counting("job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done"])
+        watch = subprocess.Popen(
+            [ADAPTDL, "ls", "--watch", "--json"], env=self.environment, stdout=subprocess.PIPE, text=True
+        )
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        self.assertEqual(json.loads(watch.stdout.readline())[0]["state"], "running")
+        (self.directory / "end").touch()
+        self.assertEqual(json.loads(watch.stdout.readline())[0]["state"], "done")
+        self.assertEqual(run.finish(), 0, run.text())
+        watch.send_signal(signal.SIGINT)
+        self.assertEqual(watch.wait(PATIENCE), 0)
+        self.assertEqual(watch.stdout.read(), "")  # nothing else changed
+
+    def test_watch_redraws_in_place_on_a_terminal(self):
+        self.run_to_end("--name", "job", "-n", 1, "true")
+        leader, follower = pty.openpty()
+        watch = subprocess.Popen(
+            [ADAPTDL, "ls", "--watch"], env=self.environment, stdin=follower, stdout=follower, start_new_session=True
+        )
+        os.close(follower)
+        self.addCleanup(os.close, leader)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+        seen = ""
+        deadline = time.monotonic() + PATIENCE
+        while seen.count("\x1b[2A\r\x1b[J") < 2:
+            self.assertLess(time.monotonic(), deadline, seen)
+            if select.select([leader], [], [], 0.1)[0]:
+                seen += os.read(leader, 65536).decode()
+        watch.send_signal(signal.SIGINT)
+        self.assertEqual(watch.wait(PATIENCE), 0)
+
+
+class NameTest(VerbsTest):
+    def test_a_living_runs_name_is_refused_and_an_ended_ones_is_not(self):
+        run = self.start_counting("job")
+        self.assertEqual(
+            self.refused("-n", 1, "--name", "job", "true"),
+            "a run named job is going on: choose another name, or end it with `adaptdl delete job`",
+        )
+        self.assertEqual(self.listed()["job"]["state"], "running")
+        interrupt(run)
+        run.finish()
+        self.run_to_end("-n", 1, "--name", "job", "true")
+
+    def test_names_can_be_abbreviated_and_unknown_ones_are_answered_with_those_there_are(self):
+        for name in ("digits-a", "digits-b", "lm"):
+            self.run_to_end("-n", 1, "--name", name, "echo", "I am", name)
+        self.assertIn("[0] I am lm\n", self.adaptdl("logs", "l"))
+        self.assertEqual(
+            self.refusal("logs", "digits", code=2),
+            "several runs have names that begin with digits: digits-b, digits-a",
+        )
+        self.assertEqual(self.refusal("delete", "x", code=2), "no run is named x; there are: lm, digits-b, digits-a")
+
+    def test_a_name_cannot_lead_out_of_the_directory_of_runs(self):
+        self.assertEqual(self.refused("--name", "..", "true"), "run: --name does not begin with '.', as '..' does")
+
+    def test_a_program_that_cannot_be_executed_leaves_no_run(self):
+        program = self.script("broken", "no program")
+        program.write_bytes(b"\x7fELF broken")
+        run = self.run_to_end("-n", 1, "--name", "job", program, code=2)
+        run.wait_for("it is no program that this machine can run")
+        self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
+
+    def test_the_newest_ended_runs_are_kept(self):
+        self.run_to_end("-n", 1, "--name", "template", "true")
+        template = json.loads((self.runs / "template" / "run.json").read_text())
+        for i in range(60):
+            record = self.runs / f"old-{i:02}"
+            record.mkdir()
+            template["started"] = template["ended"] = f"2024-01-31T12:00:{i:02}.000Z"
+            (record / "run.json").write_text(json.dumps(template))
+        self.run_to_end("-n", 1, "--name", "new", "true")
+        names = list(self.listed("--all"))
+        self.assertEqual(names, [f"old-{i:02}" for i in range(11, 60)] + ["template", "new"])
+
+
+class LogsTest(VerbsTest):
+    def without_headers(self, text):
+        return [line for line in text.splitlines() if "=== " not in line]
+
+    def test_logs_outlive_the_run_and_keep_the_order_of_lines(self):
+        # Each rank says its line once the other's is in its log.
+        program = self.python(
+            "turns",
+            f"import os, time\nrank = int(os.environ['ADAPTDL_REPLICA_RANK'])\n"
+            f"log = f'{self.runs}/job/logs/rank-{{1 - rank}}.log'\n"
+            "for turn in range(rank, 10, 2):\n"
+            "    while turn > 0 and f'turn {turn - 1}\\n' not in open(log).read():\n        time.sleep(0.01)\n"
+            "    print('turn', turn)\n",
+        )
+        self.run_to_end("-n", 2, "--name", "job", program)
+        lines = [f"[{turn % 2}] turn {turn}" for turn in range(10)]
+        self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), lines)
+        self.assertEqual(
+            self.without_headers(self.adaptdl("logs", "job", "--rank", 1)), [f"turn {turn}" for turn in range(1, 10, 2)]
+        )
+
+    def test_follow_ends_with_the_run(self):
+        run = self.start_counting("job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"])
+        follow = subprocess.Popen(
+            [ADAPTDL, "logs", "job", "--rank", "0", "--follow"],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(follow.stdout.close)
+        self.addCleanup(follow.wait)
+        self.addCleanup(follow.kill)
+        self.assertTrue(follow.stdout.readline().startswith("=== local/job rank 0, start 0, "))
+        self.assertEqual(follow.stdout.readline(), "begins at step\n")
+        (self.directory / "end").touch()
+        self.assertEqual(follow.stdout.read(), "over\n")
+        self.assertEqual(follow.wait(PATIENCE), 0)
+        self.assertEqual(run.finish(), 0, run.text())
+
+    def test_a_named_directory_of_logs_is_read_too(self):
+        self.run_to_end("-n", 1, "--name", "job", "--logs", "there", "echo", "text")
+        self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), ["[0] text"])
+        self.assertTrue((self.directory / "there" / "rank-0.log").exists())
+
+    def test_a_rank_that_is_not_there_is_answered_with_those_that_are(self):
+        self.run_to_end("-n", 2, "--name", "job", "true")
+        self.assertEqual(
+            self.refusal("logs", "job", "--rank", 2, code=2),
+            f"run job has no log of rank 2 in {self.runs}/job/logs; there are: 0, 1",
+        )
+        self.assertEqual(
+            self.refusal("logs", "job", "--rank", "x", code=2), "logs: --rank takes a rank, from 0, not 'x'"
+        )
+
+    def test_a_name_that_is_used_again_begins_new_logs(self):
+        for text in ("first", "second"):
+            self.run_to_end("-n", 1, "--name", "job", "echo", text)
+        self.assertEqual(self.without_headers(self.adaptdl("logs", "job")), ["[0] second"])
+
+
+class CheckpointSaveTest(VerbsTest):
+    def test_a_checkpoint_is_saved_at_once_and_training_goes_on(self):
+        run = self.start_counting("job", "--checkpoint", "c")
+        for number in range(2):
+            path = pathlib.Path(self.adaptdl("checkpoint", "save", "job").strip())
+            self.assertEqual(path, self.directory / "c" / f"checkpoint-{number}")
+            self.assertTrue((path / "manifest.json").exists())
+        step = lambda: self.listed()["job"]["progress"]["step"]
+        before = step()
+        self.assertTrue(eventually(lambda: step() > before))
+        self.assertEqual(len(replicas_of(run.pid)), 2)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_a_program_that_cannot_is_named_as_such_and_lives_on(self):
+        run = self.start_counting("job", program=["sh", "-c", "echo begins at step; exec sleep 1000"])
+        self.assertEqual(
+            self.refusal("checkpoint", "save", "job"),
+            "run job: its program saves no checkpoint on request: it handles no SIGUSR1",
+        )
+        self.assertEqual(len(replicas_of(run.pid)), 2)
+
+    def test_a_run_without_checkpoints_and_one_that_is_over_say_so(self):
+        self.start_counting("job", "--no-checkpoint")
+        self.assertEqual(self.refusal("checkpoint", "save", "job"), "run job: it was started with --no-checkpoint")
+        self.run_to_end("-n", 1, "--name", "over", "true")
+        self.assertEqual(self.refusal("checkpoint", "save", "over"), "run over is not going on: it is done")
+
+
+class ResizeTest(VerbsTest):
+    def test_what_makes_no_sense_is_refused(self):
+        self.run_to_end("-n", 1, "--name", "job", "true")
+        for size in ("0", "x", "1:", ":2", "1:2:3", "-1", "2000", "1.5"):
+            self.assertEqual(
+                self.refusal("resize", "--", "job", size, code=2),
+                f"resize: REPLICAS is N or MIN:MAX, from 1 to 1024, not '{size}'",
+            )
+        self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN is more than MAX in '3:2'")
+        self.assertEqual(self.refusal("resize", "job", "2"), "run job is not going on: it is done")
+
+    def test_a_run_of_a_fixed_size_keeps_it(self):
+        run = self.start_counting("job")
+        self.assertEqual(
+            self.refusal("resize", "job", "1:4"),
+            "run job: it is not elastic: its number of replicas stays as it was started",
+        )
+        self.assertEqual(len(replicas_of(run.pid)), 2)
+
+
+class DeleteTest(VerbsTest):
+    def test_a_run_is_asked_to_stop_and_then_removed(self):
+        run = self.start_counting("job", "--checkpoint", "c")
+        replicas = replicas_of(run.pid)
+        self.assertEqual(
+            self.adaptdl("delete", "job"), f"deleted job; its checkpoints are in {self.directory}/c\n"
+        )
+        self.assertFalse(any(map(is_alive, replicas)))
+        self.assertEqual(run.finish(), 143, run.text())
+        run.wait_for("asked for its end by `adaptdl delete`: waiting up to 30s for replicas 0, 1")
+        self.assertTrue((self.directory / "c" / "checkpoint-0").exists())
+        self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
+        self.assertEqual(list(self.runs.iterdir()), [])
+        self.assertEqual(list((self.directory / "runtime" / "adaptdl").iterdir()), [])
+
+    def test_its_own_checkpoints_go_unless_they_are_to_be_kept(self):
+        for name, options in {"gone": [], "kept": ["--keep-checkpoints"]}.items():
+            self.start_counting(name)
+            said = self.adaptdl("delete", name, *options)
+            self.assertEqual(f"its checkpoints are in {self.runs}/{name}/checkpoints" in said, bool(options), said)
+            self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
+        self.assertEqual(list(self.runs.glob("*/*/*")), [self.runs / "kept" / "checkpoints" / "checkpoint-0"])
+
+    def test_now_kills_at_once(self):
+        run = self.start("-n", 2, "--name", "job", REPLICA_PROGRAM, "--steps", FOREVER, "--hang")
+        run.wait_for("begins at step", 2)
+        self.adaptdl("delete", "job", "--now")
+        self.assertEqual(run.finish(), 130, run.text())
+
+    def test_checkpoints_that_another_run_goes_on_from_are_not_taken_away(self):
+        run = self.start_counting("first")
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        self.start_counting("second", "--checkpoint", self.runs / "first" / "checkpoints")
+        self.assertIn("run second saves its checkpoints in", self.refusal("delete", "first"))
+        self.adaptdl("delete", "second")
+        self.adaptdl("delete", "first")
+        self.assertEqual(list(self.runs.iterdir()), [])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
