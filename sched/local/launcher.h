@@ -4,7 +4,8 @@
 // starts them again from their checkpoint as often as the plan allows, and leaves nothing behind, even when it is
 // killed itself. How it looks from outside: docs/running.md.
 //
-// Threading: launch() needs a process with one thread, and takes over its signals until it returns.
+// Threading: launch() needs a process with one thread, and takes over its signals until it returns. The RunControl's
+// thread, which it starts, touches neither signals nor replicas.
 #pragma once
 
 #include <optional>

@@ -3,8 +3,8 @@
 // The process gets SIGKILL from the kernel when the launcher dies, and the guardian knows of it before it runs a single
 // instruction of the program.
 //
-// Threading: to be started while the process has one thread, which must live as long as the replicas (PR_SET_PDEATHSIG
-// is about threads); used by that thread.
+// Threading: started and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG is about
+// threads). Others may run besides: between fork and exec nothing is called that one of them could have locked.
 #pragma once
 
 #include <sys/types.h>
