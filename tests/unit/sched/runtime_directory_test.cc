@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
@@ -40,7 +42,7 @@ TEST_CASE("a runtime directory that cannot be used is passed over") {
   fs::create_directory(directory.path() / "taken");
   fs::create_symlink("/etc", directory.path() / "taken" / "adaptdl");
   for (const std::string& variable : {std::string("relative"), std::string("/nowhere/at/all"), link.string(),
-                                     (directory.path() / "taken").string(), "/" + std::string(100, 'x')}) {
+                                      (directory.path() / "taken").string(), "/" + std::string(100, 'x')}) {
     CAPTURE(variable);
     ::setenv("XDG_RUNTIME_DIR", variable.c_str(), 1);
     const std::string path = sched::runtime_directory().string();
@@ -67,6 +69,31 @@ TEST_CASE("a socket is its owner's alone, and replaces one that was left there")
   char byte = 0;
   CHECK(::recv(server.get(), &byte, 1, 0) == 1);
   CHECK(byte == 'x');
+}
+
+TEST_CASE("another user is turned away, even where the file system lets it in") {
+  if (::geteuid() != 0) return;  // nobody else can be played
+  const testing::TemporaryDirectory directory;
+  const fs::path path = directory.path() / "socket";
+  const sched::Fd listener = sched::listen_at(path);
+  fs::permissions(directory.path(), fs::perms::all);
+  fs::permissions(path, fs::perms::all);
+  const pid_t pid = ::fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    constexpr uid_t kNobody = 65534;
+    char byte = 0;
+    const bool other = ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;
+    const sched::Fd client = sched::connect_to(path);
+    // Connected, and then closed without a byte.
+    ::_exit(other && client && ::recv(client.get(), &byte, 1, 0) <= 0 ? 0 : 1);
+  }
+  pollfd polled{listener.get(), POLLIN, 0};
+  REQUIRE(::poll(&polled, 1, 60'000) == 1);
+  CHECK_FALSE(sched::accept_own_user(listener.get()));
+  int status = -1;
+  REQUIRE(::waitpid(pid, &status, 0) == pid);
+  CHECK(status == 0);
 }
 
 TEST_CASE("a path that is too long for a socket is named") {
