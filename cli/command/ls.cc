@@ -65,6 +65,16 @@ std::string text(const Listing& listing) {
   return runs_table(listing.runs, listing.now).render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO));
 }
 
+// How to go on with the lost runs, in lines of any length: on a terminal, their rows are cut.
+std::string how_to_go_on(const Listing& listing) {
+  std::string text;
+  if (!terminal_width(STDOUT_FILENO)) return text;
+  for (const RunStatus& run : listing.runs) {
+    if (run.state == "lost") text += printable(fmt::format("{}: {}", run.name, run.why)) + '\n';
+  }
+  return text;
+}
+
 // The last lines of the text, below its first, if it has more than there is room for.
 std::string fit(const std::string& text, std::size_t height) {
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
@@ -102,7 +112,7 @@ void watch(const Options& options) {
 void ls(const Options& options) {
   if (options.watch) return watch(options);
   const Listing listing = list(options);
-  fmt::print("{}", options.json ? dump(to_json(listing.runs), 2) : text(listing));
+  fmt::print("{}", options.json ? dump(to_json(listing.runs), 2) : text(listing) + how_to_go_on(listing));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """Runs that are found again by their names: ls, logs, checkpoint save, resize and delete."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -7,7 +8,9 @@ import pty
 import select
 import shlex
 import signal
+import struct
 import subprocess
+import termios
 import time
 import unittest
 
@@ -33,6 +36,22 @@ class LsTest(VerbsTest):
         """The table as dictionaries; WHY is all that is left of a line."""
         header, *lines = self.adaptdl("ls", *options).splitlines()
         return [dict(zip(header.split(), line.split(None, len(header.split()) - 1))) for line in lines]
+
+    def on_terminal(self, *words, columns):
+        """What a command shows on a terminal of that width."""
+        leader, follower = pty.openpty()
+        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        command = subprocess.Popen([ADAPTDL, *words], env=self.environment, stdin=subprocess.DEVNULL, stdout=follower)
+        os.close(follower)
+        seen = b""
+        try:
+            while data := os.read(leader, 65536):
+                seen += data
+        except OSError:
+            pass  # the other end was closed
+        os.close(leader)
+        self.assertEqual(command.wait(PATIENCE), 0)
+        return seen.decode().replace("\r\n", "\n")
 
     def test_nothing_is_said_as_such(self):
         self.assertEqual(self.adaptdl("ls"), "no runs\n")
@@ -91,6 +110,8 @@ class LsTest(VerbsTest):
         self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
         shown = self.listed()["job"]
         self.assertEqual(shown["state"], "lost")
+        # However narrow the terminal is.
+        self.assertIn(f"\njob: {shown['why']}\n", self.on_terminal("ls", columns=40))
         before, command = shown["why"].split("; to go on: ")
         self.assertEqual(before, "its launcher was killed")
         words = [word if word != str(FOREVER) else "1" for word in shlex.split(command)]
