@@ -56,7 +56,8 @@ class DetachTest(RunTest):
         os.close(follower)
         self.addCleanup(shell.wait)
         self.addCleanup(shell.kill)
-        os.write(leader, f"{ADAPTDL} run --detach --name job -n 1 {REPLICA_PROGRAM} --steps {FOREVER}; echo co''de $?\n".encode())
+        command = f"{ADAPTDL} run --detach --name job -n 1 {REPLICA_PROGRAM} --steps {FOREVER}"
+        os.write(leader, f"{command}; echo co''de $?\n".encode())
         seen = ""
         deadline = time.monotonic() + PATIENCE
         while "code " not in seen:
@@ -121,7 +122,13 @@ class DetachTest(RunTest):
         step = int(re.search(r"saved step (\d+)", self.adaptdl("logs", "job"))[1])
         again = run["resume"].replace(str(FOREVER), str(step + 2))
         done = subprocess.run(
-            again, shell=True, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+            again,
+            shell=True,
+            cwd=self.directory,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
         )
         self.assertEqual((done.returncode, done.stdout), (0, "job\n"), done.stderr)
         self.assertEqual(self.ended("job")["state"], "done")

@@ -80,7 +80,7 @@ class LsTest(VerbsTest):
         self.run_to_end("--name", "z-first", "-n", 1, "true")
         self.run_to_end("--name", "a-second", "-n", 2, "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || exit 7", code=7)
         first, second = self.rows()
-        self.assertEqual((first["NAME"], first["STATE"], first["WHY"] if "WHY" in first else ""), ("z-first", "done", ""))
+        self.assertEqual((first["NAME"], first["STATE"], first.get("WHY", "")), ("z-first", "done", ""))
         self.assertEqual(
             (second["NAME"], second["STATE"], second["WHY"]), ("a-second", "failed", "replica 1 exited with code 7")
         )
@@ -134,7 +134,9 @@ class LsTest(VerbsTest):
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 0).count("=== local/job rank 0, start 0, "), 2)
 
     def test_watch_shows_changes_until_ctrl_c(self):
-        run = self.start_counting("job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done"])
+        run = self.start_counting(
+            "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done"]
+        )
         watch = subprocess.Popen(
             [ADAPTDL, "ls", "--watch", "--json"], env=self.environment, stdout=subprocess.PIPE, text=True
         )
@@ -236,7 +238,9 @@ class LogsTest(VerbsTest):
         )
 
     def test_follow_ends_with_the_run(self):
-        run = self.start_counting("job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"])
+        run = self.start_counting(
+            "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done; echo over"]
+        )
         follow = subprocess.Popen(
             [ADAPTDL, "logs", "job", "--rank", "0", "--follow"],
             env=self.environment,
