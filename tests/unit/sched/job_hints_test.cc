@@ -1,0 +1,76 @@
+#include "policy/job_hints.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using nlohmann::json;
+
+namespace {
+
+const json kHints{{"initBatchSize", 128},
+                  {"maxBatchSize", 1024},
+                  {"localBszBounds", {32, 128}},
+                  {"gradientAccumulation", true},
+                  {"maxProfiledReplicas", 3},
+                  {"gradParams", {{"norm", 0.5}, {"var", 2.0}}},
+                  {"perfParams",
+                   {{"alpha_c", 0.1},
+                    {"beta_c", 0.01},
+                    {"alpha_n", 0.2},
+                    {"beta_n", 0.02},
+                    {"alpha_r", 0.05},
+                    {"beta_r", 0.001},
+                    {"gamma", 1.5}}},
+                  {"progress", 7.5},
+                  {"targetProgress", 70}};
+
+JobInfo job(const json& hints, int most = 64) {
+  JobInfo job;
+  job.min_replicas = 2;
+  job.max_replicas = most;
+  apply_hints(hints, job);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("hints become the job's speedup, progress and limits") {
+  const JobInfo measured = job(kHints);
+  REQUIRE(measured.speedup);
+  const goodput::GoodputFunction model({0.1, 0.01, 0.2, 0.02, 0.05, 0.001, 1.5}, {0.5, 2.0}, 128);
+  const goodput::Limits limits{1024, 32, 128, true};
+  for (const int replicas : {1, 2, 5})
+    CHECK(measured.speedup->goodput(1, replicas) == doctest::Approx(model.optimize(1, replicas, limits).goodput));
+  CHECK(measured.profiled_replicas == 3);
+  CHECK(measured.progress == 7.5);
+  CHECK(measured.target_progress == 70);
+  CHECK(measured.max_replicas == 1024 / 32);
+  CHECK(job(kHints, 5).max_replicas == 5);
+}
+
+TEST_CASE("a batch that cannot be split bounds the replicas, but not below the least") {
+  CHECK(job({{"initBatchSize", 16}}).max_replicas == 16);
+  CHECK(job({{"initBatchSize", 1}}).max_replicas == 2);
+  CHECK(job(json::object()).max_replicas == 64);
+}
+
+TEST_CASE("a job whose hints are not complete, or contradict each other, was not measured") {
+  for (const char* name : {"initBatchSize", "gradParams", "perfParams"}) {
+    json hints = kHints;
+    hints.erase(name);
+    CHECK_FALSE(job(hints).speedup);
+    hints[name] = nullptr;
+    CHECK_FALSE(job(hints).speedup);
+  }
+  json hints = kHints;
+  hints["perfParams"].erase("gamma");
+  CHECK_FALSE(job(hints).speedup);
+  hints = kHints;
+  hints["maxBatchSize"] = 64;
+  CHECK_FALSE(job(hints).speedup);
+  hints["localBszBounds"] = {nullptr, nullptr};
+  CHECK(job(hints).max_replicas == 64);
+}
