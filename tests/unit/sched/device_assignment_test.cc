@@ -1,0 +1,42 @@
+#include "local/device_assignment.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl::sched;
+using Devices = std::vector<std::string>;
+
+namespace {
+
+const Devices kFour{"0", "1", "2", "3"};
+
+}  // namespace
+
+TEST_CASE("each gets as many as it is to have, in its order, and nobody the same") {
+  CHECK(assign({{2, kFour, {}}, {2, kFour, {}}}) == std::vector<Devices>{{"0", "1"}, {"2", "3"}});
+  CHECK(assign({{0, kFour, {}}, {1, {"3"}, {}}}) == std::vector<Devices>{{}, {"3"}});
+  CHECK(assign({}) == std::vector<Devices>{});
+}
+
+TEST_CASE("what a run has stays with it, the last goes first") {
+  CHECK(assign({{2, kFour, {"3", "1", "0"}}, {1, kFour, {}}}) == std::vector<Devices>{{"3", "1"}, {"0"}});
+  CHECK(assign({{1, kFour, {}}, {2, kFour, {"0", "1"}}}) == std::vector<Devices>{{"2"}, {"0", "1"}});
+  CHECK(assign({{3, kFour, {"2"}}}) == std::vector<Devices>{{"2", "0", "1"}});
+}
+
+TEST_CASE("a device that is in use is taken only where no other will do") {
+  CHECK(assign({{2, kFour, {}}}, {"0", "2"}) == std::vector<Devices>{{"1", "3"}});
+  CHECK(assign({{3, kFour, {}}}, {"0", "2"}) == std::vector<Devices>{{"0", "1", "3"}});
+}
+
+TEST_CASE("a run makes room for one that can use fewer devices") {
+  CHECK(assign({{2, kFour, {"2", "3"}}, {1, {"3"}, {}}}) == std::vector<Devices>{{"2", "0"}, {"3"}});
+  // Over several runs: the last can use "1" alone, whose owner can use "2", whose owner can use "0".
+  CHECK(assign({{1, {"2", "0"}, {"2"}}, {1, {"1", "2"}, {"1"}}, {1, {"1"}, {}}}) ==
+        std::vector<Devices>{{"0"}, {"2"}, {"1"}});
+}
+
+TEST_CASE("where there are not enough there is no answer") {
+  CHECK_FALSE(assign({{3, kFour, {}}, {2, kFour, {}}}));
+  CHECK_FALSE(assign({{1, {"3"}, {}}, {1, {"3"}, {}}}));
+  CHECK_FALSE(assign({{1, {}, {"3"}}}));
+}

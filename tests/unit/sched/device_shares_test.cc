@@ -1,0 +1,285 @@
+#include "local/device_shares.h"
+
+#include <doctest/doctest.h>
+
+#include "policy/policies.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using Devices = std::vector<std::string>;
+
+namespace {
+
+DeviceUser user(int min, int max, double submitted, int devices = 4) {
+  DeviceUser user;
+  user.name = "run";
+  user.kind = "cpu";
+  user.min = min;
+  user.max = max;
+  user.submitted = submitted;
+  for (int i = 0; i < devices; ++i) user.devices.push_back(std::to_string(i));
+  return user;
+}
+
+// Runs that do as they are told, or not.
+struct Machine {
+  void decide() {
+    now += 10;
+    shares.decide(*policy, now);
+    tell();
+  }
+  void tell() {
+    for (auto& [id, share] : shares.take_news()) told[id] = share;
+  }
+  void come(UserId id, DeviceUser who) {
+    users[id] = std::move(who);
+    CHECK(shares.set(id, users[id], 0, now));
+  }
+  // It starts on what it was given, and lets go of the rest.
+  void heed(UserId id) {
+    users[id].held = told[id].devices;
+    shares.set(id, users[id], told[id].number, now);
+    tell();
+  }
+  const Devices& has(UserId id) { return told[id].devices; }
+
+  std::unique_ptr<Policy> policy = make_policy("adaptive", {.restart_cost = 2});
+  DeviceShares shares;
+  std::map<UserId, DeviceUser> users;
+  std::map<UserId, DeviceShare> told;
+  double now = 1e9;
+};
+
+}  // namespace
+
+TEST_CASE("a run alone gets all that it may have") {
+  Machine machine;
+  machine.come(1, user(1, 3, 0));
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1", "2"});
+  CHECK_FALSE(machine.told[1].reason.empty());
+}
+
+TEST_CASE("runs that were not measured share equally, each keeps the first that it has") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.decide();
+  machine.heed(1);
+  machine.come(2, user(1, 4, 1));
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1"});
+  machine.heed(1);
+  machine.heed(2);
+  CHECK(machine.has(2) == Devices{"2", "3"});
+  for (int i = 0; i < 20; ++i) machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1"});
+  CHECK(machine.has(2) == Devices{"2", "3"});
+  machine.shares.remove(1);
+  machine.decide();
+  CHECK(machine.has(2) == Devices{"2", "3", "0", "1"});
+}
+
+TEST_CASE("a device goes to its next holder when the last one has let go of it, not before") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.decide();
+  machine.heed(1);
+  machine.come(2, user(1, 4, 1));
+  machine.decide();
+  CHECK(machine.has(2).empty());
+  CHECK(machine.told[2].reason.find("; 2 more once others let go of them") != std::string::npos);
+  // It has taken notice, and is not done.
+  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
+  machine.tell();
+  CHECK(machine.has(2).empty());
+  machine.users[1].held = {"0", "1", "3"};
+  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
+  machine.tell();
+  CHECK(machine.has(2) == Devices{"2"});
+  machine.heed(1);
+  CHECK(machine.has(2) == Devices{"2", "3"});
+}
+
+TEST_CASE("what a run may be about to use counts as used until it has seen that it may not") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.decide();
+  const DeviceShare first = machine.told[1];
+  CHECK(first.devices.size() == 4);
+  machine.come(2, user(1, 4, 1));
+  machine.decide();
+  // It says nothing held, but of the time before the second share.
+  machine.shares.set(1, machine.users[1], first.number, machine.now);
+  machine.tell();
+  CHECK(machine.has(2).empty());
+  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
+  machine.tell();
+  CHECK(machine.has(2) == Devices{"2", "3"});
+}
+
+TEST_CASE("nobody who trains falls below its minimum, and who cannot start waits with a reason") {
+  Machine machine;
+  machine.come(1, user(3, 4, 0));
+  machine.decide();
+  machine.heed(1);
+  machine.come(2, user(2, 4, 1));
+  for (int i = 0; i < 20; ++i) {
+    machine.decide();
+    machine.heed(1);
+    CHECK(machine.has(1).size() >= 3);
+    CHECK(machine.has(2).empty());
+  }
+  CHECK(machine.told[2].reason.find("waits") == 0);
+  machine.shares.remove(1);
+  machine.decide();
+  CHECK(machine.has(2).size() == 4);
+}
+
+TEST_CASE("of those that wait, the one that was submitted first is served first") {
+  Machine machine;
+  machine.come(1, user(4, 4, 0));
+  machine.decide();
+  machine.heed(1);
+  machine.come(2, user(4, 4, 2));
+  machine.come(3, user(4, 4, 1));
+  machine.decide();
+  machine.shares.remove(1);
+  machine.decide();
+  CHECK(machine.has(2).empty());
+  CHECK(machine.has(3).size() == 4);
+}
+
+TEST_CASE("a pinned run keeps exactly what it has") {
+  Machine machine;
+  DeviceUser pinned = user(1, 4, 0);
+  pinned.pinned = true;
+  machine.come(1, pinned);
+  machine.decide();
+  machine.heed(1);
+  CHECK(machine.has(1).size() == 4);
+  machine.come(2, user(1, 4, 1));
+  machine.decide();
+  CHECK(machine.has(1).size() == 4);
+  CHECK(machine.has(2).empty());
+}
+
+TEST_CASE("a run whose minimum was raised goes on as it is until there is enough") {
+  Machine machine;
+  machine.come(1, user(1, 2, 0));
+  machine.come(2, user(2, 2, 1));
+  machine.decide();
+  machine.heed(1);
+  machine.heed(2);
+  machine.users[1].min = machine.users[1].max = 4;
+  CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1"});
+  CHECK(machine.has(2) == Devices{"2", "3"});
+  machine.shares.remove(2);
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1", "2", "3"});
+}
+
+TEST_CASE("a run that may use few devices gets them from one that may use others") {
+  Machine machine;
+  machine.come(1, user(1, 2, 0));
+  machine.decide();
+  machine.heed(1);
+  CHECK(machine.has(1) == Devices{"0", "1"});
+  DeviceUser narrow = user(1, 1, 1);
+  narrow.devices = {"1"};
+  machine.come(2, narrow);
+  machine.decide();
+  machine.heed(1);
+  CHECK(machine.has(1) == Devices{"0", "2"});
+  CHECK(machine.has(2) == Devices{"1"});
+}
+
+TEST_CASE("devices of different kinds are different devices") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  DeviceUser gpu = user(2, 2, 1, 2);
+  gpu.kind = "gpu";
+  machine.come(2, gpu);
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1", "2", "3"});
+  CHECK(machine.has(2) == Devices{"0", "1"});
+}
+
+TEST_CASE("one that comes with devices has them until the next decision, and nobody else gets them") {
+  Machine machine;
+  DeviceUser first = user(1, 2, 0), second = user(1, 2, 1);
+  first.held = {"3", "1"};
+  second.held = {"0"};
+  machine.come(1, first);
+  machine.tell();
+  CHECK(machine.told.empty());
+  machine.come(2, second);
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"3", "1"});
+  CHECK(machine.has(2) == Devices{"0", "2"});
+}
+
+TEST_CASE("of two that say they have the same device, the one submitted later moves") {
+  Machine machine;
+  DeviceUser first = user(1, 1, 0, 2), second = user(1, 1, 1, 2);
+  first.held = second.held = {"0"};
+  machine.come(1, first);
+  machine.come(2, second);
+  machine.decide();
+  CHECK(machine.has(2) == Devices{"1"});
+  machine.heed(2);
+  CHECK(machine.has(1) == Devices{"0"});
+}
+
+TEST_CASE("what scales better gets more, and the other keeps its least") {
+  Machine machine;
+  DeviceUser scales = user(1, 8, 0, 8), does_not = user(1, 8, 1, 8);
+  const auto hints = [](double sync) {
+    return nlohmann::json{{"initBatchSize", 1024},
+                          {"maxProfiledReplicas", 8},
+                          {"gradParams", {{"norm", 1}, {"var", 1}}},
+                          {"perfParams",
+                           {{"alpha_c", 1e-4},
+                            {"beta_c", 1e-3},
+                            {"alpha_n", sync},
+                            {"beta_n", 0},
+                            {"alpha_r", sync},
+                            {"beta_r", 0},
+                            {"gamma", 1}}}};
+  };
+  scales.hints = hints(0.001);
+  does_not.hints = hints(10);
+  machine.come(1, scales);
+  machine.come(2, does_not);
+  machine.decide();
+  CHECK(machine.has(1).size() == 7);
+  CHECK(machine.has(2).size() == 1);
+}
+
+TEST_CASE("new limits ask for a decision at once, new hints do not") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.decide();
+  machine.users[1].hints = {{"progress", 1}};
+  CHECK_FALSE(machine.shares.set(1, machine.users[1], 1, machine.now));
+  machine.users[1].max = 2;
+  CHECK(machine.shares.set(1, machine.users[1], 1, machine.now));
+}
+
+TEST_CASE("a run that has to wait costs those that train nothing") {
+  Machine machine;
+  machine.come(1, user(1, 2, 0));
+  machine.come(2, user(1, 2, 1));
+  machine.decide();
+  machine.heed(1);
+  machine.heed(2);
+  machine.come(3, user(3, 4, 2));
+  DeviceUser never = user(5, 8, 3);
+  machine.come(4, never);
+  machine.decide();
+  CHECK(machine.has(1) == Devices{"0", "1"});
+  CHECK(machine.has(2) == Devices{"2", "3"});
+  CHECK(machine.told[3].reason == "waits: needs at least 3 devices besides what others need at least");
+  CHECK(machine.told[4].reason == "waits: needs at least 5 devices, may use 4 only");
+}
