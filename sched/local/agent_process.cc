@@ -1,0 +1,48 @@
+#include "local/agent_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+
+#include "local/agent.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// Between fork and exec, where other threads may hold any lock: only async-signal-safe calls.
+[[noreturn]] void become_agent(const char* program, char* const* arguments) {
+  ::setsid();
+  if (::fork() != 0) ::_exit(0);
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int nothing = ::open("/dev/null", O_RDWR);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(nothing, fd);
+  if (::syscall(SYS_close_range, STDERR_FILENO + 1u, ~0u, 0u) != 0) {
+    // A kernel before 5.9.
+    for (int fd = STDERR_FILENO + 1; fd < 65536; ++fd) ::close(fd);
+  }
+  // So as not to keep a file system busy.
+  if (::chdir("/") == 0) ::execv(program, arguments);
+  ::_exit(127);
+}
+
+}  // namespace
+
+void start_agent(const std::filesystem::path& program) noexcept {
+  char name[] = "adaptdl-agent";
+  static_assert(sizeof name == sizeof kAgentName);
+  char* const arguments[] = {name, nullptr};
+  const pid_t child = ::fork();
+  if (child == 0) become_agent(program.c_str(), arguments);
+  while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace adaptdl::sched
