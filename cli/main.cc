@@ -6,9 +6,11 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include "adaptdl/error.h"
 #include "command/dispatch.h"
+#include "local/agent.h"
 
 namespace {
 
@@ -24,6 +26,7 @@ int complain(const char* what, int exit_code) {
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 0 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent();
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
     // Output that went nowhere (a full disk) is a failure, which only the flush can tell.
     if (std::fflush(stdout) != 0)
