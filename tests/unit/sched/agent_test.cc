@@ -1,0 +1,358 @@
+// The agent as a real process, and runs that speak to it.
+#include "local/agent.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "../runtime/process_support.h"
+#include "local/agent_client.h"
+#include "local/runtime_directory.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+using adaptdl::testing::Process;
+using Devices = std::vector<std::string>;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto kPatience = 60s;
+
+// Whether it is gone, or a zombie that nobody reaps.
+bool ended(int pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
+}
+
+// A runtime directory of its own, and the end of the agent in it.
+struct Home {
+  Home() { ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1); }
+  ~Home() {
+    for (const int pid : agents)
+      if (!ended(pid)) ::kill(pid, SIGKILL);
+    ::unsetenv("XDG_RUNTIME_DIR");
+  }
+  std::filesystem::path socket() const { return directory.path() / "adaptdl" / kAgentSocket; }
+
+  ::testing::TemporaryDirectory directory;
+  std::set<int> agents;
+};
+
+AgentRequest request(int min, int max, int devices = 4) {
+  AgentRequest request;
+  request.name = "run";
+  request.min = min;
+  request.max = max;
+  request.kind = "cpu";
+  for (int i = 0; i < devices; ++i) request.devices.push_back(std::to_string(i));
+  return request;
+}
+
+const AgentOptions kOptions{.program = ADAPTDL_COMMAND};
+
+// A run that starts on what it gets and lets go of the rest, at once if it is `prompt`.
+struct Run {
+  Run(Home& home_, AgentRequest wanted_) : home(home_), wanted(std::move(wanted_)), client(wanted, kOptions) {}
+
+  void heed() {
+    wanted.held = devices;
+    client.update(wanted);
+  }
+  void take() {
+    if (auto allocation = client.take()) {
+      ++allocations;
+      devices = allocation->devices;
+      reason = allocation->reason;
+      if (prompt) heed();
+    }
+    if (const auto pid = client.agent_pid()) home.agents.insert(*pid);
+  }
+
+  Home& home;
+  AgentRequest wanted;
+  AgentClient client;
+  bool prompt = true;
+  int allocations = 0;
+  Devices devices;
+  std::string reason;
+};
+
+// Serves the runs until it is so.
+bool await(std::vector<Run*> runs, const std::function<bool()>& so) {
+  const auto deadline = Clock::now() + kPatience;
+  while (!so()) {
+    std::vector<pollfd> readable;
+    for (const Run* run : runs) readable.push_back({run->client.fd(), POLLIN, 0});
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) return false;
+    ::poll(readable.data(), readable.size(), static_cast<int>(std::min<std::int64_t>(left.count(), 100)));
+    for (Run* run : runs) run->take();
+  }
+  return true;
+}
+
+Fd raw_connection(const Home& home) {
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  home.socket().string().copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  timeval patience{60, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return fd;
+}
+
+// What the agent answers to these bytes until it closes the connection.
+std::string answer_to(const Home& home, const std::string& bytes) {
+  const Fd fd = raw_connection(home);
+  for (std::size_t sent = 0; sent < bytes.size();) {
+    const ssize_t count = ::send(fd.get(), bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
+    if (count <= 0) break;
+    sent += static_cast<std::size_t>(count);
+  }
+  std::string answer;
+  char buffer[4096];
+  ssize_t count;
+  while ((count = ::recv(fd.get(), buffer, sizeof buffer, 0)) > 0)
+    answer.append(buffer, static_cast<std::size_t>(count));
+  CHECK((count == 0 || errno == ECONNRESET));
+  return answer;
+}
+
+}  // namespace
+
+TEST_CASE("the first run starts the agent, which gives it devices and ends when it is idle") {
+  Home home;
+  {
+    Run run(home, request(1, 4));
+    REQUIRE(await({&run}, [&] { return run.devices.size() == 4; }));
+    CHECK(run.devices == Devices{"0", "1", "2", "3"});
+    CHECK_FALSE(run.reason.empty());
+    REQUIRE(home.agents.size() == 1);
+    // In a session of its own, with no descriptor of this process's.
+    CHECK(::getsid(*home.agents.begin()) != ::getsid(0));
+    for (const int fd : {0, 1, 2})
+      CHECK(std::filesystem::read_symlink(fmt::format("/proc/{}/fd/{}", *home.agents.begin(), fd)) == "/dev/null");
+  }
+  const auto deadline = Clock::now() + kPatience;
+  while (!ended(*home.agents.begin()) && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+  CHECK(ended(*home.agents.begin()));
+  CHECK_FALSE(std::filesystem::exists(home.socket()));
+}
+
+TEST_CASE("a second run gets its fair share once the first has let go of it, and grows when that one ends") {
+  Home home;
+  auto first = std::make_unique<Run>(home, request(1, 4));
+  REQUIRE(await({first.get()}, [&] { return first->devices.size() == 4; }));
+  first->prompt = false;
+  Run second(home, request(1, 4));
+  REQUIRE(await({first.get(), &second}, [&] { return first->devices.size() == 2 && second.allocations > 0; }));
+  CHECK(first->devices == Devices{"0", "1"});
+  CHECK(second.devices.empty());
+  first->heed();
+  REQUIRE(await({first.get(), &second}, [&] { return second.devices.size() == 2; }));
+  CHECK(second.devices == Devices{"2", "3"});
+  first.reset();
+  REQUIRE(await({&second}, [&] { return second.devices.size() == 4; }));
+  CHECK(second.devices == Devices{"2", "3", "0", "1"});
+}
+
+TEST_CASE("a change of its bounds changes a run's share at once") {
+  Home home;
+  Run run(home, request(1, 1));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 1; }));
+  run.wanted.min = run.wanted.max = 3;
+  run.client.update(run.wanted);
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 3; }));
+  run.wanted.min = run.wanted.max = 2;
+  run.client.update(run.wanted);
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+}
+
+TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
+  Home home;
+  Run first(home, request(1, 2)), second(home, request(1, 2));
+  REQUIRE(await({&first, &second}, [&] { return first.devices.size() == 2 && second.devices.size() == 2; }));
+  const Devices of_first = first.devices, of_second = second.devices;
+  for (int round = 0; round < 3; ++round) {
+    const int killed = first.client.agent_pid().value();
+    REQUIRE(::kill(killed, SIGKILL) == 0);
+    // One that comes before the others are back gets nothing that they hold.
+    std::unique_ptr<Run> early;
+    if (round == 1) early = std::make_unique<Run>(home, request(3, 4));
+    std::vector<Run*> runs{&first, &second};
+    if (early) runs.push_back(early.get());
+    REQUIRE(await(runs, [&] {
+      CHECK(first.devices == of_first);
+      CHECK(second.devices == of_second);
+      if (early) CHECK(early->devices.empty());
+      const auto pid = first.client.agent_pid(), other = second.client.agent_pid();
+      return pid && pid == other && *pid != killed && (!early || early->allocations > 0);
+    }));
+  }
+}
+
+TEST_CASE("a run keeps what it has while the agent does not answer") {
+  Home home;
+  Run run(home, request(1, 2));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+  const int agent = run.client.agent_pid().value();
+  ::kill(agent, SIGSTOP);
+  for (int i = 0; i < 5000; ++i) {
+    run.wanted.hints = {{"progress", i}};
+    run.client.update(run.wanted);
+  }
+  run.wanted.max = 3;
+  run.client.update(run.wanted);
+  CHECK(run.devices.size() == 2);
+  ::kill(agent, SIGCONT);
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 3; }));
+  CHECK(run.client.agent_pid() == agent);
+}
+
+TEST_CASE("runs that start at the same moment have one agent") {
+  Home home;
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int i = 0; i < 8; ++i) {
+    processes.push_back(std::make_unique<Process>(STDOUT_FILENO, [&] {
+      Run run(home, request(1, 1, 8));
+      if (!await({&run}, [&] { return run.devices.size() == 1; })) return 1;
+      const std::string line = fmt::format("{} {}\n", run.client.agent_pid().value_or(0), run.devices[0]);
+      if (::write(STDOUT_FILENO, line.data(), line.size()) < 0) return 1;
+      ::pause();
+      return 0;
+    }));
+  }
+  std::set<std::string> devices;
+  for (const auto& process : processes) {
+    const std::string line = process->line();
+    REQUIRE(line.find(' ') != std::string::npos);
+    home.agents.insert(std::stoi(line));
+    devices.insert(line.substr(line.find(' ')));
+  }
+  CHECK(home.agents.size() == 1);
+  CHECK(devices.size() == 8);
+}
+
+TEST_CASE("the devices of a run that was killed go to the others") {
+  Home home;
+  Process killed(STDOUT_FILENO, [&] {
+    Run run(home, request(4, 4));
+    if (!await({&run}, [&] { return run.devices.size() == 4; })) return 1;
+    if (::write(STDOUT_FILENO, "up\n", 3) < 0) return 1;
+    ::pause();
+    return 0;
+  });
+  REQUIRE(killed.line() == "up");
+  Run next(home, request(1, 4));
+  REQUIRE(await({&next}, [&] { return next.allocations > 0; }));
+  CHECK(next.devices.empty());
+  killed.signal(SIGKILL);
+  REQUIRE(await({&next}, [&] { return next.devices.size() == 4; }));
+}
+
+TEST_CASE("a socket and a lock that a dead agent left are no obstacle") {
+  Home home;
+  const auto directory = runtime_directory();
+  { const Fd dead = listen_at(home.socket()); }
+  REQUIRE(std::filesystem::exists(home.socket()));
+  // Of a process that is gone, and of one that never was a run.
+  std::ofstream(directory / kAgentLock) << "999999999 abc\n" << ::getpid() << " def\nnonsense\n";
+  Run run(home, request(1, 2));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+}
+
+TEST_CASE("only the same user reaches the agent") {
+  Home home;
+  Run run(home, request(1, 2));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+  struct stat status {};
+  REQUIRE(::stat(home.socket().c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+  REQUIRE(::stat(home.socket().parent_path().c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+  if (::geteuid() != 0) return;  // becoming another user takes root
+  const auto as_nobody = [&] {
+    Process other(STDOUT_FILENO, [&] {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 1;
+      const Fd fd(::socket(AF_UNIX, SOCK_STREAM, 0));
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      home.socket().string().copy(address.sun_path, sizeof address.sun_path - 1);
+      if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+        return errno == EACCES ? 2 : 1;
+      char byte;
+      return ::recv(fd.get(), &byte, 1, 0) <= 0 ? 3 : 1;
+    });
+    return other.join();
+  };
+  CHECK(as_nobody() == 2);
+  // Even where the directory and the socket have been opened to all.
+  for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})
+    REQUIRE(::chmod(path.c_str(), 0777) == 0);
+  CHECK(as_nobody() == 3);
+}
+
+TEST_CASE("what is no message costs its sender the connection, and nobody else anything") {
+  Home home;
+  Run run(home, request(1, 2));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+  run.allocations = 0;
+  const int agent = run.client.agent_pid().value();
+  const std::string user = R"("name":"x","kind":"cpu","min":1,"max":1,"devices":["0"],"held":[],"pinned":false,)"
+                           R"("submitted":0,"service":0,"changes":0,"hints":{})";
+  const auto message = [](const std::string& run_part) {
+    return fmt::format(R"({{"id":"a","seen":0,"policy":"adaptive","fairness":-1,"run":{{{}}}}})", run_part) + "\n";
+  };
+  const auto replaced = [&](std::string_view from, std::string_view to) {
+    std::string text = message(user);
+    return text.replace(text.find(from), from.size(), to);
+  };
+  const std::pair<std::string, std::string> wrong[] = {
+      {"hello\n", "the message is no JSON"},
+      {"\n", "the message is no JSON"},
+      {"[]\n", "the message is no JSON object"},
+      {"{}\n", "\\\"id\\\" is missing"},
+      {std::string(1000, '[') + "\n", "the message is nested too deep"},
+      {std::string((2 << 20), 'x'), "the message is too long"},
+      {replaced("\"min\":1", "\"min\":0"), "\\\"min\\\": takes a whole number from 1 to 4096"},
+      {replaced("\"max\":1", "\"max\":1e99"), "\\\"max\\\": takes a whole number from 1 to 4096"},
+      {replaced("[\"0\"]", "[\"0\",\"0\"]"), "\\\"devices\\\": takes names of devices, each once"},
+      {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "no scheduling hint is named"},
+      {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is no JSON"},
+      {replaced("adaptive", "best"), "no policy"},
+      {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "\\\"id\\\": takes 1 to 40 letters and digits"},
+  };
+  for (const auto& [bytes, why] : wrong) {
+    const std::string answer = answer_to(home, bytes);
+    CHECK_MESSAGE(answer.find(why) != std::string::npos, answer);
+    CHECK(std::count(answer.begin(), answer.end(), '\n') == 1);
+  }
+  run.wanted.max = 3;
+  run.client.update(run.wanted);
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 3; }));
+  CHECK(run.client.agent_pid() == agent);
+}
+
+TEST_CASE("connections that say nothing keep no run out") {
+  Home home;
+  Run run(home, request(1, 2));
+  REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
+  std::vector<Fd> silent;
+  for (int i = 0; i < 400; ++i) silent.push_back(raw_connection(home));
+  Run late(home, request(1, 2));
+  REQUIRE(await({&run, &late}, [&] { return late.devices.size() == 2; }));
+  CHECK(run.devices.size() == 2);
+}
