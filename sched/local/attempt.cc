@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "adaptdl/error.h"
-#include "local/port.h"
 #include "local/process_tree.h"
-#include "local/replica_environment.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -31,24 +31,12 @@ void LaunchContext::publish(const std::string& state, const std::string& why) {
   control->publish();
 }
 
-Attempt::Attempt(LaunchContext& context, int restarts) : context_(context), saves_(context.plan) {
-  const LaunchPlan& plan = context_.plan;
-  context_.checkpoints.mark();
-  const int port = plan.master_port != 0 ? plan.master_port : free_port();
-  const Environment caller = caller_environment();
-  const unsigned cores = usable_cores();
-  const auto on_report = [this](const LocalReplica& replica, const nlohmann::json& report) {
-    take_report(replica, report);
-  };
-  for (int i = 0; i < plan.replicas; ++i) {
-    auto environment = to_strings(replica_environment(plan, caller, i, restarts, port, cores));
-    replicas_.push_back(std::make_unique<LocalReplica>(plan, plan.node_rank * plan.replicas + i, restarts,
-                                                       std::move(environment), context_.guardian, context_.observer,
-                                                       on_report));
-    exit_order_.watch(replicas_.back()->pid());
-  }
-  if (context_.control != nullptr) context_.control->status().replicas = plan.replicas;
-  context_.publish("running", "");
+Attempt::Attempt(LaunchContext& context, int restarts)
+    : context_(context),
+      saves_(context.plan),
+      replicas_(context, restarts,
+                [this](const LocalReplica& replica, const nlohmann::json& report) { take_report(replica, report); }) {
+  publish_membership();
 }
 
 Attempt::~Attempt() { kill_all(); }
@@ -56,7 +44,7 @@ Attempt::~Attempt() { kill_all(); }
 void Attempt::take_report(const LocalReplica& replica, const nlohmann::json& report) {
   const auto event = report.find("event");
   if (event == report.end()) {
-    if (&replica != replicas_.front().get()) return;
+    if (!replicas_.is_first(replica)) return;
     context_.observer.progress(report);
     if (context_.control == nullptr) return;
     context_.control->status().progress = report;
@@ -68,16 +56,17 @@ void Attempt::take_report(const LocalReplica& replica, const nlohmann::json& rep
 }
 
 AttemptEnd Attempt::run() {
-  while (!all_gone()) {
+  while (!replicas_.all_gone()) {
     wait_for_events();
     for (const int signal_number : context_.signals.take()) handle_signal(signal_number);
     handle_requests();
     if (context_.observer.output_closed() && !stop_requested_) stop("standard output was closed");
-    for (const auto& replica : replicas_) {
+    for (const auto& replica : replicas_.all()) {
       if (!replica->gone()) replica->read();
     }
     take_ends();
-    for (const auto& replica : replicas_) {
+    follow_membership();
+    for (const auto& replica : replicas_.all()) {
       if (phase_ == Phase::kStopping) replica->ask_to_stop_when_ready();
     }
     wind_down();
@@ -92,9 +81,10 @@ void Attempt::wait_for_events() {
   const int output = context_.observer.output_fd();
   polled.push_back({output, POLLOUT, 0});  // poll ignores -1
   polled.push_back({context_.control == nullptr ? -1 : context_.control->fd(), POLLIN, 0});
+  polled.push_back({context_.supervisor == nullptr ? -1 : context_.supervisor->fd(), POLLIN, 0});
   const bool with_output = !context_.observer.congested();
   bool winding_down = false;
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     replica->add_to(polled, with_output);
     winding_down = winding_down || replica->winding_down();
   }
@@ -107,7 +97,7 @@ void Attempt::wait_for_events() {
 
 void Attempt::tick() {
   oom_.tick();
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     if (const auto warning = replica->flush_log()) context_.observer.notice(fmt::format("warning: {}", *warning));
   }
   context_.observer.tick();
@@ -134,13 +124,13 @@ void Attempt::handle_requests() {
   if (context_.control == nullptr) return;
   for (RunRequest& request : context_.control->take()) handle(std::move(request));
   if (phase_ != Phase::kRunning) saves_.refuse_all("it is coming to its end");
-  saves_.tick(replicas_);
+  saves_.tick(replicas_.all());
 }
 
 void Attempt::handle(RunRequest request) {
   switch (request.kind) {
     case RunRequest::Kind::kResize:
-      return request.refuse("it is not elastic: its number of replicas stays as it was started");
+      return resize(std::move(request));
     case RunRequest::Kind::kCheckpoint:
       return saves_.add(std::move(request));
     case RunRequest::Kind::kStop:
@@ -159,9 +149,76 @@ void Attempt::handle(RunRequest request) {
   }
 }
 
+void Attempt::resize(RunRequest request) {
+  if (context_.supervisor == nullptr) return request.refuse("it is on several machines, and not elastic");
+  if (phase_ != Phase::kRunning) return request.refuse("it is coming to its end");
+  const int min = context_.size.min(), max = context_.size.max();
+  auto refusal = context_.size.resize(request.min, request.max);
+  if (!refusal) refusal = replicas_.resize();
+  if (refusal) {
+    context_.size.resize(min, max);
+    return request.refuse(*refusal);
+  }
+  request.accept();
+}
+
+void Attempt::follow_membership() {
+  replicas_.clear();
+  if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return;
+  const ReplicaSet::Wish wish = replicas_.tick();
+  if (phase_ != Phase::kRunning) return;
+  publish_membership();
+  if (wish.kind == ReplicaSet::Wish::Kind::kRestart) rescale(wish.why);
+  if (wish.kind != ReplicaSet::Wish::Kind::kFail) return;
+  context_.observer.notice(fmt::format("{}: stopping all", wish.why));
+  end_.ends.push_back(*last_failure_);
+  fail();
+}
+
+void Attempt::publish_membership() {
+  if (context_.control == nullptr) return;
+  const Membership& membership = replicas_.membership();
+  RunStatus& status = context_.control->status();
+  const std::string state = membership.steady() ? "running" : "rescaling";
+  const auto replicas = static_cast<int>(membership.members().size());
+  const auto wanted = static_cast<int>(membership.target().devices.size());
+  std::vector<std::string> devices = membership.devices();
+  if (devices.empty() || devices.front().empty()) devices.clear();
+  const auto before = std::tie(status.state, status.replicas, status.wanted, status.min, status.max, status.devices);
+  if (before == std::tuple(state, replicas, wanted, context_.size.min(), context_.size.max(), devices)) return;
+  status.replicas = replicas;
+  status.wanted = wanted;
+  status.min = context_.size.min();
+  status.max = context_.size.max();
+  status.devices = std::move(devices);
+  context_.publish(state, "");
+}
+
+void Attempt::rescale(const std::string& change) {
+  for (const auto& replica : replicas_.all()) {
+    if (!replicas_.membership().is_member(replica->number()) || replica->handles_stop()) continue;
+    // It would die without a checkpoint. One that is just starting will do better in a moment.
+    if (!replica->is_starting() && !std::exchange(unwilling_said_, true)) {
+      context_.observer.notice(
+          "the program handles no SIGTERM and cannot be started again from a checkpoint: "
+          "its replicas stay as they are");
+    }
+    return;
+  }
+  rescales_ = true;
+  // Only what is saved from now on has all that was done.
+  context_.checkpoints.mark();
+  context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint, to be started again", change,
+                                       seconds(context_.plan.grace), remaining()));
+  context_.publish("rescaling", change);
+  replicas_.stop();
+  enter(Phase::kStopping, context_.plan.grace);
+}
+
 void Attempt::stop(const std::string& why) {
   stop_requested_ = true;
   if (phase_ != Phase::kRunning) return;
+  replicas_.stop();
   context_.publish("stopping", why);
   const bool by_user = context_.user_requests > 0;
   context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint and exit (Ctrl-C{} kills at once)",
@@ -170,14 +227,16 @@ void Attempt::stop(const std::string& why) {
 }
 
 void Attempt::fail() {
+  replicas_.stop();
   enter(Phase::kFailing, std::min(kFailureGrace, context_.plan.grace));
-  for (const auto& replica : replicas_) replica->ask_to_stop();
+  for (const auto& replica : replicas_.all()) replica->ask_to_stop();
 }
 
 void Attempt::kill_all() {
+  replicas_.stop();
   enter(Phase::kKilling, kKillWait);
   std::set<pid_t> sessions;
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     if (replica->gone()) continue;
     replica->set_killed();
     sessions.insert(replica->pid());
@@ -192,7 +251,7 @@ void Attempt::enter(Phase phase, std::chrono::milliseconds limit) {
 
 void Attempt::take_ends() {
   std::vector<ReplicaEnd> now;
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     auto end = replica->take_end();
     if (!end) continue;
     if (is_failure(*end)) {
@@ -200,17 +259,22 @@ void Attempt::take_ends() {
           end->status == ExitStatus{.signalled = true, .code = SIGKILL} && oom_.killed_lately();
       end->out_of_memory = killed_by_kernel || says_out_of_memory(replica->last_lines());
     }
-    now.push_back(*end);
-    now.back().place = exit_order_.place(replica->pid());
+    if (is_failure(*end)) end->last_lines = replica->last_lines();
+    end->place = replicas_.place_of_exit(*replica);
+    now.push_back(std::move(*end));
   }
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);
 }
 
 void Attempt::handle_end(const ReplicaEnd& end) {
+  if (replicas_.survives(end)) {
+    if (is_failure(end)) last_failure_ = end;
+    return;
+  }
   end_.ends.push_back(end);
   if (is_failure(end) && (phase_ == Phase::kRunning || phase_ == Phase::kStopping)) {
-    const bool alone = end_.ends.size() == replicas_.size();
+    const bool alone = std::ranges::all_of(replicas_.all(), &LocalReplica::ended);
     context_.observer.notice(
         fmt::format("replica {} {}{}", end.rank, describe_end(end), alone ? "" : "; stopping the others"));
     context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
@@ -225,7 +289,7 @@ void Attempt::handle_end(const ReplicaEnd& end) {
 // One look at all processes serves all replicas: there may be thousands of the first, and many of the second.
 void Attempt::wind_down() {
   std::set<pid_t> lingering, sweeping, alive;
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     if (replica->lingering()) lingering.insert(replica->pid());
     if (replica->sweeping()) sweeping.insert(replica->pid());
   }
@@ -235,13 +299,13 @@ void Attempt::wind_down() {
   if (!sweeping.empty()) {
     for (const Member& member : kill_sessions(sweeping)) alive.insert(member.session);
   }
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     if (replica->winding_down()) replica->wind_down(alive.contains(replica->pid()));
   }
 }
 
 void Attempt::check_deadline() {
-  if (phase_ == Phase::kRunning || Clock::now() < deadline_ || all_gone()) return;
+  if (phase_ == Phase::kRunning || Clock::now() < deadline_ || replicas_.all_gone()) return;
   if (phase_ == Phase::kKilling) {
     throw Error(fmt::format(
         "{} did not die of SIGKILL within {}: the kernel holds on to it, perhaps waiting for a device or a file server",
@@ -257,17 +321,10 @@ void Attempt::check_deadline() {
 
 std::string Attempt::remaining() const {
   std::vector<int> ranks;
-  for (const auto& replica : replicas_) {
+  for (const auto& replica : replicas_.all()) {
     if (!replica->gone()) ranks.push_back(replica->rank());
   }
   return fmt::format("replica{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
-bool Attempt::all_gone() const { return std::ranges::all_of(replicas_, &LocalReplica::gone); }
-
-std::vector<std::string> Attempt::last_lines(int rank) const {
-  const auto replica = std::ranges::find(replicas_, rank, &LocalReplica::rank);
-  return replica == replicas_.end() ? std::vector<std::string>() : (*replica)->last_lines();
 }
 
 }  // namespace adaptdl::sched

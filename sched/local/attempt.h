@@ -1,50 +1,32 @@
 // One start of all the replicas of this machine, until none is left.
 //
-// A loop over events in one thread. Its phases: running; stopping (asked to checkpoint, until the grace ends); failing
-// (one failed, the others are given kFailureGrace); killing. Each has one deadline, and leads only to the ones after
-// it.
+// A loop over events in one thread. Its phases: running (in which the replicas may become others, see Membership);
+// stopping (asked to checkpoint, until the grace ends); failing (one failed, the others are given kFailureGrace);
+// killing. Each has one deadline, and leads only to the ones after it.
 #pragma once
 
 #include <poll.h>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "local/checkpoint_watch.h"
-#include "local/exit_order.h"
-#include "local/guardian.h"
-#include "local/launch_observer.h"
-#include "local/launch_plan.h"
-#include "local/launch_signals.h"
+#include "local/launch_context.h"
 #include "local/local_replica.h"
 #include "local/out_of_memory.h"
 #include "local/outcome.h"
+#include "local/replica_set.h"
 #include "local/run_control.h"
 #include "local/save_requests.h"
 
 namespace adaptdl::sched {
 
-// What all starts of a run share.
-struct LaunchContext {
-  const LaunchPlan& plan;
-  LaunchObserver& observer;
-  LaunchSignals& signals;
-  Guardian& guardian;
-  CheckpointWatch& checkpoints;
-  RunControl* control = nullptr;  // null: nobody looks on
-  // How often the user asked for an end: by SIGINT, SIGTERM or SIGHUP.
-  int user_requests = 0;
-
-  // Says to those who look on that the run is now in this state, and why.
-  void publish(const std::string& state, const std::string& why);
-};
-
 class Attempt {
  public:
-  // Starts the replicas. Throws UsageError if the program cannot be executed, and Error if the system refuses; none is
-  // left then.
+  // Starts the replicas; what they save from then on is new if the context's checkpoints were marked. Throws UsageError
+  // if the program cannot be executed, and Error if the system refuses; none is left then.
   Attempt(LaunchContext& context, int restarts);
   // Kills what is left, if run() did not return.
   ~Attempt();
@@ -56,7 +38,10 @@ class Attempt {
 
   // Whether somebody asked for the run's end, so that it is not to be started again.
   bool stop_requested() const noexcept { return stop_requested_; }
-  std::vector<std::string> last_lines(int rank) const;
+  // Whether all were asked to stop so as to be started again with another number of replicas.
+  bool rescales() const noexcept { return rescales_; }
+  // Whether any of them trained, as far as they say.
+  bool trained() const noexcept { return replicas_.trained(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -66,6 +51,7 @@ class Attempt {
   void handle_signal(int signal_number);
   void handle_requests();
   void handle(RunRequest request);
+  void resize(RunRequest request);
   void take_report(const LocalReplica& replica, const nlohmann::json& report);
   void take_ends();
   void handle_end(const ReplicaEnd& end);
@@ -73,23 +59,29 @@ class Attempt {
   void check_deadline();
   void tick();
 
+  // Lets the membership change as it is to, and says what has.
+  void follow_membership();
+  void publish_membership();
+  // Stops all with a checkpoint, to be started again with other replicas, if all of them can be asked to.
+  void rescale(const std::string& change);
   // From now on, asks each replica to checkpoint and exit as soon as it can be asked. `why` begins the notice.
   void stop(const std::string& why);
   void fail();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);
   std::string remaining() const;
-  bool all_gone() const;
 
   LaunchContext& context_;
   OomWatch oom_;
   SaveRequests saves_;
-  ExitOrder exit_order_;
-  std::vector<std::unique_ptr<LocalReplica>> replicas_;
+  ReplicaSet replicas_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();
   AttemptEnd end_;
   bool stop_requested_ = false;
+  bool rescales_ = false;
+  bool unwilling_said_ = false;             // that it cannot be asked to stop with a checkpoint
+  std::optional<ReplicaEnd> last_failure_;  // of those that were survived
 };
 
 }  // namespace adaptdl::sched

@@ -18,6 +18,8 @@ class LaunchObserver {
 
   // The replicas were started for the first time: from now on the run is on its way.
   virtual void started() {}
+  // So many replicas the job has now.
+  virtual void replicas(int) {}
   // A line of a replica's output, without its newline, or a piece of a very long one: `ends` says whether the line
   // ended.
   virtual void line(int rank, Stream stream, std::string_view text, bool ends) = 0;

@@ -11,15 +11,25 @@
 
 namespace adaptdl::sched {
 
+enum class DeviceKind {
+  kGpu,
+  kCpu,  // places for a replica without a GPU, as many as the user says
+};
+
 struct LaunchPlan {
   std::filesystem::path program;       // an executable file
   std::vector<std::string> arguments;  // argv[0] included
   std::string job_id = "local/job";    // namespace/name
 
-  int replicas = 1;                  // on this machine, >= 1
-  std::vector<std::string> devices;  // CUDA_VISIBLE_DEVICES of each replica; empty: left as it is
-  int nodes = 1;                     // machines, each with as many replicas
-  int node_rank = 0;                 // 0 <= node_rank < nodes; the ranks of this machine begin at node_rank * replicas
+  int replicas = 1;                  // on this machine, at most; >= 1
+  int min_replicas = 1;              // at least
+  bool elastic = false;              // the number may change while the run goes on, and replicas may be replaced
+  std::vector<std::string> devices;  // that there are for the replicas; empty: they need none
+  bool share_devices = false;        // several replicas may be on one
+  DeviceKind device_kind = DeviceKind::kGpu;  // of `devices`
+  bool shares_machine = false;                // what it gets of `devices` is for this user's runs to agree on
+  int nodes = 1;                              // machines, each with as many replicas
+  int node_rank = 0;  // 0 <= node_rank < nodes; the ranks of this machine begin at node_rank * replicas
   std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
   std::uint16_t master_port = 0;          // 0: a free one at each start; of use to a single machine only
 
@@ -29,8 +39,12 @@ struct LaunchPlan {
   std::vector<std::pair<std::string, std::string>>
       settings;  // further variables of the replicas; the last of a name wins
 
-  // How often the replicas are started again after one failed. 0: a failure ends the run.
+  // How many failures the run survives, by starting the replica that failed again or all of them. 0: a failure ends the
+  // run.
   int max_restarts = 0;
+  // How long a replica waits for the others in a collective call; none: as the caller's environment or the default
+  // says.
+  std::optional<std::chrono::milliseconds> hang_timeout;
   // How long replicas may take to checkpoint and exit when asked to. Longer than the slowest step plus the time to
   // write a checkpoint; what has not ended by then is killed. 0: at once.
   std::chrono::milliseconds grace = std::chrono::seconds(30);

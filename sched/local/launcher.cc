@@ -49,12 +49,13 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   return true;
 }
 
-std::string describe_restart(const Outcome& outcome, const std::optional<CheckpointNote>& checkpoint, int restart,
-                             int max) {
-  const std::string from = checkpoint ? fmt::format("from {}", checkpoint->path.filename().string())
-                                      : "from the beginning, as there is no checkpoint";
-  return fmt::format("replica {} {}: starting all again {} (restart {} of {})", outcome.first_failure->rank,
-                     describe_end(*outcome.first_failure), from, restart, max);
+std::string describe_restart(const LaunchResult& result, const RestartBudget& budget) {
+  const std::string from = result.checkpoint ? fmt::format("from {}", result.checkpoint->path.filename().string())
+                                             : "from the beginning, as there is no checkpoint";
+  const auto& failure = result.outcome.first_failure;
+  const std::string what = failure ? fmt::format("replica {} {}", failure->rank, describe_end(*failure))
+                                   : std::string("the replicas did not stop within the grace");
+  return fmt::format("{}: starting all again {} (restart {} of {})", what, from, budget.used(), budget.max());
 }
 
 void publish_restart(LaunchContext& context, const std::string& why, int restarts) {
@@ -87,12 +88,44 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
   }
 }
 
+// Whether all replicas are to be started again after they failed, having waited before that.
+bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
+  const auto& failure = result.outcome.first_failure;
+  const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
+  if (failure && context.budget.in_vain(failure->status, last_line, attempt.trained())) {
+    context.observer.notice(
+        "it failed twice in the same way before its first step, and is not started again: the next time would be no "
+        "better");
+    return false;
+  }
+  if (!context.budget.spend()) return false;
+  const std::string why = describe_restart(result, context.budget);
+  context.observer.notice(why);
+  publish_restart(context, why, result.restarts + 1);
+  return back_off(context, context.budget.back_off(Clock::now()));
+}
+
+// Whether they are to be, having been stopped for another number of them.
+bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
+  const Verdict verdict = result.outcome.verdict;
+  // What nobody has done cannot get lost.
+  const bool lossless = verdict == Verdict::kCheckpointed || (verdict == Verdict::kNothingSaved && !attempt.trained());
+  if (!attempt.rescales() || !lossless) return false;
+  context.restart_after = Clock::now() + kRestartEvery;
+  const std::size_t replicas = context.size.target().devices.size();
+  const std::string why =
+      fmt::format("starting again with {} replica{} {}", replicas, replicas == 1 ? "" : "s",
+                  result.checkpoint ? "from " + result.checkpoint->path.filename().string() : "from the beginning");
+  context.observer.notice(why);
+  publish_restart(context, why, result.restarts + 1);
+  return true;
+}
+
 LaunchResult run_to_end(LaunchContext& context) {
-  const LaunchPlan& plan = context.plan;
   CheckpointWatch& checkpoints = context.checkpoints;
   const int first = checkpoints.first_restart();
-  auto pause = kFirstBackOff;
   for (LaunchResult result;; ++result.restarts) {
+    checkpoints.mark();
     Attempt attempt(context, first + result.restarts);
     if (result.restarts == 0) context.observer.started();
     const AttemptEnd end = attempt.run();
@@ -100,14 +133,13 @@ LaunchResult run_to_end(LaunchContext& context) {
     result.outcome = judge(end, new_checkpoint.has_value());
     result.ends = end.ends;
     result.checkpoint = new_checkpoint ? new_checkpoint : checkpoints.newest();
-    if (result.outcome.first_failure) result.last_lines = attempt.last_lines(result.outcome.first_failure->rank);
-    if (result.outcome.verdict != Verdict::kFailed || attempt.stop_requested() || result.restarts >= plan.max_restarts)
-      return result;
-    const std::string why = describe_restart(result.outcome, result.checkpoint, result.restarts + 1, plan.max_restarts);
-    context.observer.notice(why);
-    publish_restart(context, why, result.restarts + 1);
-    if (!back_off(context, pause)) return result;
-    pause = std::min(pause * 2, kLongestBackOff);
+    const auto& failure = result.outcome.first_failure;
+    result.last_lines = failure ? failure->last_lines : std::vector<std::string>();
+    if (attempt.stop_requested()) return result;
+    if (starts_at_new_size(context, attempt, result)) continue;
+    const Verdict verdict = result.outcome.verdict;
+    const bool failed = verdict == Verdict::kFailed || (attempt.rescales() && verdict == Verdict::kGraceExpired);
+    if (!failed || !starts_after_failure(context, attempt, result)) return result;
   }
 }
 
@@ -117,12 +149,19 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
   LaunchSignals signals;
   Guardian guardian;
   if (control != nullptr) control->serve();
+  std::optional<LocalSupervisor> supervisor;
+  if (plan.nodes == 1) supervisor.emplace(plan.job_id);
   CheckpointWatch checkpoints(plan.checkpoints);
+  RunSize size(plan);
+  RestartBudget budget(plan.max_restarts);
   LaunchContext context{.plan = plan,
                         .observer = observer,
                         .signals = signals,
                         .guardian = guardian,
                         .checkpoints = checkpoints,
+                        .size = size,
+                        .budget = budget,
+                        .supervisor = supervisor ? &*supervisor : nullptr,
                         .control = control};
   LaunchResult result = run_to_end(context);
   publish_end(context, result);

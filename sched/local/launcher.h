@@ -1,11 +1,12 @@
 // Runs a program as the replicas of a job on this machine, from start to end.
 //
-// The launcher starts the replicas, shows what they say, passes a request to stop on to them, ends all when one fails,
-// starts them again from their checkpoint as often as the plan allows, and leaves nothing behind, even when it is
-// killed itself. How it looks from outside: docs/running.md.
+// The launcher starts the replicas, shows what they say, passes a request to stop on to them, changes their number
+// while they go on, replaces those that fail, starts all again from their checkpoint as often as the plan allows, and
+// leaves nothing behind, even when it is killed itself. How it looks from outside: docs/running.md.
 //
-// Threading: launch() needs a process with one thread, and takes over its signals until it returns. The RunControl's
-// thread, which it starts, touches neither signals nor replicas.
+// Threading: launch() takes over the signals of the process until it returns, and forks: it is to be called while there
+// is one thread, unless others have all signals blocked. It starts such others itself, once the guardian, which never
+// becomes another program, has been forked.
 #pragma once
 
 #include <optional>
@@ -24,7 +25,7 @@ struct LaunchResult {
   Outcome outcome;
   std::vector<ReplicaEnd> ends;              // of the last start, in the order in which they ended
   std::vector<std::string> last_lines;       // of the replica that failed first
-  int restarts = 0;                          // how often the replicas were started again
+  int restarts = 0;                          // how often all replicas were started again
   std::optional<CheckpointNote> checkpoint;  // to go on from; new if the verdict is kCheckpointed
 };
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
+#include "adaptdl/error.h"
 #include "local/launch_plan.h"
 #include "local/process_tree.h"
 
@@ -20,15 +22,30 @@ constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
 }  // namespace
 
-LocalReplica::LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment,
-                           Guardian& guardian, LaunchObserver& observer, OnReport on_report)
-    : rank_(rank),
+LocalReplica::LocalReplica(const LaunchPlan& plan, int number, int rank, int restarts,
+                           std::vector<std::string> environment, Guardian& guardian, LaunchObserver& observer,
+                           OnReport on_report)
+    : plan_(plan),
+      number_(number),
+      rank_(rank),
+      restarts_(restarts),
       start_up_(std::min(kStartUp, plan.grace / 2)),
       observer_(observer),
       on_report_(std::move(on_report)),
       log_(plan.logs ? std::optional<ReplicaLog>(std::in_place, *plan.logs, rank, plan.job_id, restarts)
                      : std::nullopt),
       process_(plan.program, plan.arguments, std::move(environment), guardian) {}
+
+std::optional<std::string> LocalReplica::set_rank(int rank) {
+  if (std::exchange(rank_, rank) == rank || !log_) return std::nullopt;
+  auto warning = log_->flush();
+  try {
+    log_ = ReplicaLog(*plan_.logs, rank, plan_.job_id, restarts_);
+  } catch (const Error& error) {
+    warning = error.what();
+  }
+  return warning;
+}
 
 void LocalReplica::add_to(std::vector<pollfd>& polled, bool with_output) const {
   if (process_.status) polled.push_back({process_.status.get(), POLLIN, 0});
@@ -85,7 +102,14 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   // A script that does not pass signals on dies of a stop and leaves the program, which is the one to ask.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
-  return ReplicaEnd{.rank = rank_, .status = *status, .asked = asked_, .killed = killed_, .out_of_memory = false};
+  return ReplicaEnd{.rank = rank_,
+                    .status = *status,
+                    .asked = asked_,
+                    .killed = killed_,
+                    .out_of_memory = false,
+                    .number = number_,
+                    .hung = hung_ && status->signalled,
+                    .last_lines = {}};
 }
 
 void LocalReplica::wind_down(bool alive) {
@@ -99,6 +123,11 @@ void LocalReplica::wind_down(bool alive) {
   process_.err.reset();
   process_.status.reset();
   state_ = State::kGone;
+}
+
+void LocalReplica::kill(bool hung) noexcept {
+  (hung ? hung_ : killed_) = true;
+  process_.kill_session();
 }
 
 void LocalReplica::ask_to_stop() {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <poll.h>
+#include <signal.h>
 
 #include <chrono>
 #include <functional>
@@ -30,14 +31,21 @@ class LocalReplica {
  public:
   using OnReport = std::function<void(const LocalReplica&, const nlohmann::json&)>;
 
-  // Starts the replica with this environment. `on_report` is called with each JSON object that it writes to its status
-  // descriptor. Throws as ReplicaProcess does, and Error if its log cannot be written.
-  LocalReplica(const LaunchPlan& plan, int rank, int restarts, std::vector<std::string> environment, Guardian& guardian,
-               LaunchObserver& observer, OnReport on_report);
+  // Starts the replica with this environment; `number` tells it from the others of this start. `on_report` is called
+  // with each JSON object that it writes to its status descriptor. Throws as ReplicaProcess does, and Error if its log
+  // cannot be written.
+  LocalReplica(const LaunchPlan& plan, int number, int rank, int restarts, std::vector<std::string> environment,
+               Guardian& guardian, LaunchObserver& observer, OnReport on_report);
 
+  int number() const noexcept { return number_; }
+  // Its present one; a newcomer's is that which it is to have.
   int rank() const noexcept { return rank_; }
   pid_t pid() const noexcept { return process_.pid(); }
+  // From now on its lines bear this rank and go to that rank's log. Returns a warning if the log cannot be written.
+  std::optional<std::string> set_rank(int rank);
   bool gone() const noexcept { return state_ == State::kGone; }
+  // Whether its end was taken.
+  bool ended() const noexcept { return state_ != State::kRunning; }
   // Whether the process has ended and what it started may not have. No event tells of that: it is looked for in short
   // intervals.
   bool winding_down() const noexcept { return lingering() || sweeping(); }
@@ -64,8 +72,14 @@ class LocalReplica {
   void ask_to_stop_when_ready();
   // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that; returns whether it does.
   bool ask_to_save();
+  // Whether it is too young to handle what a program handles once it has loaded.
+  bool is_starting() const;
+  // Whether it has ended, or would make something of a request to stop other than to die of it.
+  bool handles_stop() const { return ended() || process_.handles(SIGTERM); }
   // Says that all of its session was sent SIGKILL.
   void set_killed() noexcept { killed_ = true; }
+  // Sends all of its session SIGKILL; `hung`: for its own failure.
+  void kill(bool hung) noexcept;
 
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
 
@@ -76,10 +90,12 @@ class LocalReplica {
   void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
   void read_all(std::size_t limit);
   void take_status(std::string_view bytes);
-  bool is_starting() const;
   void take_output(Stream stream, std::string_view text, bool ends);
 
+  const LaunchPlan& plan_;
+  int number_;
   int rank_;
+  int restarts_;
   std::chrono::milliseconds start_up_;  // that a program may need before it handles SIGTERM
   LaunchObserver& observer_;
   OnReport on_report_;
@@ -89,6 +105,7 @@ class LocalReplica {
   State state_ = State::kRunning;
   bool asked_ = false;
   bool killed_ = false;
+  bool hung_ = false;
   LineSplitter out_, err_;
   LineSplitter status_{std::size_t{64} << 10};
   LastLines last_lines_;

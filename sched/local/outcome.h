@@ -25,7 +25,10 @@ struct ReplicaEnd {
   bool asked = false;   // the launcher had sent it SIGTERM before
   bool killed = false;  // the launcher had sent it SIGKILL before
   bool out_of_memory = false;
-  std::size_t place = 0;  // in the order in which processes ended
+  std::size_t place = 0;                // in the order in which processes ended
+  int number = 0;                       // of this start's replicas, counted in the order in which they were started
+  bool hung = false;                    // the launcher killed it because the others lost it, which is its failure
+  std::vector<std::string> last_lines;  // of a failure
 };
 
 // What happened to all replicas of one start, once none of them is left.

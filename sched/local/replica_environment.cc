@@ -28,7 +28,7 @@ bool is_launchers_own(std::string_view name) {
   return std::ranges::find(kOwn, name) != std::end(kOwn);
 }
 
-Environment replica_environment(const LaunchPlan& plan, const Environment& caller, int index, int restarts, int port,
+Environment replica_environment(const LaunchPlan& plan, const Environment& caller, const ReplicaPlace& place,
                                 unsigned cores) {
   Environment result = caller;
   std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
@@ -36,17 +36,27 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
   // Python holds back what it prints to a pipe, and loses it when it is killed.
   result.emplace("PYTHONUNBUFFERED", "1");
-  if (!plan.devices.empty()) result["CUDA_VISIBLE_DEVICES"] = plan.devices.at(static_cast<std::size_t>(index));
+  if (!place.device.empty()) {
+    result["CUDA_VISIBLE_DEVICES"] = plan.device_kind == DeviceKind::kGpu ? place.device : "";
+  }
   if (plan.share) result["ADAPTDL_SHARE_PATH"] = plan.share->string();
+  if (plan.hang_timeout) result["ADAPTDL_COLLECTIVE_TIMEOUT"] = fmt::format("{}ms", plan.hang_timeout->count());
   for (const auto& [name, value] : plan.settings) result[name] = value;
   if (plan.checkpoints) result["ADAPTDL_CHECKPOINT_PATH"] = plan.checkpoints->string();
   result["ADAPTDL_JOB_ID"] = plan.job_id;
   result["ADAPTDL_MASTER_ADDR"] = plan.master_host;
-  result["ADAPTDL_MASTER_PORT"] = fmt::format("{}", port);
-  result["ADAPTDL_REPLICA_RANK"] = fmt::format("{}", plan.node_rank * plan.replicas + index);
+  result["ADAPTDL_MASTER_PORT"] = fmt::format("{}", place.port);
+  result["ADAPTDL_REPLICA_RANK"] = fmt::format("{}", place.rank);
   result["ADAPTDL_NUM_NODES"] = fmt::format("{}", plan.nodes);
-  result["ADAPTDL_NUM_REPLICAS"] = fmt::format("{}", plan.nodes * plan.replicas);
-  result["ADAPTDL_NUM_RESTARTS"] = fmt::format("{}", restarts);
+  result["ADAPTDL_NUM_REPLICAS"] = fmt::format("{}", place.size);
+  result["ADAPTDL_NUM_RESTARTS"] = fmt::format("{}", place.restarts);
+  if (place.id.empty()) return result;
+  result["ADAPTDL_REPLICA_ID"] = place.id;
+  result["ADAPTDL_GENERATION"] = fmt::format("{}", place.generation);
+  result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
+  result["ADAPTDL_SUPERVISOR_TOKEN"] = place.supervisor_token;
+  // The Python package refuses a scheduler of another major version than its own.
+  result["ADAPTDL_SCHED_VERSION"] = "0.0.0";
   return result;
 }
 

@@ -1,6 +1,7 @@
 // The environment that a replica is started with (the contract of runtime/include/adaptdl/env.h, from the other side).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,10 +20,21 @@ Environment caller_environment();
 // itself, does not reach its replicas.
 bool is_launchers_own(std::string_view name);
 
-// The environment of the local replica `index` (its rank is plan.node_rank * plan.replicas + index): the caller's,
-// without what is the launcher's own, then plan.settings, then what the launcher gives. `port` is where rank 0 listens;
-// `cores` is what this machine's replicas share.
-Environment replica_environment(const LaunchPlan& plan, const Environment& caller, int index, int restarts, int port,
+// What tells a replica from the others of its job.
+struct ReplicaPlace {
+  int rank = 0;
+  int size = 1;            // replicas of the job
+  int restarts = 0;        // of the job, before this start
+  std::uint16_t port = 0;  // where rank 0 listens
+  std::string device;      // empty: none in particular
+  std::string id;          // over changes of rank; empty: the job has no supervisor
+  int generation = 0;      // that it may join, or starts in
+  std::string supervisor_url, supervisor_token;
+};
+
+// The environment of a replica: the caller's, without what is the launcher's own, then plan.settings, then what the
+// launcher gives. `cores` is what this machine's replicas share.
+Environment replica_environment(const LaunchPlan& plan, const Environment& caller, const ReplicaPlace& place,
                                 unsigned cores);
 
 // As execve takes it: "NAME=VALUE".

@@ -32,7 +32,7 @@ struct Child {
   pid_t launcher;
 };
 
-// Between fork and exec, where only async-signal-safe functions may be called.
+// Between fork and exec, where only async-signal-safe functions may be called: another thread may have held any lock.
 [[noreturn]] void become_program(const Child& child) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);

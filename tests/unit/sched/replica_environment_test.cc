@@ -23,18 +23,33 @@ TEST_CASE("a replica is told all of the contract") {
   plan.checkpoints = "/c";
   plan.share = "/s";
   plan.settings = {{"ADAPTDL_BACKEND", "gloo"}};
-  const Environment result = replica_environment(plan, {{"HOME", "/me"}}, 2, 4, 4700, 12);
+  const Environment result = replica_environment(plan, {{"HOME", "/me"}},
+                                                 {.rank = 5,
+                                                  .size = 6,
+                                                  .restarts = 4,
+                                                  .port = 4700,
+                                                  .device = "",
+                                                  .id = "4-2",
+                                                  .generation = 7,
+                                                  .supervisor_url = "http://127.0.0.1:1",
+                                                  .supervisor_token = "t"},
+                                                 12);
   const Environment expected = {{"HOME", "/me"},
                                 {"ADAPTDL_BACKEND", "gloo"},
                                 {"ADAPTDL_CHECKPOINT_PATH", "/c"},
+                                {"ADAPTDL_GENERATION", "7"},
                                 {"ADAPTDL_JOB_ID", "local/digits"},
                                 {"ADAPTDL_MASTER_ADDR", "10.0.0.7"},
                                 {"ADAPTDL_MASTER_PORT", "4700"},
                                 {"ADAPTDL_NUM_NODES", "2"},
                                 {"ADAPTDL_NUM_REPLICAS", "6"},
                                 {"ADAPTDL_NUM_RESTARTS", "4"},
+                                {"ADAPTDL_REPLICA_ID", "4-2"},
                                 {"ADAPTDL_REPLICA_RANK", "5"},
+                                {"ADAPTDL_SCHED_VERSION", "0.0.0"},
                                 {"ADAPTDL_SHARE_PATH", "/s"},
+                                {"ADAPTDL_SUPERVISOR_TOKEN", "t"},
+                                {"ADAPTDL_SUPERVISOR_URL", "http://127.0.0.1:1"},
                                 {"OMP_NUM_THREADS", "4"},
                                 {"PYTHONUNBUFFERED", "1"}};
   CHECK(result == expected);
@@ -49,7 +64,7 @@ TEST_CASE("what the caller has of another job does not reach the replicas") {
                               {"ADAPTDL_GENERATION", "3"},
                               {"ADAPTDL_REPLICA_ID", "x"},
                               {"ADAPTDL_SUPERVISOR_TOKEN", "secret"}};
-  const Environment result = replica_environment({}, caller, 0, 0, 1, 1);
+  const Environment result = replica_environment({}, caller, {}, 1);
   CHECK(result.at("ADAPTDL_REPLICA_RANK") == "0");
   for (const char* name :
        {"ADAPTDL_CHECKPOINT_PATH", "ADAPTDL_SUPERVISOR_URL", "ADAPTDL_SCHED_VERSION", "ADAPTDL_STATUS_FD",
@@ -64,23 +79,31 @@ TEST_CASE("what the caller prefers stays") {
                               {"ADAPTDL_CHECKPOINT_EVERY", "1h"},
                               {"ADAPTDL_SHARE_PATH", "/s"},
                               {"CUDA_VISIBLE_DEVICES", "1"}};
-  const Environment result = replica_environment({}, caller, 0, 0, 1, 64);
+  const Environment result = replica_environment({}, caller, {}, 64);
   for (const auto& [name, value] : caller) CHECK_MESSAGE(result.at(name) == value, name);
 }
 
 TEST_CASE("every replica has at least one thread, and its own device") {
   LaunchPlan plan;
   plan.replicas = 4;
-  plan.devices = {"0", "1", "GPU-x", "3"};
-  const Environment result = replica_environment(plan, {}, 2, 0, 1, 3);
+  const ReplicaPlace place{.device = "GPU-x"};
+  const Environment result = replica_environment(plan, {}, place, 3);
   CHECK(result.at("OMP_NUM_THREADS") == "1");
   CHECK(result.at("CUDA_VISIBLE_DEVICES") == "GPU-x");
+  plan.device_kind = DeviceKind::kCpu;
+  CHECK(replica_environment(plan, {}, place, 3).at("CUDA_VISIBLE_DEVICES").empty());
+}
+
+TEST_CASE("a hang timeout is told in milliseconds") {
+  LaunchPlan plan;
+  plan.hang_timeout = std::chrono::seconds(90);
+  CHECK(replica_environment(plan, {}, {}, 1).at("ADAPTDL_COLLECTIVE_TIMEOUT") == "90000ms");
 }
 
 TEST_CASE("a setting overrides the caller's variable") {
   LaunchPlan plan;
   plan.settings = {{"OMP_NUM_THREADS", "2"}, {"X", "1"}, {"X", "2"}};
-  const Environment result = replica_environment(plan, {{"OMP_NUM_THREADS", "7"}}, 0, 0, 1, 64);
+  const Environment result = replica_environment(plan, {{"OMP_NUM_THREADS", "7"}}, {}, 64);
   CHECK(result.at("OMP_NUM_THREADS") == "2");
   CHECK(result.at("X") == "2");
 }

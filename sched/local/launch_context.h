@@ -1,0 +1,40 @@
+// What all starts of a run share.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "local/checkpoint_watch.h"
+#include "local/guardian.h"
+#include "local/launch_observer.h"
+#include "local/launch_plan.h"
+#include "local/launch_signals.h"
+#include "local/local_supervisor.h"
+#include "local/restart_budget.h"
+#include "local/run_control.h"
+#include "local/run_size.h"
+
+namespace adaptdl::sched {
+
+struct LaunchContext {
+  const LaunchPlan& plan;
+  LaunchObserver& observer;
+  LaunchSignals& signals;
+  Guardian& guardian;
+  CheckpointWatch& checkpoints;
+  RunSize& size;
+  RestartBudget& budget;
+  LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
+  RunControl* control = nullptr;          // null: nobody looks on
+  // How often the user asked for an end: by SIGINT, SIGTERM or SIGHUP.
+  int user_requests = 0;
+  // Whether replicas can join the program while it runs, as far as is known.
+  bool can_join = true;
+  // The earliest time of a restart for the sake of another size.
+  std::chrono::steady_clock::time_point restart_after{};
+
+  // Says to those who look on that the run is now in this state, and why.
+  void publish(const std::string& state, const std::string& why);
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,83 @@
+#include "local/local_supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <random>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::sched {
+namespace {
+
+// Of different replicas that wait to be taken. A job on one machine has fewer; whoever else calls may be dropped, and
+// asks again.
+constexpr std::size_t kMostCalls = 8192;
+
+std::string random_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
+  return token;
+}
+
+Fd make_event() {
+  Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) throw Error(fmt::format("cannot wait for the supervisor: {}", std::strerror(errno)));
+  return event;
+}
+
+}  // namespace
+
+LocalSupervisor::LocalSupervisor(std::string job_id)
+    : job_id_(std::move(job_id)), token_(random_token()), event_(make_event()), server_(SupervisorOptions{}, *this) {
+  server_.add_job(job_id_, token_);
+}
+
+void LocalSupervisor::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t size = ::write(event_.get(), &one, sizeof one);
+}
+
+void LocalSupervisor::hints_changed(const std::string&) {
+  const std::lock_guard lock(mutex_);
+  hints_changed_ = true;
+  wake();
+}
+
+void LocalSupervisor::replica_waits(const std::string&, const std::string& replica_id, int after, bool broken) {
+  const std::lock_guard lock(mutex_);
+  const auto key = std::pair(replica_id, broken);
+  if (calls_.size() >= kMostCalls && !calls_.contains(key)) return;
+  calls_[key] = after;
+  wake();
+}
+
+LocalSupervisor::Heard LocalSupervisor::take() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t size = ::read(event_.get(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  Heard heard{.hints_changed = std::exchange(hints_changed_, false), .calls = {}};
+  for (const auto& [who, after] : std::exchange(calls_, {})) {
+    heard.calls.push_back({.replica_id = who.first, .after = after, .broken = who.second});
+  }
+  return heard;
+}
+
+void LocalSupervisor::begin(int restarts, Generation generation) {
+  server_.clear_generation(job_id_);
+  set_generation(restarts, std::move(generation));
+}
+
+void LocalSupervisor::set_generation(int restarts, Generation generation) {
+  std::vector<std::string> addresses;
+  for (const GenerationMember& member : generation.replicas) addresses.push_back(member.address);
+  server_.set_addresses(job_id_, restarts, std::move(addresses));
+  server_.set_generation(job_id_, std::move(generation));
+}
+
+}  // namespace adaptdl::sched

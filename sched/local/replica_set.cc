@@ -1,0 +1,219 @@
+#include "local/replica_set.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "adaptdl/error.h"
+#include "local/port.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Membership::End kind_of(const ReplicaEnd& end) {
+  if (end.status == ExitStatus{.signalled = true, .code = SIGKILL}) return Membership::End::kKilled;
+  if (end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) return Membership::End::kCheckpointed;
+  return is_failure(end) ? Membership::End::kFailed : Membership::End::kDone;
+}
+
+}  // namespace
+
+Membership::Options ReplicaSet::options(const LaunchContext& context) {
+  const LaunchPlan& plan = context.plan;
+  return {.survives = context.supervisor != nullptr && (plan.elastic || plan.max_restarts > 0),
+          .can_join = context.can_join,
+          .can_restart = plan.checkpoints.has_value(),
+          .grace = plan.grace,
+          .restart_after = context.restart_after};
+}
+
+ReplicaSet::ReplicaSet(LaunchContext& context, int restarts, LocalReplica::OnReport on_report)
+    : context_(context),
+      restarts_(restarts),
+      on_report_(std::move(on_report)),
+      membership_(options(context), context.size.target(), context.budget),
+      port_(context.plan.master_port != 0 ? context.plan.master_port : free_port()) {
+  const std::vector<int> members = membership_.members();
+  if (context_.supervisor != nullptr) context_.supervisor->begin(restarts_, generation());
+  const std::vector<std::string> devices = membership_.devices();
+  const auto size = static_cast<int>(members.size());
+  for (int i = 0; i < size; ++i) start(i, 0, i, size, devices[static_cast<std::size_t>(i)]);
+  context_.observer.replicas(size * context_.plan.nodes);
+}
+
+void ReplicaSet::start(int number, int generation, int rank, int size, const std::string& device) {
+  const LaunchPlan& plan = context_.plan;
+  ReplicaPlace place{.rank = plan.node_rank * size + rank,
+                     .size = plan.nodes * size,
+                     .restarts = restarts_,
+                     .port = port_,
+                     .device = device,
+                     .id = "",
+                     .generation = generation,
+                     .supervisor_url = "",
+                     .supervisor_token = ""};
+  if (context_.supervisor != nullptr) {
+    place.id = id(number);
+    place.supervisor_url = context_.supervisor->url();
+    place.supervisor_token = context_.supervisor->token();
+  }
+  auto environment = to_strings(replica_environment(plan, caller_, place, cores_));
+  const auto on_report = [this](const LocalReplica& replica, const nlohmann::json& report) {
+    take_report(replica, report);
+  };
+  replicas_.push_back(std::make_unique<LocalReplica>(plan, number, place.rank, restarts_, std::move(environment),
+                                                     context_.guardian, context_.observer, on_report));
+  exit_order_.watch(replicas_.back()->pid());
+}
+
+std::string ReplicaSet::id(int number) const { return fmt::format("{}-{}", restarts_, number); }
+
+LocalReplica* ReplicaSet::find(int number) const {
+  const auto found = std::ranges::find(replicas_, number, &LocalReplica::number);
+  return found == replicas_.end() ? nullptr : found->get();
+}
+
+bool ReplicaSet::all_gone() const { return std::ranges::all_of(replicas_, &LocalReplica::gone); }
+
+bool ReplicaSet::is_first(const LocalReplica& replica) const {
+  const std::vector<int> members = membership_.members();
+  return !members.empty() && members.front() == replica.number();
+}
+
+Generation ReplicaSet::generation() const {
+  Generation result{.number = membership_.generation(), .replicas = {}};
+  for (const int member : membership_.members()) {
+    result.replicas.push_back({.id = id(member), .address = context_.plan.master_host, .port = port_});
+  }
+  return result;
+}
+
+void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& report) {
+  const auto event = report.find("event");
+  const auto number = report.find("generation");
+  if (event == report.end()) {
+    trained_ = true;
+    if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
+  } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
+    trained_ = true;
+    // Hints of an earlier start are still there, and news only once the replicas of this one are.
+    if (context_.supervisor != nullptr)
+      membership_.set_follows(context_.supervisor->hints().value("liveRescale", false));
+    membership_.trains(replica.number(), number->get<int>());
+    const std::vector<int> members = membership_.members();
+    const auto rank = std::ranges::find(members, replica.number()) - members.begin();
+    if (number->get<int>() != membership_.generation() || rank == std::ssize(members)) return;
+    if (const auto warning = find(replica.number())->set_rank(static_cast<int>(rank))) {
+      context_.observer.notice(fmt::format("warning: {}", *warning));
+    }
+  } else if (*event == "cannot_join" && membership_.is_newcomer(replica.number())) {
+    membership_.cannot_join(replica.number());
+    context_.can_join = false;
+    context_.observer.notice(fmt::format(
+        "the program cannot be joined while it runs{}; from now on it is rescaled by "
+        "checkpoint and restart",
+        report.contains("why") && report["why"].is_string() ? ": " + report["why"].get<std::string>() : ""));
+  }
+  on_report_(replica, report);
+}
+
+void ReplicaSet::hear() {
+  if (context_.supervisor == nullptr) return;
+  const auto heard = context_.supervisor->take();
+  if (heard.hints_changed) membership_.set_follows(context_.supervisor->hints().value("liveRescale", false));
+  const std::string prefix = fmt::format("{}-", restarts_);
+  for (const LocalSupervisor::Call& call : heard.calls) {
+    int number = -1;
+    const std::string& text = call.replica_id;
+    if (!text.starts_with(prefix)) continue;
+    const auto [end, error] = std::from_chars(text.data() + prefix.size(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) continue;
+    if (call.broken) {
+      membership_.broken(number, call.after, Clock::now());
+    } else {
+      membership_.waits(number, Clock::now());
+    }
+  }
+}
+
+ReplicaSet::Wish ReplicaSet::tick() {
+  hear();
+  membership_.set_target(context_.size.target());
+  Wish wish;
+  for (const MembershipAction& action : membership_.decide(Clock::now())) {
+    switch (action.kind) {
+      case MembershipAction::Kind::kStart:
+        start_newcomer(action);
+        break;
+      case MembershipAction::Kind::kIssue:
+        issue(action);
+        break;
+      case MembershipAction::Kind::kKill:
+        kill(action);
+        break;
+      case MembershipAction::Kind::kRestart:
+        wish = {Wish::Kind::kRestart, action.why};
+        break;
+      case MembershipAction::Kind::kFail:
+        wish = {Wish::Kind::kFail, action.why};
+        break;
+      case MembershipAction::Kind::kNotice:
+        context_.observer.notice(action.why);
+    }
+  }
+  return wish;
+}
+
+void ReplicaSet::start_newcomer(const MembershipAction& action) {
+  try {
+    start(action.replica, action.generation, action.rank, action.size, action.device);
+  } catch (const Error& error) {
+    // The others can do without it.
+    context_.observer.notice(fmt::format("warning: cannot start another replica: {}", error.what()));
+    membership_.ended(action.replica, Membership::End::kFailed, Clock::now());
+  }
+}
+
+void ReplicaSet::issue(const MembershipAction& action) {
+  context_.observer.notice(action.why);
+  // A new one each time: the one before may still have connections of the generation before.
+  port_ = free_port();
+  context_.supervisor->set_generation(restarts_, generation());
+  context_.observer.replicas(static_cast<int>(action.members.size()));
+}
+
+void ReplicaSet::kill(const MembershipAction& action) {
+  LocalReplica* replica = find(action.replica);
+  if (replica == nullptr || replica->gone()) return;
+  const bool newcomer = membership_.is_newcomer(action.replica);
+  context_.observer.notice(
+      fmt::format("killing {}replica {}: {}", newcomer ? "the new " : "", replica->rank(), action.why));
+  replica->kill(action.hung);
+}
+
+std::optional<std::string> ReplicaSet::resize() {
+  membership_.set_target(context_.size.target());
+  if (membership_.steady() || !membership_.is_stuck(Clock::now())) return std::nullopt;
+  return "its program cannot change its replicas while it runs, and without checkpoints it cannot be started again";
+}
+
+bool ReplicaSet::survives(const ReplicaEnd& end) {
+  const bool newcomer = membership_.is_newcomer(end.number);
+  if (!membership_.ended(end.number, kind_of(end), Clock::now())) return false;
+  survived_.insert(end.number);
+  if (is_failure(end)) {
+    context_.observer.notice(fmt::format("{}replica {} {}", newcomer ? "the new " : "", end.rank, describe_end(end)));
+  }
+  return true;
+}
+
+void ReplicaSet::clear() {
+  std::erase_if(replicas_,
+                [this](const auto& replica) { return replica->gone() && survived_.erase(replica->number()) > 0; });
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,46 @@
+#include "local/run_size.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "local/devices.h"
+
+namespace adaptdl::sched {
+
+RunSize::RunSize(const LaunchPlan& plan)
+    : devices_(plan.devices), share_devices_(plan.share_devices), min_(plan.min_replicas), max_(plan.replicas) {}
+
+std::optional<std::string> RunSize::resize(int min, int max) {
+  if (!devices_.empty() && !share_devices_ && static_cast<std::size_t>(min) > devices_.size()) {
+    return fmt::format("{} replicas need as many devices, and it may use {}: {}", min, devices_.size(),
+                       fmt::join(devices_, ", "));
+  }
+  min_ = min;
+  max_ = max;
+  by_user_ = true;
+  return std::nullopt;
+}
+
+void RunSize::allocate(std::vector<std::string> devices) {
+  allocated_ = std::move(devices);
+  by_user_ = false;
+}
+
+MembershipTarget RunSize::target() const {
+  MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};
+  const auto most = static_cast<std::size_t>(max_);
+  if (devices_.empty()) {
+    target.devices.assign(most, "");
+  } else if (allocated_) {
+    target.devices = *allocated_;
+    target.devices.resize(std::min(most, target.devices.size()));
+  } else {
+    const int count = share_devices_ ? max_ : std::min(max_, static_cast<int>(devices_.size()));
+    target.devices = assign_devices(devices_, count, share_devices_);
+  }
+  return target;
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,55 @@
+#include "local/run_size.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl::sched;
+using Devices = std::vector<std::string>;
+
+namespace {
+
+LaunchPlan plan(int min, int max, Devices devices) {
+  LaunchPlan result;
+  result.min_replicas = min;
+  result.replicas = max;
+  result.devices = std::move(devices);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a run takes as many devices as it may, in their order") {
+  CHECK(RunSize(plan(1, 2, {"a", "b", "c"})).target().devices == Devices{"a", "b"});
+  CHECK(RunSize(plan(1, 4, {"a", "b", "c"})).target().devices == Devices{"a", "b", "c"});
+  CHECK(RunSize(plan(2, 2, {})).target().devices == Devices{"", ""});
+  LaunchPlan shared = plan(3, 3, {"a", "b"});
+  shared.share_devices = true;
+  CHECK(RunSize(shared).target().devices == Devices{"a", "b", "a"});
+}
+
+TEST_CASE("what it is allocated counts, up to the most that it may have") {
+  RunSize size(plan(1, 2, {"a", "b", "c", "d"}));
+  size.allocate({"d"});
+  CHECK(size.target().devices == Devices{"d"});
+  size.allocate({"b", "c", "d"});
+  CHECK(size.target().devices == Devices{"b", "c"});
+  CHECK_FALSE(size.target().by_user);
+}
+
+TEST_CASE("a resize changes both bounds, and is known as a user's wish until an allocation follows") {
+  RunSize size(plan(1, 1, {"a", "b", "c"}));
+  CHECK_FALSE(size.resize(2, 3).has_value());
+  CHECK(size.min() == 2);
+  CHECK(size.max() == 3);
+  CHECK(size.target().devices == Devices{"a", "b", "c"});
+  CHECK(size.target().by_user);
+  size.allocate({"a", "b"});
+  CHECK_FALSE(size.target().by_user);
+}
+
+TEST_CASE("more than there are devices for is refused, and changes nothing") {
+  RunSize size(plan(1, 1, {"a", "b"}));
+  CHECK(*size.resize(3, 4) == "3 replicas need as many devices, and it may use 2: a, b");
+  CHECK(size.target().devices == Devices{"a"});
+  CHECK_FALSE(size.resize(1, 4).has_value());
+  CHECK(size.target().devices == Devices{"a", "b"});
+}
