@@ -38,8 +38,9 @@ std::string resume_command(const CLI::App& app, const RunOptions& options, const
 }
 
 std::string opening(const sched::LaunchPlan& plan) {
+  const std::string fewest = plan.min_replicas < plan.replicas ? fmt::format("{} to ", plan.min_replicas) : "";
   std::string text =
-      fmt::format("{} replica{} of {}", plan.replicas, plan.replicas == 1 ? "" : "s", plan.arguments.front());
+      fmt::format("{}{} replica{} of {}", fewest, plan.replicas, plan.replicas == 1 ? "" : "s", plan.arguments.front());
   if (plan.nodes > 1) text += fmt::format(" on machine {} of {}", plan.node_rank, plan.nodes);
   if (!plan.checkpoints) return text + ", without checkpoints";
   const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();
@@ -117,9 +118,19 @@ int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
 void add_run(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<RunOptions>();
   app.prefix_command();
-  app.add_option("-n,--replicas", options->replicas,
-                 "replicas on this machine; auto, the default, is one for each GPU, or 1 without any")
-      ->type_name("N|auto");
+  app.add_option(
+         "-n,--replicas", options->replicas,
+         "replicas on this machine, or the fewest and the most of an elastic run; auto, the default, is one for "
+         "each GPU, or 1 without any")
+      ->type_name("N|MIN:MAX|auto");
+  app.add_option("--devices", options->devices,
+                 "devices that replicas may use, such as 0,2,3; of the kind cpu also a number of them (default: all "
+                 "GPUs, or as many as there are cores)")
+      ->type_name("LIST");
+  app.add_option("--device-kind", options->device_kind,
+                 "gpu, or cpu for places without a GPU, on which anything can be tried out (default: gpu where there "
+                 "are any)")
+      ->type_name("gpu|cpu");
   app.add_option("--checkpoint", options->checkpoint,
                  "directory of checkpoints, to go on from and to save to; by default a new one that is removed when "
                  "the run succeeds")
@@ -152,8 +163,13 @@ void add_run(CLI::App& app, int& exit_code) {
                  "where machine 0 can be reached by all (default: a free port of this machine)")
       ->type_name("HOST:PORT");
   app.add_option("--max-restarts", options->max_restarts,
-                 "how often to start again from the newest checkpoint after a failure (default 0)")
+                 "how many failures to survive, by starting again from the newest checkpoint unless the other "
+                 "replicas can go on (default 0, or 3 for an elastic run)")
       ->type_name("N");
+  app.add_option("--hang-timeout", options->hang_timeout,
+                 "how long replicas wait for one that does not answer before they go on without it; longer than the "
+                 "slowest step (default 30m)")
+      ->type_name("DURATION");
   app.add_option("--grace", options->grace,
                  "how long replicas may take to checkpoint when asked to stop, before they are killed (default 30s)")
       ->type_name("DURATION");

@@ -1,12 +1,16 @@
 #include "command/run_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
+#include <tuple>
+#include <utility>
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
@@ -19,6 +23,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kMostReplicas = 1024;
+// Failures that an elastic run survives, if no option says.
+constexpr int kElasticRestarts = 3;
 
 // A whole number in [least, most].
 int parse_count(const std::string& text, const std::string& what, int least, int most) {
@@ -32,25 +38,111 @@ int parse_count(const std::string& text, const std::string& what, int least, int
 
 bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; }
 
+// The bounds that --replicas names: N, or MIN:MAX.
+std::pair<int, int> parse_bounds(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  try {
+    const int min = parse_count(text.substr(0, colon), "--replicas", 1, kMostReplicas);
+    if (colon == std::string::npos) return {min, min};
+    return {min, parse_count(text.substr(colon + 1), "--replicas", min, kMostReplicas)};
+  } catch (const UsageError&) {
+    throw UsageError(
+        fmt::format("run: --replicas takes auto, a whole number from 1 to {}, or the fewest and the most as MIN:MAX, "
+                    "not '{}'",
+                    kMostReplicas, text));
+  }
+}
+
+std::vector<std::string> numbered(unsigned count) {
+  std::vector<std::string> names;
+  for (unsigned i = 0; i < count; ++i) names.push_back(std::to_string(i));
+  return names;
+}
+
+// The devices that --devices names, each once.
+std::vector<std::string> parse_devices(const std::string& text) {
+  std::vector<std::string> devices;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item.empty() || !std::ranges::all_of(item, is_plain) || std::ranges::find(devices, item) != devices.end()) {
+      throw UsageError(fmt::format("run: --devices takes a list of different devices such as 0,2,3, not '{}'", text));
+    }
+    devices.push_back(item);
+  }
+  return devices;
+}
+
+void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
+  plan.device_kind = sched::DeviceKind::kCpu;
+  if (options.backend == "nccl") throw UsageError("run: --backend nccl needs GPUs, and not --device-kind cpu");
+  if (options.devices.empty()) {
+    plan.devices = numbered(machine.cores);
+  } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
+    const int count = parse_count(options.devices, "the number of --devices", 1, kMostReplicas);
+    plan.devices = numbered(static_cast<unsigned>(count));
+  } else {
+    plan.devices = parse_devices(options.devices);
+  }
+}
+
+void set_gpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
+  if (machine.devices.empty() && options.device_kind == "gpu") {
+    throw UsageError("run: --device-kind gpu needs GPUs, and there are none here; cpu does without");
+  }
+  plan.devices = options.devices.empty() ? machine.devices : parse_devices(options.devices);
+  for (const std::string& device : plan.devices) {
+    if (std::ranges::find(machine.devices, device) != machine.devices.end()) continue;
+    throw UsageError(fmt::format("run: there is no GPU '{}' here; there {} {}", device,
+                                 machine.devices.size() == 1 ? "is" : "are", fmt::join(machine.devices, ", ")));
+  }
+}
+
+void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
+  if (!options.device_kind.empty() && options.device_kind != "gpu" && options.device_kind != "cpu") {
+    throw UsageError(fmt::format("run: --device-kind takes gpu or cpu, not '{}'", options.device_kind));
+  }
+  const bool named = !options.devices.empty() || !options.device_kind.empty();
+  plan.elastic = options.replicas.find(':') != std::string::npos;
+  plan.shares_machine = named || plan.elastic;
+  const bool cpu =
+      options.device_kind == "cpu" || (options.device_kind.empty() && machine.devices.empty() && plan.shares_machine);
+  if (cpu) {
+    set_cpu_devices(plan, options, machine);
+  } else {
+    set_gpu_devices(plan, options, machine);
+  }
+}
+
 void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   const std::string& backend = options.backend.empty() ? machine.backend : options.backend;
   if (!backend.empty() && backend != "gloo" && backend != "nccl") {
     throw UsageError(fmt::format("run: --backend takes gloo or nccl, not '{}'", backend));
   }
-  const auto devices = static_cast<int>(machine.devices.size());
-  if (backend == "nccl" && devices == 0)
+  if (backend == "nccl" && machine.devices.empty())
     throw UsageError("run: --backend nccl needs GPUs, and there are none here; gloo does without");
-  plan.replicas = options.replicas == "auto" ? std::clamp(devices, 1, kMostReplicas) : 0;
-  if (plan.replicas == 0) {
-    try {
-      plan.replicas = parse_count(options.replicas, "--replicas", 1, kMostReplicas);
-    } catch (const UsageError&) {
-      throw UsageError(fmt::format("run: --replicas takes auto or a whole number from 1 to {}, not '{}'", kMostReplicas,
-                                   options.replicas));
-    }
-  }
-  plan.devices = sched::assign_devices(machine.devices, plan.replicas, backend == "gloo");
   if (!options.backend.empty()) plan.settings.emplace_back("ADAPTDL_BACKEND", options.backend);
+  set_devices(plan, options, machine);
+  const auto devices = static_cast<int>(plan.devices.size());
+  if (options.replicas == "auto") {
+    plan.replicas = plan.min_replicas = std::clamp(devices, 1, kMostReplicas);
+  } else {
+    std::tie(plan.min_replicas, plan.replicas) = parse_bounds(options.replicas);
+  }
+  if (devices == 0 || plan.replicas <= devices) return;
+  const bool gpu = plan.device_kind == sched::DeviceKind::kGpu;
+  plan.share_devices = gpu && !plan.elastic && backend == "gloo";
+  if (plan.share_devices) {
+    plan.shares_machine = false;
+  } else if (plan.min_replicas <= devices) {
+    plan.replicas = devices;
+  } else if (gpu) {
+    sched::assign_devices(plan.devices, plan.min_replicas, false);
+  } else {
+    throw UsageError(
+        fmt::format("run: {0} replicas need as many devices, and there {1} {2}; ask for fewer, or give "
+                    "--devices {0}",
+                    plan.min_replicas, devices == 1 ? "is" : "are", devices));
+  }
 }
 
 void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
@@ -61,6 +153,10 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   }
   if (plan.nodes > 1 && options.checkpoint.empty() && !options.no_checkpoint) {
     throw UsageError("run: --nodes needs --checkpoint DIR, a directory that all machines see, or --no-checkpoint");
+  }
+  if (plan.nodes > 1) plan.shares_machine = false;
+  if (plan.nodes > 1 && plan.elastic) {
+    throw UsageError("run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
   }
   if (!options.node_rank.empty()) plan.node_rank = parse_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
   if (options.master.empty()) return;
@@ -126,7 +222,8 @@ Machine this_machine() {
   };
   return {.search_path = variable("PATH").value_or("/usr/local/bin:/usr/bin:/bin"),
           .backend = variable("ADAPTDL_BACKEND").value_or(""),
-          .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES"))};
+          .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES")),
+          .cores = sched::usable_cores()};
 }
 
 std::string plain_name(const std::string& program) {
@@ -149,7 +246,15 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   set_replicas(plan, options, machine);
   set_nodes(plan, options);
   set_environment(plan, options);
-  plan.max_restarts = parse_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
+  if (!options.max_restarts.empty()) {
+    plan.max_restarts = parse_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
+  } else if (plan.elastic) {
+    plan.max_restarts = kElasticRestarts;
+  }
+  if (!options.hang_timeout.empty()) {
+    plan.hang_timeout = env::parse_duration(options.hang_timeout, "run: --hang-timeout");
+    if (plan.hang_timeout->count() == 0) throw UsageError("run: --hang-timeout takes a duration above 0, such as 10m");
+  }
   plan.grace = env::parse_duration(options.grace, "run: --grace");
   plan.program = sched::find_program(options.program.front(), machine.search_path);
   plan.arguments = options.program;

@@ -12,8 +12,8 @@ namespace adaptdl::cli {
 // As given on the command line; empty: not given.
 struct RunOptions {
   std::string replicas = "auto";
+  std::string devices, device_kind, hang_timeout, max_restarts;
   std::string checkpoint, checkpoint_every, checkpoint_keep, share, backend, name, nodes, node_rank, master, logs;
-  std::string max_restarts = "0";
   std::string grace = "30s";
   bool no_checkpoint = false;
   bool detach = false;
@@ -26,6 +26,7 @@ struct Machine {
   std::string search_path;           // $PATH
   std::string backend;               // $ADAPTDL_BACKEND, for when no option says
   std::vector<std::string> devices;  // as sched::visible_devices gives them
+  unsigned cores = 1;                // that this process may use
 };
 
 Machine this_machine();

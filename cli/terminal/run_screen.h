@@ -20,9 +20,10 @@ class RunScreen : public sched::LaunchObserver {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `replicas`: of the job, for the status line.
+  // `replicas`: of the job to begin with, for the status line.
   explicit RunScreen(int replicas);
 
+  void replicas(int count) override { replicas_ = count; }
   void line(int rank, sched::Stream stream, std::string_view text, bool ends) override;
   void notice(std::string_view text) override;
   void progress(const nlohmann::json& report) override { progress_ = report; }

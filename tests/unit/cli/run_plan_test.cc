@@ -83,10 +83,14 @@ TEST_CASE("each option reaches the plan") {
 }
 
 TEST_CASE("a number of replicas that makes no sense is refused") {
-  for (const char* wrong : {"0", "-1", "two", "1.5", "2x", "", " 2", "99999999999"}) {
+  for (const char* wrong :
+       {"0", "-1", "two", "1.5", "2x", "", " 2", "99999999999", "0:2", "3:2", ":2", "1:", "1:2:3"}) {
     RunOptions with = options();
     with.replicas = wrong;
-    refused(with, std::string("run: --replicas takes auto or a whole number from 1 to 1024, not '") + wrong + "'");
+    refused(with,
+            std::string("run: --replicas takes auto, a whole number from 1 to 1024, or the fewest and the most as "
+                        "MIN:MAX, not '") +
+                wrong + "'");
   }
 }
 
@@ -96,7 +100,9 @@ TEST_CASE("GPUs limit the replicas, except over gloo") {
   refused(three, "3 replicas need 3 GPUs, and there are 2; ask for fewer, or use --backend gloo to let them share",
           kTwoGpus);
   three.backend = "gloo";
-  CHECK(make_plan(three, kTwoGpus).devices == std::vector<std::string>{"0", "1", "0"});
+  const auto shared = make_plan(three, kTwoGpus);
+  CHECK(shared.share_devices);
+  CHECK(shared.devices == std::vector<std::string>{"0", "1"});
   Machine prefers_gloo = kTwoGpus;
   prefers_gloo.backend = "gloo";
   three.backend.clear();
@@ -105,6 +111,75 @@ TEST_CASE("GPUs limit the replicas, except over gloo") {
   refused(three, "run: --backend nccl needs GPUs, and there are none here; gloo does without");
   three.backend = "mpi";
   refused(three, "run: --backend takes gloo or nccl, not 'mpi'");
+}
+
+TEST_CASE("an elastic run has the devices that there are, and survives failures unless told not to") {
+  RunOptions elastic = options();
+  elastic.replicas = "1:4";
+  const auto gpus = make_plan(elastic, kTwoGpus);
+  CHECK(gpus.elastic);
+  CHECK(gpus.min_replicas == 1);
+  CHECK(gpus.replicas == 2);
+  CHECK(gpus.max_restarts == 3);
+  CHECK(gpus.shares_machine);
+  CHECK(gpus.device_kind == sched::DeviceKind::kGpu);
+  Machine cores = kBare;
+  cores.cores = 3;
+  const auto cpu = make_plan(elastic, cores);
+  CHECK(cpu.device_kind == sched::DeviceKind::kCpu);
+  CHECK(cpu.devices == std::vector<std::string>{"0", "1", "2"});
+  CHECK(cpu.replicas == 3);
+  elastic.max_restarts = "0";
+  CHECK(make_plan(elastic, cores).max_restarts == 0);
+  elastic.replicas = "4:8";
+  refused(elastic, "run: 4 replicas need as many devices, and there are 3; ask for fewer, or give --devices 4", cores);
+  elastic.nodes = "2";
+  elastic.node_rank = "0";
+  elastic.master = "host:1";
+  elastic.no_checkpoint = true;
+  elastic.replicas = "1:2";
+  refused(elastic, "run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
+}
+
+TEST_CASE("devices are named, or counted where they are no GPUs") {
+  RunOptions with = options();
+  with.replicas = "2";
+  with.devices = "4";
+  const auto four = make_plan(with, kBare);
+  CHECK(four.devices == std::vector<std::string>{"0", "1", "2", "3"});
+  CHECK(four.shares_machine);
+  CHECK_FALSE(four.elastic);
+  with.devices = "5,7,a";
+  CHECK(make_plan(with, kBare).devices == std::vector<std::string>{"5", "7", "a"});
+  with.devices = "1,0";
+  CHECK(make_plan(with, kTwoGpus).devices == std::vector<std::string>{"1", "0"});
+  with.devices = "0,2";
+  refused(with, "run: there is no GPU '2' here; there are 0, 1", kTwoGpus);
+  with.device_kind = "cpu";
+  CHECK(make_plan(with, kTwoGpus).device_kind == sched::DeviceKind::kCpu);
+  for (const char* wrong : {"0,0", "0,,1", "a b"}) {
+    with.devices = wrong;
+    refused(with, std::string("run: --devices takes a list of different devices such as 0,2,3, not '") + wrong + "'");
+  }
+  with.devices = "0";
+  refused(with, "run: the number of --devices takes a whole number from 1 to 1024, not '0'");
+  with = options();
+  with.device_kind = "tpu";
+  refused(with, "run: --device-kind takes gpu or cpu, not 'tpu'");
+  with.device_kind = "gpu";
+  refused(with, "run: --device-kind gpu needs GPUs, and there are none here; cpu does without");
+  with.device_kind = "cpu";
+  with.backend = "nccl";
+  refused(with, "run: --backend nccl needs GPUs, and not --device-kind cpu", kTwoGpus);
+}
+
+TEST_CASE("a hang timeout is a duration above nothing") {
+  RunOptions with = options();
+  CHECK_FALSE(make_plan(with, kBare).hang_timeout.has_value());
+  with.hang_timeout = "90s";
+  CHECK(make_plan(with, kBare).hang_timeout == 90s);
+  with.hang_timeout = "0";
+  refused(with, "run: --hang-timeout takes a duration above 0, such as 10m");
 }
 
 TEST_CASE("several machines need to know of each other and to share a directory") {
