@@ -90,7 +90,7 @@ class HelpTest(unittest.TestCase):
             (): "which program?",
             ("-n", "0", "true"): "--replicas takes",
             ("-n", "1.5", "true"): "--replicas takes",
-            ("-n",): "-n needs a value: N|auto",
+            ("-n",): "-n needs a value: N|MIN:MAX|auto",
             ("--grace", "soon", "true"): "--grace",
             ("--checkpoint-every", "5 parsecs", "true"): "--checkpoint-every",
             ("--checkpoint-keep", "0", "true"): "--checkpoint-keep",

@@ -80,6 +80,8 @@ class EnvironmentTest(RunTest):
                 for name, value in environment.items()
                 if name.startswith("ADAPTDL_") and name != "ADAPTDL_STATUS_FD"
             }
+            self.assertRegex(contract.pop("ADAPTDL_SUPERVISOR_URL"), r"^http://127\.0\.0\.1:\d+$")
+            self.assertRegex(contract.pop("ADAPTDL_SUPERVISOR_TOKEN"), "^[0-9a-f]{32}$")
             self.assertEqual(
                 contract,
                 {
@@ -95,6 +97,9 @@ class EnvironmentTest(RunTest):
                     "ADAPTDL_NUM_NODES": "1",
                     "ADAPTDL_NUM_REPLICAS": "2",
                     "ADAPTDL_NUM_RESTARTS": "0",
+                    "ADAPTDL_REPLICA_ID": f"0-{rank}",
+                    "ADAPTDL_GENERATION": "0",
+                    "ADAPTDL_SCHED_VERSION": "0.0.0",
                 },
             )
             self.assertNotEqual(environment["ADAPTDL_STATUS_FD"], "99")

@@ -318,13 +318,12 @@ class ResizeTest(VerbsTest):
         self.assertEqual(self.refusal("resize", "job", "3:2", code=2), "resize: MIN is more than MAX in '3:2'")
         self.assertEqual(self.refusal("resize", "job", "2"), "run job is not going on: it is done")
 
-    def test_a_run_of_a_fixed_size_keeps_it(self):
+    def test_a_run_of_a_fixed_size_is_given_another(self):
         run = self.start_counting("job")
-        self.assertEqual(
-            self.refusal("resize", "job", "1:4"),
-            "run job: it is not elastic: its number of replicas stays as it was started",
-        )
-        self.assertEqual(len(replicas_of(run.pid)), 2)
+        self.adaptdl("resize", "job", "3")
+        run.wait_for("of start 1", 3)
+        run.wait_for("starting again with 3 replicas from checkpoint-")
+        self.assertTrue(eventually(lambda: self.listed()["job"]["replicas"] == 3))
 
 
 class DeleteTest(VerbsTest):

@@ -1,0 +1,268 @@
+"""Runs whose replicas change while they go on: by a user's wish, by a death, and by a stop that loses nothing."""
+
+import os
+import pathlib
+import re
+import signal
+import unittest
+
+from run_support import REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
+
+PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
+FOREVER = 1_000_000  # steps
+
+
+class ElasticTest(RunTest):
+    def start_elastic(self, replicas, *program, devices=4, options=()):
+        self.name = f"e{os.getpid()}"
+        return self.start(
+            "-n", replicas, "--devices", devices, "--device-kind", "cpu", "--name", self.name, "--checkpoint", "c",
+            *options, PROGRAM, *program,
+        )  # fmt: skip
+
+    def resize(self, bounds):
+        self.adaptdl("resize", self.name, bounds)
+
+    def wait_for_generation(self, run, generation, size):
+        """Waits until all of that generation train in it, and returns their process ids by rank."""
+        lines = run.wait_for(f"generation {generation} rank ", size)
+        found = {}
+        for line in lines:
+            rank, of, pid = re.search(r"rank (\d+) of (\d+) at step \d+ in (\d+)", line).groups()
+            self.assertEqual(int(of), size, run.text())
+            found[int(rank)] = int(pid)
+        self.assertEqual(sorted(found), list(range(size)), run.text())
+        return [found[rank] for rank in range(size)]
+
+    def assert_steps_go_on(self, run):
+        """No generation began at an earlier step than one before it."""
+        steps = {}
+        for line in run.out:
+            if match := re.search(r"generation (\d+) rank \d+ of \d+ at step (\d+)", line):
+                steps.setdefault(int(match[1]), set()).add(int(match[2]))
+        self.assertTrue(all(len(found) == 1 for found in steps.values()), steps)
+        ordered = [steps[generation].pop() for generation in sorted(steps)]
+        self.assertEqual(ordered, sorted(ordered), run.text())
+
+    def stop(self, run):
+        """Ends the run with a checkpoint, as a user does."""
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        run.wait_for("saved step")
+        self.assert_steps_go_on(run)
+
+
+class ResizeTest(ElasticTest):
+    def test_a_run_takes_the_devices_that_there_are_up_to_the_most(self):
+        run = self.start_elastic("1:3", devices=2)
+        self.wait_for_generation(run, 0, 2)
+        self.stop(run)
+
+    def test_it_grows_and_shrinks_while_the_survivors_live_on(self):
+        run = self.start_elastic("1")
+        [first] = self.wait_for_generation(run, 0, 1)
+        self.resize("3")
+        three = self.wait_for_generation(run, 1, 3)
+        self.assertEqual(three[0], first)
+        self.resize("1:2")
+        two = self.wait_for_generation(run, 2, 2)
+        self.assertEqual(two, three[:2])
+        run.wait_for("leaves at step")
+        self.assertTrue(eventually(lambda: not is_alive(three[2])))
+        self.resize("4:4")
+        self.assertEqual(self.wait_for_generation(run, 3, 4)[:2], two)
+        self.stop(run)
+        run.wait_for("from 2 to 4 replicas")
+        self.assertNotIn("restart", "\n".join(run.err))
+
+    def test_it_ends_right_when_it_is_done_in_the_middle_of_a_growth(self):
+        run = self.start_elastic("1", "--steps", 30)
+        self.wait_for_generation(run, 0, 1)
+        self.resize("4")
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assert_steps_go_on(run)
+
+    def test_more_than_there_are_devices_for_is_refused(self):
+        run = self.start_elastic("1:2", devices=2)
+        self.wait_for_generation(run, 0, 2)
+        refusal = self.adaptdl("resize", self.name, "3", code=1)
+        self.assertIn("3 replicas need as many devices, and it may use 2: 0, 1", refusal)
+        self.stop(run)
+
+    def test_an_interrupt_during_a_growth_leaves_nobody_behind(self):
+        run = self.start_elastic("1")
+        self.wait_for_generation(run, 0, 1)
+        self.resize("4")
+        eventually(lambda: len(replicas_of(run.pid)) > 1)
+        replicas = replicas_of(run.pid)
+        self.stop(run)
+        self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
+
+    def test_logs_and_prefixes_follow_the_ranks(self):
+        run = self.start_elastic("1:2", devices=2, options=["--logs", "l"])
+        first, second = self.wait_for_generation(run, 0, 2)
+        os.kill(first, signal.SIGKILL)
+        self.wait_for_generation(run, 2, 2)
+        self.stop(run)
+        saved = run.wait_for("saved step")
+        self.assertTrue(saved[0].startswith("[0] "), saved)
+        self.assertIn("saved step", (self.directory / "l" / "rank-0.log").read_text())
+
+
+class FailureTest(ElasticTest):
+    def test_survivors_go_on_at_once_and_a_replacement_joins(self):
+        for victim in (0, 2):
+            with self.subTest(rank=victim):
+                run = self.start_elastic("1:3", devices=3)
+                before = self.wait_for_generation(run, 0, 3)
+                os.kill(before[victim], signal.SIGKILL)
+                survivors = before[:victim] + before[victim + 1 :]
+                self.assertEqual(self.wait_for_generation(run, 1, 2), survivors)
+                self.assertEqual(self.wait_for_generation(run, 2, 3)[:2], survivors)
+                run.wait_for(f"replica {victim} was killed by SIGKILL")
+                run.wait_for("going on with 2 replicas")
+                self.stop(run)
+
+    def test_too_few_survivors_wait_for_replacements(self):
+        run = self.start_elastic("3", devices=3, options=["--max-restarts", 1])
+        before = self.wait_for_generation(run, 0, 3)
+        os.kill(before[1], signal.SIGKILL)
+        after = self.wait_for_generation(run, 1, 3)
+        self.assertEqual(after[:2], [before[0], before[2]])
+        self.stop(run)
+
+    def test_kills_are_survived_as_often_as_they_come(self):
+        run = self.start_elastic("1:2", devices=2, options=["--max-restarts", 0])
+        generation, members = 0, self.wait_for_generation(run, 0, 2)
+        for round in range(3):
+            os.kill(members[round % 2], signal.SIGKILL)
+            generation += 2
+            members = self.wait_for_generation(run, generation, 2)
+        self.stop(run)
+
+    def test_a_fixed_number_of_replicas_that_may_not_be_restarted_fails_as_ever(self):
+        run = self.start_elastic("2", devices=2)
+        members = self.wait_for_generation(run, 0, 2)
+        os.kill(members[1], signal.SIGKILL)
+        self.assertEqual(run.finish(), 137, run.text())
+        run.wait_for("adaptdl: error: replica 1 failed first: it was killed by SIGKILL")
+
+    def test_when_all_die_the_job_starts_again_from_its_checkpoint(self):
+        run = self.start_elastic("1:2", "--save-every", 5, devices=2)
+        members = self.wait_for_generation(run, 0, 2)
+        eventually(lambda: list((self.directory / "c").glob("checkpoint-*")))
+        for pid in members:
+            os.kill(pid, signal.SIGSTOP)  # so that neither is seen to survive the other
+        for pid in members:
+            os.kill(pid, signal.SIGKILL)
+        run.wait_for("starting all again from checkpoint-")
+        lines = run.wait_for("generation 0 rank ", 4)
+        self.assertTrue(all(int(re.search(r"at step (\d+)", line)[1]) > 0 for line in lines[2:]), lines)
+        run.wait_for("(restart 1 of 3)")
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_one_that_hangs_is_told_by_the_others_and_replaced(self):
+        run = self.start_elastic("1:3", devices=3, options=["--hang-timeout", "1s"])
+        before = self.wait_for_generation(run, 0, 3)
+        os.kill(before[1], signal.SIGSTOP)
+        self.assertEqual(self.wait_for_generation(run, 1, 2), [before[0], before[2]])
+        run.wait_for("killing replica 1: it hangs: the others lost it")
+        run.wait_for("replica 1 hung and was killed")
+        self.wait_for_generation(run, 2, 3)
+        self.stop(run)
+
+    def test_newcomers_that_fail_end_only_themselves(self):
+        run = self.start_elastic("1", "--newcomers-exit", 9)
+        self.wait_for_generation(run, 0, 1)
+        self.resize("1:2")
+        run.wait_for("the new replica 1 exited with code 9", 3)
+        run.wait_for("newcomers failed 3 times in a row: staying at 1 replica")
+        self.stop(run)
+
+    def test_nobody_outlives_a_launcher_killed_in_the_middle_of_a_growth(self):
+        run = self.start_elastic("1")
+        self.wait_for_generation(run, 0, 1)
+        self.resize("3")
+        self.assertTrue(eventually(lambda: len(replicas_of(run.pid)) == 3))
+        replicas = replicas_of(run.pid)
+        run.send(signal.SIGKILL)
+        self.assertEqual(run.finish(), -signal.SIGKILL)
+        self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
+
+    def test_a_program_that_fails_by_itself_is_not_restarted_in_vain(self):
+        program = self.script("wrong", "#!/bin/sh\necho no such data set >&2\nexit 4\n")
+        run = self.run_to_end("-n", "1:2", "--devices", 2, "--device-kind", "cpu", program, code=4)
+        run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 1 of 3)")
+        run.wait_for("it failed twice in the same way before its first step, and is not started again")
+        self.assertNotIn("restart 2 of 3", run.text())
+
+
+class CheckpointRestartTest(ElasticTest):
+    def test_a_program_that_cannot_be_joined_is_rescaled_by_a_restart(self):
+        run = self.start_elastic("1", "--cannot-join")
+        [before] = self.wait_for_generation(run, 0, 1)
+        self.resize("2")
+        run.wait_for("cannot be joined while it runs: it meets its peers before its first step")
+        run.wait_for("starting again with 2 replicas from checkpoint-")
+        lines = run.wait_for("generation 0 rank ", 3)
+        self.assertTrue(all(" of 2 at step " in line for line in lines[1:]), lines)
+        self.assertGreater(int(re.search(r"at step (\d+)", lines[1])[1]), 0)
+        self.assertFalse(is_alive(before))
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_a_program_that_knows_nothing_of_generations_too(self):
+        name = f"plain{os.getpid()}"
+        run = self.start(
+            "-n", "1:2", "--devices", 4, "--device-kind", "cpu", "--name", name, "--checkpoint", "c",
+            REPLICA_PROGRAM, "--steps", FOREVER,
+        )  # fmt: skip
+        run.wait_for("begins at step 0 of start 0", 2)
+        self.adaptdl("resize", name, "3")
+        begun = run.wait_for("of start 1", 3)
+        step = int(run.wait_for("saved step")[0].split()[-1])
+        self.assertEqual(
+            sorted(line for line in begun if "begins" in line),
+            [f"[{rank}] begins at step {step} of start 1" for rank in range(3)],
+        )
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        self.assertNotIn("error", run.text())
+
+    def test_without_checkpoints_it_stays_as_it_is_and_says_so(self):
+        name = f"bare{os.getpid()}"
+        run = self.start(
+            "-n", "1:1", "--devices", 4, "--device-kind", "cpu", "--name", name, "--no-checkpoint",
+            REPLICA_PROGRAM, "--steps", FOREVER,
+        )  # fmt: skip
+        run.wait_for("begins at step")
+        refused = lambda: "cannot change its replicas while it runs" in self.try_resize(name, 2)
+        self.assertTrue(eventually(refused))
+        interrupt(run)
+        self.assertEqual(run.finish(), 1, run.text())
+
+    def try_resize(self, name, bounds):
+        try:
+            return self.adaptdl("resize", name, bounds, code=1)
+        except AssertionError:
+            return ""
+
+    def test_a_program_that_fails_while_it_is_stopped_for_that_has_failed(self):
+        name = f"bad{os.getpid()}"
+        program = self.python(
+            "bad",
+            "import json, os, signal, sys, time\n"
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+            "os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n"
+            "print('ready', flush=True)\n"
+            "while True:\n    time.sleep(0.1)\n",
+        )
+        run = self.start("-n", "1", "--max-restarts", 0, "--devices", 2, "--name", name, program)
+        run.wait_for("ready")
+        self.adaptdl("resize", name, "2")
+        self.assertEqual(run.finish(), 5, run.text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
