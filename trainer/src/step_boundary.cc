@@ -149,7 +149,7 @@ class Boundaries {
         every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() && Clock::now() - last_save_ >= every_;
     Message message;
     message.signal = static_cast<std::uint8_t>(signal::stop_signal());
-    message.save = due ? 1 : 0;
+    message.save = due || signal::take_save_request() ? 1 : 0;
     message.data_end = wishes.data_end ? 1 : 0;
     if (wishes.batch_size) {
       message.loader = wishes.loader;
