@@ -1,0 +1,106 @@
+"""Journeys of a job whose replicas change while it trains: by `adaptdl resize`, and by kills."""
+import collections
+import os
+import pathlib
+import random
+import signal
+import struct
+import subprocess
+import threading
+import time
+import unittest
+
+from checkpoints import read_tensors  # beside this file
+from run_support import ADAPTDL, RunTest, eventually, is_alive, replicas_of
+
+PROGRAM = os.environ["RESCALE_PROGRAM"]
+SAMPLES = 240
+
+
+def parameters(checkpoints):
+    newest = max(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    tensors = read_tensors(newest / "adaptdl-dataparallel.safetensors")
+    return {name: data for name, data in tensors.items() if name.startswith("model/")}
+
+
+def largest_difference(one, other):
+    """The largest relative difference between two sets of 32-bit floats; integers must be equal."""
+    largest = 0.0
+    for name, data in one.items():
+        if data == other[name]:
+            continue
+        pairs = zip(*(struct.unpack(f"<{len(each) // 4}f", each) for each in (data, other[name])))
+        largest = max(largest, max(abs(a - b) / max(abs(b), 1e-12) for a, b in pairs))
+    return largest
+
+
+class LiveRescaleTest(RunTest):
+    def setUp(self):
+        super().setUp()
+        self.environment.update(OMP_NUM_THREADS="1", XDG_RUNTIME_DIR=str(self.directory), ADAPTDL_CHECKPOINT_EVERY="0")
+        self.samples = self.directory / "samples"
+
+    def train(self, name, *arguments, options=(), epochs):
+        """Starts the program under `adaptdl run`, with checkpoints in a directory of the run's name."""
+        return self.start("--name", name, "--checkpoint", self.directory / name, *options, "--", PROGRAM,
+                          "--epochs", epochs, "--samples", self.samples, *arguments)
+
+    def verb(self, *arguments):
+        return subprocess.run([ADAPTDL, *map(str, arguments)], env=self.environment, text=True, capture_output=True)
+
+    def counts(self):
+        """How often each sample of each epoch was trained on, and by which processes."""
+        times, processes = collections.Counter(), set()
+        for line in self.samples.read_text().splitlines():
+            process, epoch, *samples = line.split()
+            processes.add(process)
+            times.update((epoch, sample) for sample in samples)
+        return times, processes
+
+    def obey(self, run):
+        """Resizes the run whenever it asks for it. Returns the changes that were made."""
+        made = []
+
+        def answer():
+            answered = 0
+            while run.process.poll() is None:
+                asked = [line for line in run.out if "resize " in line]
+                for line in asked[answered:]:
+                    done = self.verb("resize", "job", line.split("resize ")[1].split()[0])
+                    made.append((line, done.returncode, done.stderr))
+                answered = len(asked)
+                time.sleep(0.01)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        self.addCleanup(thread.join)
+        return made
+
+    def test_changes_while_training_end_with_the_parameters_of_the_same_changes_by_restart(self):
+        sizes = [2, 4, 3, 1] * 2
+        steps = [3 + 6 * i for i in range(len(sizes))]
+        at = ",".join(f"{step}:{size}" for step, size in zip(steps, sizes))
+        run = self.train("job", "--at", at, options=("--replicas", "1:4", "--devices", "0,1,2,3", "--device-kind", "cpu"),
+                         epochs=3)
+        self.verb("resize", "job", "1")
+        made = self.obey(run)
+        self.assertEqual(run.finish(300), 0, run.text())
+        self.assertEqual([code for _, code, _ in made], [0] * len(sizes), made)
+        times, processes = self.counts()
+        self.assertEqual(len(times), 3 * SAMPLES)
+        self.assertEqual(set(times.values()), {1})
+        # As many as came: nobody who stayed was started again.
+        self.assertEqual(len(processes), 1 + 2 * (1 + 2))
+
+        self.samples.unlink()
+        restarted = self.directory / "restarted"
+        for size in [1, *sizes]:
+            last = self.start("-n", size, "--checkpoint", restarted, "--", PROGRAM, "--epochs", 3, "--at", at, "--restart")
+            code = last.finish(120)
+            self.assertIn(code, (0, 143), last.text())
+        self.assertEqual(code, 0)
+        self.assertLessEqual(largest_difference(parameters(self.directory / "job"), parameters(restarted)), 1e-6)
+
+
+if __name__ == "__main__":
+    unittest.main()

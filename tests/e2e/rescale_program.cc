@@ -1,0 +1,168 @@
+// A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
+//
+//   rescale_program --epochs N [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
+//
+// At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
+// the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
+// replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
+// is shared among them, as on devices of their own.
+#include <adaptdl/generation.h>
+#include <adaptdl/torch.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "adaptdl/progress.h"
+
+namespace {
+
+constexpr std::size_t kSamples = 240;
+constexpr std::int64_t kBatchSize = 12;  // shared evenly among 1 to 4 replicas
+constexpr std::int64_t kFeatures = 16;
+
+struct Options {
+  int epochs = 1;
+  std::map<std::size_t, int> at;
+  bool restart = false;
+  std::string samples;
+  std::chrono::milliseconds step_time{0};
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const std::string value = i + 1 < argc ? argv[i + 1] : "";
+    if (word == "--restart") {
+      options.restart = true;
+      continue;
+    }
+    ++i;
+    if (word == "--epochs") {
+      options.epochs = std::stoi(value);
+    } else if (word == "--samples") {
+      options.samples = value;
+    } else if (word == "--step-time") {
+      options.step_time = std::chrono::milliseconds(std::stoi(value));
+    } else if (word == "--at") {
+      std::istringstream list(value);
+      for (std::string entry; std::getline(list, entry, ',');)
+        options.at[std::stoul(entry)] = std::stoi(entry.substr(entry.find(':') + 1));
+    } else {
+      throw adaptdl::UsageError("cannot make sense of " + word);
+    }
+  }
+  return options;
+}
+
+// Sample i, with its number behind its features.
+class Points : public torch::data::datasets::Dataset<Points> {
+ public:
+  torch::data::Example<> get(std::size_t index) override {
+    const auto number = static_cast<float>(index);
+    auto x = torch::sin(torch::arange(1, kFeatures + 1, torch::kFloat) * (0.37f * number + 0.1f));
+    return {torch::cat({x, torch::full({1}, number)}), x.sum().unsqueeze(0)};
+  }
+  torch::optional<std::size_t> size() const override { return kSamples; }
+};
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    register_module("second", second);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return second(torch::dropout(torch::relu(norm(first(x))), 0.1, is_training()));
+  }
+  torch::nn::Linear first{kFeatures, 32};
+  torch::nn::BatchNorm1d norm{32};
+  torch::nn::Linear second{32, 1};
+};
+TORCH_MODULE(Net);
+
+// One write a line, so that those of several replicas do not mix.
+void tell_samples(const Options& options, int epoch, const torch::Tensor& data) {
+  if (options.samples.empty()) return;
+  std::string line = fmt::format("{} {}", getpid(), epoch);
+  const auto numbers = data.select(1, kFeatures).contiguous();
+  for (std::int64_t i = 0; i < numbers.size(0); ++i) line += fmt::format(" {}", numbers[i].item<float>());
+  line += '\n';
+  const int fd = open(options.samples.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const bool written = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  close(fd);
+  if (!written) throw adaptdl::Error("cannot write " + options.samples);
+}
+
+void ask_for_change(const Options& options, std::size_t step) {
+  const auto change = options.at.find(step);
+  if (change == options.at.end() || adaptdl::env::replica_rank() != 0) return;
+  if (options.restart) {
+    raise(SIGTERM);
+    return;
+  }
+  fmt::print("resize {} at {}\n", change->second, step);
+  std::fflush(stdout);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!adaptdl::generation::announced()) {
+    if (std::chrono::steady_clock::now() > deadline) throw adaptdl::Error("nobody announced another generation");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void train(const Options& options) {
+  torch::manual_seed(1);
+  Net net;
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  adaptdl::torch::init_process_group("gloo");
+  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  adaptdl::torch::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
+  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+    adaptdl::torch::Accumulator stats;
+    for (auto& batch : loader) {
+      const auto step = static_cast<std::size_t>(epoch) * kSamples / kBatchSize +
+                        *loader.helper().current_index() / static_cast<std::size_t>(kBatchSize);
+      auto loss = torch::mse_loss(model(batch.data.narrow(1, 0, kFeatures)), batch.target);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      std::this_thread::sleep_for(options.step_time / adaptdl::env::num_replicas());
+      tell_samples(options, epoch, batch.data);
+      adaptdl::progress::set("loss", loss.item<double>());
+      stats["loss"] += loss.item<double>() * static_cast<double>(batch.data.size(0));
+      stats["samples"] += static_cast<double>(batch.data.size(0));
+      ask_for_change(options, step);
+    }
+    auto synchronized = stats.synchronized();
+    if (adaptdl::env::replica_rank() == 0)
+      fmt::print("epoch {} replicas {} loss {:.6f} samples {}\n", epoch, adaptdl::env::num_replicas(),
+                 stats["loss"] / stats["samples"], static_cast<int>(stats["samples"]));
+    std::fflush(stdout);
+  }
+  adaptdl::checkpoint::save_all_states();
+  adaptdl::torch::destroy_process_group();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    train(parse(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}
