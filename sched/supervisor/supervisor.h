@@ -49,7 +49,8 @@ class SupervisorListener {
 struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: a free one
-  // Whether a request for a job that has a token must carry it. AdaptDL's Python package sends none.
+  // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python package
+  // sends none.
   bool require_token = false;
   // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
   // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.

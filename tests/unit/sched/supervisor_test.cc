@@ -135,7 +135,7 @@ TEST_CASE("who waits for a job that is removed is told so") {
   CHECK(waiting.get() == 404);
 }
 
-TEST_CASE("a token is checked where the server was told to require one, and there alone") {
+TEST_CASE("a token is checked where the server was told to require one, and for generations always") {
   for (const bool required : {true, false}) {
     Served served({.require_token = required});
     served.supervisor.add_job("ns/secret", "s3cret");
@@ -144,6 +144,8 @@ TEST_CASE("a token is checked where the server was told to require one, and ther
     };
     CHECK(status("s3cret") == 200);
     for (const std::string wrong : {"", "s3cre", "s3crets", "S3cret"}) CHECK(status(wrong) == (required ? 403 : 200));
+    CHECK(request(served.supervisor, "GET", "/generation/ns/secret?timeout=0").status == 403);
+    CHECK(request(served.supervisor, "GET", "/generation/ns/secret?timeout=0", "", "s3cret").status == 408);
     CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
     CHECK(request(served.supervisor, "PUT", "/hints" + kPath, "{}").status == 200);
   }
