@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/env.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "hints_request.h"
 #include "metrics/background.h"
@@ -126,7 +127,10 @@ void report_hints() {
   const auto job = env::job_id();
   if (!job || !env::supervisor_url() || env::replica_rank() != 0) return;
   try {
-    if (auto request = hints_request(hints(), *job)) Background::instance().post(std::move(*request));
+    auto all = hints();
+    // What was announced may still wait to be posted, and this takes its place.
+    if (env::replica_id()) all["liveRescale"] = generation::follows();
+    if (auto request = hints_request(all, *job)) Background::instance().post(std::move(*request));
   } catch (const UsageError& error) {
     static std::once_flag once;  // it stays as wrong as it is
     std::call_once(once, [&] { log::warn(fmt::format("scheduling hints are not posted: {}", error.what())); });
