@@ -49,13 +49,22 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   return true;
 }
 
+// A replica that was killed from outside has not failed by itself, and may not do so the next time either.
+bool counts(const LaunchResult& result) {
+  const auto& failure = result.outcome.first_failure;
+  const ExitStatus killed{.signalled = true, .code = SIGKILL};
+  return !failure || failure->status != killed || failure->out_of_memory;
+}
+
 std::string describe_restart(const LaunchResult& result, const RestartBudget& budget) {
   const std::string from = result.checkpoint ? fmt::format("from {}", result.checkpoint->path.filename().string())
                                              : "from the beginning, as there is no checkpoint";
   const auto& failure = result.outcome.first_failure;
   const std::string what = failure ? fmt::format("replica {} {}", failure->rank, describe_end(*failure))
                                    : std::string("the replicas did not stop within the grace");
-  return fmt::format("{}: starting all again {} (restart {} of {})", what, from, budget.used(), budget.max());
+  const std::string count = counts(result) ? fmt::format("restart {} of {}", budget.used(), budget.max())
+                                           : std::string("not counted: somebody killed it");
+  return fmt::format("{}: starting all again {} ({})", what, from, count);
 }
 
 void publish_restart(LaunchContext& context, const std::string& why, int restarts) {
@@ -98,7 +107,7 @@ bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const 
         "better");
     return false;
   }
-  if (!context.budget.spend()) return false;
+  if (context.budget.max() == 0 || (counts(result) && !context.budget.spend())) return false;
   const std::string why = describe_restart(result, context.budget);
   context.observer.notice(why);
   publish_restart(context, why, result.restarts + 1);

@@ -139,7 +139,10 @@ bool Membership::ended(int replica, End end, Time now) {
   if (gone.state == State::kMember) return member_ended(gone, end, now);
   // One that was killed because it is not needed has not failed; one that came too late has.
   const bool unneeded = gone.killed && !gone.late;
-  if (gone.state != State::kLeaving && !unneeded && !stopping_) newcomer_failed(now);
+  if (gone.state == State::kLeaving || unneeded || stopping_) return true;
+  newcomer_failed(now);
+  // Whoever killed it says nothing about the next one.
+  if (end == End::kKilled && !gone.killed) --newcomer_failures_;
   return true;
 }
 
@@ -151,7 +154,10 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
   if (end == End::kCheckpointed || stopping_ || finished_at_ || !options_.survives) return false;
   const std::size_t left = count(State::kMember);
   const bool enough = left >= static_cast<std::size_t>(target_.min);
-  if (follows_ != true || left == 0 || (!enough && !can_join_)) return false;
+  // Those that were listed and have not begun to train have nothing to go on from.
+  const bool have_state = std::ranges::any_of(
+      replicas_, [](const Replica& replica) { return replica.state == State::kMember && replica.trained; });
+  if (follows_ != true || !have_state || (!enough && !can_join_)) return false;
   // One that was listed, but had not begun to train, ends only itself.
   if (end == End::kFailed && gone.trained && !budget_.spend()) return false;
   if (gone.trained) {

@@ -100,9 +100,11 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
     trained_ = true;
-    // Hints of an earlier start are still there, and news only once the replicas of this one are.
-    if (context_.supervisor != nullptr)
-      membership_.set_follows(context_.supervisor->hints().value("liveRescale", false));
+    // Hints of an earlier start are still there, and news only once the replicas of this one are; its own come after this.
+    if (context_.supervisor != nullptr) {
+      const auto hints = context_.supervisor->hints();
+      if (hints.contains("liveRescale")) membership_.set_follows(hints["liveRescale"].get<bool>());
+    }
     membership_.trains(replica.number(), number->get<int>());
     const std::vector<int> members = membership_.members();
     const auto rank = std::ranges::find(members, replica.number()) - members.begin();

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "local/launch_plan.h"
 
@@ -367,6 +368,16 @@ TEST_CASE("a member that was listed but never trained ends only itself") {
   CHECK(run.only(Kind::kIssue).members == Numbers{0});
 }
 
+TEST_CASE("when all who trained are gone, those that were only listed have nothing to go on from") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  run.decide();
+  run.membership.waits(1, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
+  CHECK_FALSE(run.membership.ended(0, End::kKilled, run.now));
+}
+
 TEST_CASE("who does not say that the group broke while others do is taken to hang, and killed as such") {
   Run run({"0", "1", "2"}, 1);
   run.train();
@@ -445,6 +456,11 @@ TEST_CASE("over many random changes the members are those of the target in the e
   Run run({"0"}, 1);
   run.train();
   Numbers alive = {0};
+  std::set<int> trained = {0};
+  const auto another_has_trained = [&](int replica) {
+    return std::ranges::any_of(run.membership.members(),
+                               [&](int member) { return member != replica && trained.contains(member); });
+  };
   const auto carry_out = [&] {
     for (const auto& action : run.decide(100ms)) {
       REQUIRE(action.kind != Kind::kRestart);
@@ -473,7 +489,7 @@ TEST_CASE("over many random changes the members are those of the target in the e
         break;
       }
       case 1:
-        if (member && run.membership.members().size() < 2) break;
+        if (member && !another_has_trained(replica)) break;
         CHECK(run.membership.ended(replica, member ? End::kKilled : End::kDone, run.now));
         std::erase(alive, replica);
         break;
@@ -484,6 +500,7 @@ TEST_CASE("over many random changes the members are those of the target in the e
       default:
         run.membership.waits(replica, run.now);
         if (member) run.membership.trains(replica, run.membership.generation());
+        if (member) trained.insert(replica);
     }
     carry_out();
   }
