@@ -33,6 +33,22 @@ class ReadmeTest(unittest.TestCase):
             self.assertEqual(len(losses), 10)
             self.assertLess(losses[-1], losses[0] / 100)
 
+    def test_a_run_left_alone_is_listed_resized_saved_shown_and_deleted_by_the_commands_it_gives(self):
+        commands = re.search(r"```sh\n(adaptdl run --detach.*?)```", README, re.DOTALL).group(1)
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / "build").symlink_to(BUILD)
+            environment = {**os.environ, "PATH": f"{BUILD / 'cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": directory,
+                           "XDG_STATE_HOME": directory}
+            try:
+                done = subprocess.run(["bash", "-euxc", commands], cwd=directory, capture_output=True, text=True,
+                                      timeout=120, env=environment)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stdout, r"digits +(starting|running)")
+                self.assertIn("checkpoint-0", done.stdout)
+                self.assertIn("starting at epoch 0", done.stdout)
+            finally:
+                subprocess.run([BUILD / "cli" / "adaptdl", "delete", "--now", "digits"], capture_output=True, env=environment)
+
     def test_every_document_it_leads_to_exists(self):
         links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
         self.assertGreater(len(links), 8)
