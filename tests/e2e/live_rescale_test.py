@@ -10,7 +10,7 @@ import time
 import unittest
 
 from checkpoints import read_tensors  # beside this file
-from run_support import ADAPTDL, RunTest, eventually, replicas_of
+from run_support import ADAPTDL, RunTest, children, eventually
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
@@ -103,14 +103,15 @@ class LiveRescaleTest(RunTest):
     def training(self, run):
         """The replicas that live and have trained on something."""
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
-        return [pid for pid in replicas_of(run.pid) if pid in trained]
+        return [pid for pid in children(run.pid) if pid in trained]
 
     def kill_some(self, run, kills):
         """Kills that many replicas, one or two at a time, each time that all three are training."""
         random.seed(1)
         killed = 0
         while killed < kills:
-            self.assertTrue(eventually(lambda: len(self.training(run)) == 3), run.text())
+            here = eventually(lambda: len(self.training(run)) == 3 or run.process.poll() is not None)
+            self.assertTrue(here and run.process.poll() is None, run.text())
             for pid in random.sample(self.training(run), random.choice([1, 1, 2])):
                 os.kill(pid, signal.SIGKILL)
                 killed += 1
