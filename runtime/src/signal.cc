@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 namespace adaptdl::signal {
 namespace {
@@ -53,23 +54,24 @@ void handle_save(int) { save_wanted = true; }
 }  // namespace
 
 void install() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    struct sigaction before {};
-    ::sigaction(SIGINT, nullptr, &before);
-    ignores_terminal = !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN;
-    struct sigaction action {};
-    action.sa_sigaction = handle;
-    sigemptyset(&action.sa_mask);
-    action.sa_flags = SA_SIGINFO | SA_RESTART;  // the program's own reads and writes must not notice
-    ::sigaction(SIGINT, &action, nullptr);
-    ::sigaction(SIGTERM, &action, nullptr);
-    struct sigaction save {};
-    save.sa_handler = handle_save;
-    sigemptyset(&save.sa_mask);
-    save.sa_flags = SA_RESTART;
-    ::sigaction(SIGUSR1, &save, nullptr);
-  });
+  static std::mutex mutex;
+  static pid_t installed_in = 0;
+  const std::lock_guard lock(mutex);
+  if (std::exchange(installed_in, ::getpid()) == ::getpid()) return;
+  struct sigaction before {};
+  ::sigaction(SIGINT, nullptr, &before);
+  ignores_terminal = !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_IGN;
+  struct sigaction action {};
+  action.sa_sigaction = handle;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_SIGINFO | SA_RESTART;  // the program's own reads and writes must not notice
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  struct sigaction save {};
+  save.sa_handler = handle_save;
+  sigemptyset(&save.sa_mask);
+  save.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &save, nullptr);
 }
 
 bool take_save_request() noexcept { return save_wanted.exchange(false); }

@@ -14,8 +14,9 @@
 
 namespace adaptdl::signal {
 
-// Installs the handlers of SIGINT, SIGTERM and SIGUSR1 in place of the program's own. Idempotent: a handler that the
-// program installs later stays. Called when a program that uses the trainer starts.
+// Installs the handlers of SIGINT, SIGTERM and SIGUSR1 in place of the program's own. Idempotent in a process: a handler
+// that the program installs later stays; a forked child installs its own. Called when a program that uses the trainer
+// starts.
 void install();
 
 // The signal that asked for a stop (SIGINT or SIGTERM), or 0 if none did.
