@@ -158,7 +158,6 @@ class FailureTest(ElasticTest):
         run.wait_for("starting all again from checkpoint-")
         lines = run.wait_for("generation 0 rank ", 4)
         self.assertTrue(all(int(re.search(r"at step (\d+)", line)[1]) > 0 for line in lines[2:]), lines)
-        run.wait_for("starting all again from checkpoint-")
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
