@@ -6,10 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <protozero/pbf_reader.hpp>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "event_file.h"
@@ -111,8 +113,17 @@ inline Event parse(const std::string& data) {
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
-    return std::filesystem::last_write_time(a) < std::filesystem::last_write_time(b);
+  // A name ends with the process and the number of the file in it; several of a process may be written at the same time.
+  const auto number = [](const auto& file) { return std::stoi(file.extension().string().substr(1)); };
+  std::map<std::string, std::filesystem::file_time_type> begun;  // of each process
+  for (const auto& file : files) {
+    const auto written = std::filesystem::last_write_time(file);
+    const auto [process, is_new] = begun.emplace(file.stem().string(), written);
+    process->second = std::min(process->second, written);
+  }
+  std::sort(files.begin(), files.end(), [&](const auto& a, const auto& b) {
+    const auto key = [&](const auto& file) { return std::tuple(begun[file.stem().string()], number(file)); };
+    return key(a) < key(b);
   });
   return files;
 }
