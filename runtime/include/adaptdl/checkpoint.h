@@ -138,7 +138,8 @@ class State {
 // refuses what it reads.
 bool load_state(State& state, bool required = false);
 
-// Whether a checkpoint was found to load from: its number. Chooses it if that has not been done yet.
+// Whether a checkpoint was found to load from: its number. 0 in a replica that got its states from a running job. Chooses
+// it if that has not been done yet.
 std::optional<std::uint64_t> loaded_number();
 
 // Throws CheckpointError if the replicas do not all load from the same checkpoint. A collective call; does nothing if

@@ -148,7 +148,7 @@ bool load_state(State& state, bool required) {
 
 std::optional<std::uint64_t> loaded_number() {
   const Choice* own = chosen();
-  if (own == nullptr || !own->snapshot || own->joined) return {};
+  if (own == nullptr || !own->snapshot) return {};
   return own->snapshot->manifest().number;
 }
 
