@@ -19,13 +19,6 @@ bool same_secret(std::string_view given, std::string_view secret) {
   return difference == 0;
 }
 
-json to_json(const Generation& generation) {
-  json replicas = json::array();
-  for (const GenerationMember& member : generation.replicas)
-    replicas.push_back({{"id", member.id}, {"address", member.address}, {"port", member.port}});
-  return {{"generation", generation.number}, {"replicas", std::move(replicas)}};
-}
-
 }  // namespace
 
 void JobBoard::add(const std::string& job_id, std::optional<std::string> token) {
@@ -86,7 +79,7 @@ std::optional<Answer> JobBoard::answer(const Poll& poll) const {
     return Answer{200, json(job.addresses).dump(), ""};
   }
   if (!job.generation || job.generation->number <= poll.number) return {};
-  return Answer{200, to_json(*job.generation).dump(), ""};
+  return Answer{200, job.generation->to_json().dump(), ""};
 }
 
 Answer ask_again() { return {408, "not yet: ask again", ""}; }

@@ -20,19 +20,12 @@
 #include <string>
 #include <vector>
 
+#include "adaptdl/generation.h"
+
 namespace adaptdl::sched {
 
-struct GenerationMember {
-  std::string id;
-  std::string address;
-  std::uint16_t port = 0;  // where it listens if it is the one of rank 0
-};
-
-// The replicas of a job by rank.
-struct Generation {
-  int number = 0;
-  std::vector<GenerationMember> replicas;
-};
+using generation::Generation;
+using GenerationMember = generation::Member;
 
 // What replicas say. Called on the server's thread, and must not block.
 class SupervisorListener {

@@ -39,14 +39,13 @@ struct Message {
   std::uint64_t local_bsz = 0;  // 0: no other batch size
   std::uint32_t accumulation_steps = 0;
   std::uint32_t loader = 0;
+  std::uint32_t generation = 0;  // 0: no other one
   std::uint8_t signal = 0;
   std::uint8_t save = 0;
   std::uint8_t data_end = 0;
-  std::uint8_t unused[5] = {};
-  std::uint32_t generation = 0;  // 0: no other one
-  std::uint32_t unused_too = 0;
+  std::uint8_t unused = 0;
 };
-static_assert(sizeof(Message) == 32 && std::is_trivially_copyable_v<Message>);
+static_assert(sizeof(Message) == 24 && std::is_trivially_copyable_v<Message>);
 
 collective::Bytes encode(const Message& message) {
   collective::Bytes bytes(sizeof message, '\0');
@@ -259,16 +258,8 @@ class Boundaries {
 
   static generation::Generation told_by_rank_0(collective::Communicator& world) {
     nlohmann::json told;
-    if (world.rank() == 0) {
-      const auto next = generation::announced().value();
-      told = {{"number", next.number}, {"replicas", nlohmann::json::array()}};
-      for (const auto& each : next.replicas) told["replicas"].push_back({each.id, each.address, each.port});
-    }
-    told = world.broadcast(told);
-    generation::Generation next{told.at("number").get<int>(), {}};
-    for (const auto& each : told.at("replicas"))
-      next.replicas.push_back({each.at(0).get<std::string>(), each.at(1).get<std::string>(), each.at(2).get<std::uint16_t>()});
-    return next;
+    if (world.rank() == 0) told = generation::announced().value().to_json();
+    return generation::Generation::from_json(world.broadcast(told));
   }
 
   bool save(const collective::Communicator& world, const std::string& why) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,11 @@ struct Generation {
   std::optional<int> rank_of(const std::string& id) const;
   // Whether this process is one.
   bool has_me() const;
+
+  // As the supervisor sends it: {"generation", "replicas": [{"id", "address", "port"}]}.
+  nlohmann::json to_json() const;
+  // Throws nlohmann::json::exception, also if it has no replicas.
+  static Generation from_json(const nlohmann::json& object);
 };
 
 // Whether this replica can follow generations: it has a supervisor, a job and an id, and did not decline.

@@ -23,15 +23,10 @@ constexpr std::size_t kMaxBody = 1 << 20;
 
 Generation parse(const std::string& url, const std::string& body) {
   try {
-    const json answer = json::parse(body);
-    Generation generation{answer.at("generation").get<int>(), {}};
-    for (const json& each : answer.at("replicas"))
-      generation.replicas.push_back({each.at("id").get<std::string>(), each.at("address").get<std::string>(),
-                                     each.at("port").get<std::uint16_t>()});
-    if (!generation.replicas.empty()) return generation;
+    return Generation::from_json(json::parse(body));
   } catch (const json::exception&) {
+    throw Error(fmt::format("{} answers what is no generation: \"{}\"", url, supervisor::shown(body)));
   }
-  throw Error(fmt::format("{} answers what is no generation: \"{}\"", url, supervisor::shown(body)));
 }
 
 }  // namespace
