@@ -151,6 +151,8 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
     if (!finished_at_) finished_at_ = now;
     return false;
   }
+  // It came when the work was done, which the others have done without it.
+  if (finished_at_ && !gone.trained) return true;
   if (end == End::kCheckpointed || stopping_ || finished_at_ || !options_.survives) return false;
   const std::size_t left = count(State::kMember);
   const bool enough = left >= static_cast<std::size_t>(target_.min);

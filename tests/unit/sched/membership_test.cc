@@ -430,6 +430,7 @@ TEST_CASE("a newcomer that was listed when the job was done, and finds nobody, g
   CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
   CHECK(run.decide().empty());
   CHECK(run.only(Kind::kKill, kFailureGrace).replica == 1);
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
 }
 
 TEST_CASE("a stop ends newcomers, and lets members that wait for others save what they have") {
