@@ -131,6 +131,10 @@ void add_run(CLI::App& app, int& exit_code) {
                  "gpu, or cpu for places without a GPU, on which anything can be tried out (default: gpu where there "
                  "are any)")
       ->type_name("gpu|cpu");
+  app.add_option("--fairness", options->fairness,
+                 "how runs that share the devices are weighed, if this is the first of them: the exponent of the "
+                 "power mean over them; more negative is fairer (default -1)")
+      ->type_name("P");
   app.add_option("--checkpoint", options->checkpoint,
                  "directory of checkpoints, to go on from and to save to; by default a new one that is removed when "
                  "the run succeeds")

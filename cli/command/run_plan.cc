@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -14,6 +13,7 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "command/numbers.h"
 #include "local/devices.h"
 #include "local/program.h"
 #include "local/replica_environment.h"
@@ -28,12 +28,7 @@ constexpr int kElasticRestarts = 3;
 
 // A whole number in [least, most].
 int parse_count(const std::string& text, const std::string& what, int least, int most) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-    throw UsageError(fmt::format("run: {} takes a whole number from {} to {}, not '{}'", what, least, most, text));
-  }
-  return value;
+  return parse_number(text, "run: " + what, least, most, "a whole number");
 }
 
 bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; }
@@ -104,6 +99,7 @@ void set_devices(sched::LaunchPlan& plan, const RunOptions& options, const Machi
   const bool named = !options.devices.empty() || !options.device_kind.empty();
   plan.elastic = options.replicas.find(':') != std::string::npos;
   plan.shares_machine = named || plan.elastic;
+  if (!options.fairness.empty()) plan.fairness = parse_fairness(options.fairness, "run: --fairness");
   const bool cpu =
       options.device_kind == "cpu" || (options.device_kind.empty() && machine.devices.empty() && plan.shares_machine);
   if (cpu) {

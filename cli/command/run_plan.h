@@ -12,7 +12,7 @@ namespace adaptdl::cli {
 // As given on the command line; empty: not given.
 struct RunOptions {
   std::string replicas = "auto";
-  std::string devices, device_kind, hang_timeout, max_restarts;
+  std::string devices, device_kind, fairness, hang_timeout, max_restarts;
   std::string checkpoint, checkpoint_every, checkpoint_keep, share, backend, name, nodes, node_rank, master, logs;
   std::string grace = "30s";
   bool no_checkpoint = false;

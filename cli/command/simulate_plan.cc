@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "command/numbers.h"
 
 namespace adaptdl::cli {
 namespace fs = std::filesystem;
@@ -19,23 +19,12 @@ constexpr int kMostNodes = 100'000;
 constexpr int kMostGpus = 1024;
 constexpr int kMostThreads = 1024;
 
-template <class Number>
-Number parse_number(const std::string& text, const std::string& what, Number least, Number most,
-                    std::string_view kind) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most)) {
-    throw UsageError(fmt::format("simulate: {} takes {} from {} to {}, not '{}'", what, kind, least, most, text));
-  }
-  return value;
-}
-
 int parse_count(const std::string& text, const std::string& what, int least, int most) {
-  return parse_number(text, what, least, most, "a whole number");
+  return parse_number(text, "simulate: " + what, least, most, "a whole number");
 }
 
 double parse_real(const std::string& text, const std::string& what, double least, double most) {
-  return parse_number(text, what, least, most, "a number");
+  return parse_number(text, "simulate: " + what, least, most, "a number");
 }
 
 double parse_seconds(const std::string& text, const std::string& what) {
@@ -189,9 +178,9 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   if (!options.interference.empty()) simulation.interference = parse_real(options.interference, "--interference", 0, 1);
   sched::check(simulation);
   sched::PolicyOptions policy{.restart_cost = simulation.restart_cost};
-  if (!options.fairness.empty()) policy.fairness = parse_real(options.fairness, "--fairness", -100, 100);
+  if (!options.fairness.empty()) policy.fairness = parse_fairness(options.fairness, "simulate: --fairness");
   if (!options.seed.empty())
-    policy.seed = parse_number<std::uint64_t>(options.seed, "--seed", 0, UINT64_MAX, "a whole number");
+    policy.seed = parse_number<std::uint64_t>(options.seed, "simulate: --seed", 0, UINT64_MAX, "a whole number");
   if (!options.threads.empty())
     plan.threads = static_cast<unsigned>(parse_count(options.threads, "--threads", 1, kMostThreads));
   plan.policy_names = chosen_policies(options.policies);

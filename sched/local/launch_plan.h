@@ -28,6 +28,7 @@ struct LaunchPlan {
   bool share_devices = false;        // several replicas may be on one
   DeviceKind device_kind = DeviceKind::kGpu;  // of `devices`
   bool shares_machine = false;                // what it gets of `devices` is for this user's runs to agree on
+  std::optional<double> fairness;             // of their sharing, if this run is the first; none: the policy's default
   int nodes = 1;                              // machines, each with as many replicas
   int node_rank = 0;  // 0 <= node_rank < nodes; the ranks of this machine begin at node_rank * replicas
   std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
