@@ -36,11 +36,12 @@ Table runs_table(std::span<const sched::RunStatus> runs, sched::RunStatus::Time 
   for (const sched::RunStatus& run : runs) {
     const auto loss = progress_number(run.progress, "loss");
     const auto rate = progress_number(run.progress, "samples_per_s");
+    const auto goodput = progress_number(run.progress, "goodput");
     const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(run.ended.value_or(now) - run.started);
     table.add_row({run.name, run.state, replicas(run), count(run.progress, "epoch"),
                    loss ? fmt::format("{:.4g}", *loss) : "-", count(run.progress, "batch_size"),
-                   rate ? rate_text(*rate) : "-", run.goodput ? rate_text(*run.goodput) : "-",
-                   fmt::format("{}", run.restarts), format_clock(time), run.why});
+                   rate ? rate_text(*rate) : "-", goodput ? rate_text(*goodput) : "-", fmt::format("{}", run.restarts),
+                   format_clock(time), run.why});
   }
   return table;
 }

@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 
 namespace adaptdl::sched {
@@ -64,7 +63,6 @@ json to_json(const RunStatus& status) {
           {"max", status.max},
           {"devices", status.devices},
           {"progress", status.progress},
-          {"goodput", or_null(status.goodput)},
           {"restarts", status.restarts},
           {"started", to_text(status.started)},
           {"ended", status.ended ? json(to_text(*status.ended)) : json()},
@@ -89,7 +87,6 @@ RunStatus run_status(const json& object) {
   take(object, "max", status.max);
   take(object, "devices", status.devices);
   if (object.contains("progress") && object["progress"].is_object()) status.progress = object["progress"];
-  if (double goodput = NAN; take(object, "goodput", goodput), !std::isnan(goodput)) status.goodput = goodput;
   take(object, "restarts", status.restarts);
   if (const auto time = to_time(object.value("started", json()))) status.started = *time;
   status.ended = to_time(object.value("ended", json()));

@@ -15,8 +15,8 @@ struct RunStatus {
   using Time = std::chrono::system_clock::time_point;
 
   std::string name;  // of its record; unique among the runs of this user's home
-  // starting running rescaling stopping restarting, and at its end done, failed or stopped. Of those who read the
-  // record: lost, if the launcher was killed.
+  // starting waiting running rescaling stopping restarting, and at its end done, failed or stopped. Of those who read
+  // the record: lost, if the launcher was killed.
   std::string state = "starting";
   std::string why;                   // it is in that state, if there is something to say
   int replicas = 0;                  // now, on this machine
@@ -24,7 +24,6 @@ struct RunStatus {
   int min = 0, max = 0;              // the bounds of `wanted`; equal if the run is not elastic
   std::vector<std::string> devices;  // of the replicas, by rank; empty if there are none
   nlohmann::json progress = nlohmann::json::object();  // what the replica of the lowest rank reported last
-  std::optional<double> goodput;                       // useful samples a second; none: not known
   int restarts = 0;                                    // how often all replicas were started again
   Time started;
   std::optional<Time> ended;

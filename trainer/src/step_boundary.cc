@@ -19,6 +19,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
 #include "adaptdl/log.h"
+#include "adaptdl/metrics.h"
 #include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/torch/epoch.h"
@@ -290,8 +291,11 @@ class Boundaries {
     if (position.steps_left) progress::set("steps", static_cast<double>(position.step + *position.steps_left));
     progress::set("batch_size", static_cast<double>(position.batch_size));
     progress::set("replicas", replicas);
-    if (const auto rate = throughput_.step(position.loop, position.batch_size); rate > 0)
+    if (const auto rate = throughput_.step(position.loop, position.batch_size); rate > 0) {
       progress::set("samples_per_s", rate);
+      if (const auto goodput = metrics::goodput_function())
+        progress::set("goodput", rate * goodput->efficiency(static_cast<double>(position.batch_size)));
+    }
     progress::report();
   }
 

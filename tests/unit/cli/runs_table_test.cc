@@ -16,8 +16,8 @@ TEST_CASE("a run is a row, and what is not known of it is a dash") {
   runs[1].replicas = 2;
   runs[1].wanted = 3;
   runs[1].started = noon - 26h;
-  runs[1].progress = {{"epoch", 3}, {"loss", 0.123456}, {"batch_size", 4096}, {"samples_per_s", 12345.6}};
-  runs[1].goodput = 7.25;
+  runs[1].progress = {
+      {"epoch", 3}, {"loss", 0.123456}, {"batch_size", 4096}, {"samples_per_s", 12345.6}, {"goodput", 7.25}};
   runs[1].restarts = 2;
   runs[2].name = "over";
   runs[2].state = "done";

@@ -49,7 +49,6 @@ TEST_CASE("what is written of a run is read again") {
   before.max = 8;
   before.devices = {"0", "GPU-1"};
   before.progress = {{"epoch", 3}, {"loss", 0.5}};
-  before.goodput = 12.5;
   before.restarts = 2;
   before.exit_code = 3;
   before.pid = 17;
