@@ -27,8 +27,8 @@ sched::RunRecord make_record(const fs::path& runs, const RunOptions& options, co
 sched::RunStatus first_status(const sched::RunRecord& record, const sched::LaunchPlan& plan) {
   sched::RunStatus status;
   status.name = record.name();
-  status.wanted = status.min = status.max = plan.replicas;
-  status.devices = plan.devices;
+  status.min = plan.min_replicas;
+  status.wanted = status.max = plan.replicas;
   status.started = std::chrono::system_clock::now();
   status.pid = ::getpid();
   status.host = host_name();
