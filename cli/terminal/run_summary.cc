@@ -70,6 +70,8 @@ std::string run_summary(const sched::LaunchResult& result, const RunSummary& abo
                  "adaptdl: error: replicas did not stop within the grace and were killed; --grace gives them longer",
                  Colour::kRed) +
              where_to_go_on(result, about);
+    case Verdict::kNotStarted:
+      return headline("adaptdl: stopped while it waited for devices; no replica had been started", Colour::kYellow);
     case Verdict::kKilled:
       return headline("adaptdl: killed; what was done since the last checkpoint is lost", Colour::kRed) +
              where_to_go_on(result, about);

@@ -60,6 +60,7 @@ AttemptEnd Attempt::run() {
     wait_for_events();
     for (const int signal_number : context_.signals.take()) handle_signal(signal_number);
     handle_requests();
+    hear_share();
     if (context_.observer.output_closed() && !stop_requested_) stop("standard output was closed");
     for (const auto& replica : replicas_.all()) {
       if (!replica->gone()) replica->read();
@@ -82,6 +83,7 @@ void Attempt::wait_for_events() {
   polled.push_back({output, POLLOUT, 0});  // poll ignores -1
   polled.push_back({context_.control == nullptr ? -1 : context_.control->fd(), POLLIN, 0});
   polled.push_back({context_.supervisor == nullptr ? -1 : context_.supervisor->fd(), POLLIN, 0});
+  polled.push_back({context_.share == nullptr ? -1 : context_.share->fd(), POLLIN, 0});
   const bool with_output = !context_.observer.congested();
   bool winding_down = false;
   for (const auto& replica : replicas_.all()) {
@@ -118,6 +120,14 @@ void Attempt::handle_signal(int signal_number) {
   } else {
     stop_requested_ = true;
   }
+}
+
+void Attempt::hear_share() {
+  if (context_.share == nullptr) return;
+  const std::size_t before = context_.size.target().devices.size();
+  if (!context_.share->take() || phase_ != Phase::kRunning) return;
+  if (context_.size.target().devices.size() != before)
+    context_.observer.notice(fmt::format("the machine is shared anew: {}", context_.share->reason()));
 }
 
 void Attempt::handle_requests() {
@@ -184,14 +194,16 @@ void Attempt::publish_membership() {
   const auto wanted = static_cast<int>(membership.target().devices.size());
   std::vector<std::string> devices = membership.devices();
   if (devices.empty() || devices.front().empty()) devices.clear();
-  const auto before = std::tie(status.state, status.replicas, status.wanted, status.min, status.max, status.devices);
-  if (before == std::tuple(state, replicas, wanted, context_.size.min(), context_.size.max(), devices)) return;
+  const std::string why = context_.share == nullptr ? "" : context_.share->reason();
+  const auto before =
+      std::tie(status.state, status.why, status.replicas, status.wanted, status.min, status.max, status.devices);
+  if (before == std::tuple(state, why, replicas, wanted, context_.size.min(), context_.size.max(), devices)) return;
   status.replicas = replicas;
   status.wanted = wanted;
   status.min = context_.size.min();
   status.max = context_.size.max();
   status.devices = std::move(devices);
-  context_.publish(state, "");
+  context_.publish(state, why);
 }
 
 void Attempt::rescale(const std::string& change) {

@@ -49,6 +49,7 @@ class Attempt {
 
   void wait_for_events();
   void handle_signal(int signal_number);
+  void hear_share();
   void handle_requests();
   void handle(RunRequest request);
   void resize(RunRequest request);

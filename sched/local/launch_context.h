@@ -10,6 +10,7 @@
 #include "local/launch_plan.h"
 #include "local/launch_signals.h"
 #include "local/local_supervisor.h"
+#include "local/machine_share.h"
 #include "local/restart_budget.h"
 #include "local/run_control.h"
 #include "local/run_size.h"
@@ -26,6 +27,7 @@ struct LaunchContext {
   RestartBudget& budget;
   LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
   RunControl* control = nullptr;          // null: nobody looks on
+  MachineShare* share = nullptr;          // null: its devices are its own
   // How often the user asked for an end: by SIGINT, SIGTERM or SIGHUP.
   int user_requests = 0;
   // Whether replicas can join the program while it runs, as far as is known.

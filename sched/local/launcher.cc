@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <string>
 
+#include "adaptdl/error.h"
 #include "local/attempt.h"
 #include "local/guardian.h"
 #include "local/launch_signals.h"
@@ -25,26 +28,54 @@ bool take_requests(LaunchContext& context) {
       end = true;
       request.accept();
     } else {
-      request.refuse("its replicas are being started again; ask again in a moment");
+      request.refuse("its replicas are being started; ask again in a moment");
     }
   }
   return end;
+}
+
+// Serves all but replicas, for a moment. Returns false if the user asked for an end.
+bool idle(LaunchContext& context) {
+  const int control = context.control == nullptr ? -1 : context.control->fd();
+  const int share = context.share == nullptr ? -1 : context.share->fd();
+  pollfd polled[] = {{context.signals.fd(), POLLIN, 0},
+                     {context.observer.output_fd(), POLLOUT, 0},
+                     {control, POLLIN, 0},
+                     {share, POLLIN, 0}};
+  ::poll(polled, std::size(polled), 50);
+  if (polled[1].revents != 0) context.observer.write_output();
+  if (context.share != nullptr) context.share->take();
+  for (const int signal_number : context.signals.take()) {
+    if (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP) return false;
+  }
+  if (take_requests(context)) return false;
+  context.observer.tick();
+  return true;
 }
 
 // Waits before the next start. Returns false if the user asked for an end meanwhile.
 bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   const auto until = Clock::now() + pause;
   while (Clock::now() < until) {
-    const int control = context.control == nullptr ? -1 : context.control->fd();
-    pollfd polled[] = {
-        {context.signals.fd(), POLLIN, 0}, {context.observer.output_fd(), POLLOUT, 0}, {control, POLLIN, 0}};
-    ::poll(polled, 3, 50);
-    if (polled[1].revents != 0) context.observer.write_output();
-    for (const int signal_number : context.signals.take()) {
-      if (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP) return false;
-    }
-    if (take_requests(context)) return false;
-    context.observer.tick();
+    if (!idle(context)) return false;
+  }
+  return true;
+}
+
+// Waits until the run has devices of this machine. Where nobody says anything, it goes on without being told. Returns
+// false if the user asked for an end meanwhile.
+bool wait_for_devices(LaunchContext& context) {
+  if (context.share == nullptr) return true;
+  const MachineShare& share = *context.share;
+  const auto until = Clock::now() + kFirstAllocation;
+  std::string said;
+  while (!share.has_devices() && (share.told_to_wait() || Clock::now() < until)) {
+    if (!idle(context)) return false;
+    if (!share.told_to_wait() || share.reason() == said) continue;
+    said = share.reason();
+    context.observer.notice(said);
+    context.observer.started();
+    context.publish("waiting", said);
   }
   return true;
 }
@@ -91,6 +122,8 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
       return context.publish("stopped", "killed when the grace was over");
     case Verdict::kKilled:
       return context.publish("stopped", "killed");
+    case Verdict::kNotStarted:
+      return context.publish("stopped", "while it waited for devices");
     case Verdict::kFailed:
       const ReplicaEnd& first = *result.outcome.first_failure;
       return context.publish("failed", fmt::format("replica {} {}", first.rank, describe_end(first)));
@@ -131,6 +164,11 @@ bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const La
 }
 
 LaunchResult run_to_end(LaunchContext& context) {
+  if (!wait_for_devices(context)) {
+    LaunchResult stopped;
+    stopped.outcome = {Verdict::kNotStarted, kFailedExit, {}};
+    return stopped;
+  }
   CheckpointWatch& checkpoints = context.checkpoints;
   const int first = checkpoints.first_restart();
   for (LaunchResult result;; ++result.restarts) {
@@ -152,6 +190,16 @@ LaunchResult run_to_end(LaunchContext& context) {
   }
 }
 
+// Where the runs of this user cannot meet, each has what it may use to itself.
+void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control, RunSize& size,
+                   std::optional<MachineShare>& share) {
+  try {
+    share.emplace(plan, control == nullptr ? plan.job_id : control->record().name(), size);
+  } catch (const Error& error) {
+    observer.notice(fmt::format("warning: devices are not shared with other runs: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl* control) {
@@ -163,6 +211,8 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
   CheckpointWatch checkpoints(plan.checkpoints);
   RunSize size(plan);
   RestartBudget budget(plan.max_restarts);
+  std::optional<MachineShare> share;
+  if (plan.shares_machine) share_machine(plan, observer, control, size, share);
   LaunchContext context{.plan = plan,
                         .observer = observer,
                         .signals = signals,
@@ -171,7 +221,8 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
                         .size = size,
                         .budget = budget,
                         .supervisor = supervisor ? &*supervisor : nullptr,
-                        .control = control};
+                        .control = control,
+                        .share = share ? &*share : nullptr};
   LaunchResult result = run_to_end(context);
   publish_end(context, result);
   return result;

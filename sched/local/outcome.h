@@ -44,6 +44,7 @@ enum class Verdict {
   kNothingSaved,  // stopped on request, without a new checkpoint
   kGraceExpired,  // asked to stop, and killed because it did not in time
   kKilled,        // killed at once, on a second Ctrl-C
+  kNotStarted,    // stopped while it waited for devices
   kFailed,        // a replica failed
 };
 

@@ -41,6 +41,7 @@ ReplicaSet::ReplicaSet(LaunchContext& context, int restarts, LocalReplica::OnRep
   if (context_.supervisor != nullptr) context_.supervisor->begin(restarts_, generation());
   const std::vector<std::string> devices = membership_.devices();
   const auto size = static_cast<int>(members.size());
+  say_devices(devices);
   for (int i = 0; i < size; ++i) start(i, 0, i, size, devices[static_cast<std::size_t>(i)]);
   context_.observer.replicas(size * context_.plan.nodes);
 }
@@ -67,6 +68,7 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
   };
   replicas_.push_back(std::make_unique<LocalReplica>(plan, number, place.rank, restarts_, std::move(environment),
                                                      context_.guardian, context_.observer, on_report));
+  devices_[number] = device;
   exit_order_.watch(replicas_.back()->pid());
 }
 
@@ -100,7 +102,8 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
     trained_ = true;
-    // Hints of an earlier start are still there, and news only once the replicas of this one are; its own come after this.
+    // Hints of an earlier start are still there, and news only once the replicas of this one are; its own come after
+    // this.
     if (context_.supervisor != nullptr) {
       const auto hints = context_.supervisor->hints();
       if (hints.contains("liveRescale")) membership_.set_follows(hints["liveRescale"].get<bool>());
@@ -126,7 +129,11 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
 void ReplicaSet::hear() {
   if (context_.supervisor == nullptr) return;
   const auto heard = context_.supervisor->take();
-  if (heard.hints_changed) membership_.set_follows(context_.supervisor->hints().value("liveRescale", false));
+  if (heard.hints_changed) {
+    const auto hints = context_.supervisor->hints();
+    membership_.set_follows(hints.value("liveRescale", false));
+    if (context_.share != nullptr) context_.share->set_hints(hints);
+  }
   const std::string prefix = fmt::format("{}-", restarts_);
   for (const LocalSupervisor::Call& call : heard.calls) {
     int number = -1;
@@ -167,10 +174,21 @@ ReplicaSet::Wish ReplicaSet::tick() {
         context_.observer.notice(action.why);
     }
   }
+  say_devices({});
   return wish;
 }
 
+void ReplicaSet::say_devices(const std::vector<std::string>& starting) {
+  if (context_.share == nullptr) return;
+  std::vector<std::string> used = starting;
+  for (const auto& replica : replicas_) {
+    if (!replica->gone()) used.push_back(devices_.at(replica->number()));
+  }
+  context_.share->set_used(std::move(used), membership_.is_stuck(Clock::now()));
+}
+
 void ReplicaSet::start_newcomer(const MembershipAction& action) {
+  say_devices({action.device});
   try {
     start(action.replica, action.generation, action.rank, action.size, action.device);
   } catch (const Error& error) {
@@ -199,7 +217,9 @@ void ReplicaSet::kill(const MembershipAction& action) {
 
 std::optional<std::string> ReplicaSet::resize() {
   membership_.set_target(context_.size.target());
-  if (membership_.steady() || !membership_.is_stuck(Clock::now())) return std::nullopt;
+  const auto now = static_cast<int>(membership_.members().size());
+  const bool fits = membership_.steady() && context_.size.min() <= now && now <= context_.size.max();
+  if (fits || !membership_.is_stuck(Clock::now())) return std::nullopt;
   return "its program cannot change its replicas while it runs, and without checkpoints it cannot be started again";
 }
 

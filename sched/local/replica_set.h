@@ -3,6 +3,7 @@
 // Threading: the launcher's thread.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -59,6 +60,8 @@ class ReplicaSet {
   void issue(const MembershipAction& action);
   void kill(const MembershipAction& action);
   void hear();
+  // Says which devices are in use, or are about to be.
+  void say_devices(const std::vector<std::string>& starting);
   void take_report(const LocalReplica& replica, const nlohmann::json& report);
   LocalReplica* find(int number) const;
   std::string id(int number) const;
@@ -72,8 +75,9 @@ class ReplicaSet {
   Membership membership_;
   ExitOrder exit_order_;
   std::vector<std::unique_ptr<LocalReplica>> replicas_;
-  std::uint16_t port_ = 0;  // where rank 0 of the present generation listens
-  std::set<int> survived_;  // whose ends are of no account
+  std::uint16_t port_ = 0;              // where rank 0 of the present generation listens
+  std::set<int> survived_;              // whose ends are of no account
+  std::map<int, std::string> devices_;  // of all that were started
   bool trained_ = false;
 };
 

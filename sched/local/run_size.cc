@@ -10,7 +10,11 @@
 namespace adaptdl::sched {
 
 RunSize::RunSize(const LaunchPlan& plan)
-    : devices_(plan.devices), share_devices_(plan.share_devices), min_(plan.min_replicas), max_(plan.replicas) {}
+    : devices_(plan.devices),
+      share_devices_(plan.share_devices),
+      min_(plan.min_replicas),
+      max_(plan.replicas),
+      fixed_(!plan.elastic) {}
 
 std::optional<std::string> RunSize::resize(int min, int max) {
   if (!devices_.empty() && !share_devices_ && static_cast<std::size_t>(min) > devices_.size()) {
@@ -19,13 +23,17 @@ std::optional<std::string> RunSize::resize(int min, int max) {
   }
   min_ = min;
   max_ = max;
+  fixed_ = false;
   by_user_ = true;
+  answered_ = false;
   return std::nullopt;
 }
 
 void RunSize::allocate(std::vector<std::string> devices) {
+  const auto count = static_cast<int>(devices.size());
   allocated_ = std::move(devices);
-  by_user_ = false;
+  by_user_ = !answered_;
+  answered_ = answered_ || (min_ <= count && count <= max_);
 }
 
 MembershipTarget RunSize::target() const {

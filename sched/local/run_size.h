@@ -18,11 +18,13 @@ class RunSize {
 
   // A user asks for other bounds, 1 <= min <= max. Returns why that cannot be, if it cannot; nothing is changed then.
   std::optional<std::string> resize(int min, int max);
-  // It may have these devices, and no others, until it is given others; they are at least `min()`.
+  // It may have these devices, one at least and no others, until it is given others.
   void allocate(std::vector<std::string> devices);
 
   int min() const noexcept { return min_; }
   int max() const noexcept { return max_; }
+  // Whether nobody let it have another number of replicas than the one.
+  bool fixed() const noexcept { return fixed_; }
   // What it should have now: as much as it may.
   MembershipTarget target() const;
 
@@ -30,7 +32,9 @@ class RunSize {
   std::vector<std::string> devices_;  // that there are for it; empty: replicas need none
   bool share_devices_;
   int min_, max_;
+  bool fixed_;
   bool by_user_ = false;
+  bool answered_ = true;  // what the user asked for last was
   std::optional<std::vector<std::string>> allocated_;
 };
 

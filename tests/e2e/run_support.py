@@ -5,6 +5,8 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -83,6 +85,16 @@ def guardian_of(launcher):
 def replicas_of(launcher):
     guardian = guardian_of(launcher)
     return [pid for pid in children(launcher) if pid != guardian]
+
+
+def agent_of(runtime):
+    """The process that shares the devices among the runs with this runtime directory; None if there is none."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(pathlib.Path(runtime) / "adaptdl" / "agent.sock"))
+        except OSError:
+            return None
+        return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
 
 
 class Run:
@@ -168,6 +180,16 @@ class RunTest(unittest.TestCase):
             HOME=str(self.home), XDG_STATE_HOME=None, XDG_RUNTIME_DIR=str(self.directory / "runtime")
         )
         self.runs = self.home / ".local" / "state" / "adaptdl" / "runs"
+        self.addCleanup(self.end_agent)
+
+    def agent(self):
+        return agent_of(self.environment["XDG_RUNTIME_DIR"])
+
+    def end_agent(self):
+        """It would stay for a while after its last run."""
+        if pid := self.agent():
+            os.kill(pid, signal.SIGKILL)
+            eventually(lambda: not is_alive(pid))
 
     def start(self, *arguments, **more):
         """Starts `adaptdl run` with these arguments and further environment variables."""

@@ -35,15 +35,30 @@ TEST_CASE("what it is allocated counts, up to the most that it may have") {
   CHECK_FALSE(size.target().by_user);
 }
 
-TEST_CASE("a resize changes both bounds, and is known as a user's wish until an allocation follows") {
+TEST_CASE("a resize changes both bounds, and is known as a user's wish until the allocation after its answer") {
   RunSize size(plan(1, 1, {"a", "b", "c"}));
   CHECK_FALSE(size.resize(2, 3).has_value());
   CHECK(size.min() == 2);
   CHECK(size.max() == 3);
   CHECK(size.target().devices == Devices{"a", "b", "c"});
   CHECK(size.target().by_user);
+  size.allocate({"a"});  // from before
   size.allocate({"a", "b"});
+  CHECK(size.target().by_user);
+  size.allocate({"a", "b", "c"});
   CHECK_FALSE(size.target().by_user);
+}
+
+TEST_CASE("a number that was asked for is fixed until a user asks for another") {
+  LaunchPlan fixed = plan(2, 2, {"a", "b", "c"}), elastic = fixed;
+  elastic.elastic = true;
+  CHECK_FALSE(RunSize(elastic).fixed());
+  RunSize size(fixed);
+  CHECK(size.fixed());
+  CHECK(size.resize(4, 4).has_value());
+  CHECK(size.fixed());
+  CHECK_FALSE(size.resize(3, 3).has_value());
+  CHECK_FALSE(size.fixed());
 }
 
 TEST_CASE("more than there are devices for is refused, and changes nothing") {

@@ -1,0 +1,61 @@
+#include "local/machine_share.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace adaptdl::sched {
+namespace {
+
+AgentRequest first_request(const LaunchPlan& plan, const std::string& name, const RunSize& size) {
+  return {.name = name,
+          .min = size.min(),
+          .max = size.max(),
+          .devices = plan.devices,
+          .kind = plan.device_kind == DeviceKind::kGpu ? "gpu" : "cpu",
+          .pinned = size.fixed()};
+}
+
+AgentOptions agent_options(const LaunchPlan& plan) {
+  AgentOptions options;
+  if (plan.fairness) options.fairness = *plan.fairness;
+  return options;
+}
+
+}  // namespace
+
+MachineShare::MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size)
+    : size_(size), request_(first_request(plan, name, size)), said_(request_), agent_(request_, agent_options(plan)) {}
+
+bool MachineShare::take() {
+  auto allocation = agent_.take();
+  if (!allocation) return false;
+  reason_ = std::move(allocation->reason);
+  if (!allocation->devices.empty()) {
+    has_devices_ = true;
+    size_.allocate(std::move(allocation->devices));
+  }
+  return true;
+}
+
+void MachineShare::set_hints(nlohmann::json hints) {
+  request_.hints = std::move(hints);
+  say();
+}
+
+void MachineShare::set_used(std::vector<std::string> devices, bool stays) {
+  std::ranges::sort(devices);
+  devices.erase(std::ranges::unique(devices).begin(), devices.end());
+  request_.held = std::move(devices);
+  request_.pinned = stays || size_.fixed();
+  request_.min = size_.min();
+  request_.max = size_.max();
+  say();
+}
+
+void MachineShare::say() {
+  if (request_ == said_) return;
+  said_ = request_;
+  agent_.update(request_);
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,159 @@
+"""Several runs of a user on one machine: they share its devices, by an agent that may die."""
+
+import os
+import pathlib
+import signal
+import unittest
+
+from run_support import REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
+
+PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
+DEVICES = {"0", "1", "2", "3"}
+FOREVER = 1_000_000  # steps
+
+
+class SharingTest(RunTest):
+    def share(self, name, replicas, *program, options=(), **more):
+        """Starts a run on the four devices that all share, of a program that follows generations unless one is named."""
+        return self.start(
+            "-n", replicas, "--devices", 4, "--device-kind", "cpu", "--name", name, *options, *(program or (PROGRAM,)),
+            **more,
+        )  # fmt: skip
+
+    def wait_for_replicas(self, **wanted):
+        """Waits until the runs of these names have so many replicas, which train. No device is ever in two hands."""
+
+        def reached():
+            runs = self.listed()
+            devices = [device for run in runs.values() if run["ended"] is None for device in run["devices"]]
+            self.assertEqual(len(devices), len(set(devices)), runs)
+            self.assertLessEqual(set(devices), DEVICES)
+            state = {name: (runs[name]["replicas"], runs[name]["state"]) for name in wanted if name in runs}
+            return state == {name: (count, "running") for name, count in wanted.items()}
+
+        self.assertTrue(eventually(reached), self.listed())
+
+    def stop(self, *runs):
+        for run in runs:
+            interrupt(run)
+        for run in runs:
+            self.assertEqual(run.finish(), 143, run.text())
+
+
+class TwoRunsTest(SharingTest):
+    def test_the_second_takes_a_share_and_when_one_ends_the_other_grows(self):
+        one = self.share("one", "1:4")
+        self.wait_for_replicas(one=4)
+        pids = replicas_of(one.pid)
+        two = self.share("two", "1:4")
+        self.wait_for_replicas(one=2, two=2)
+        one.wait_for("the machine is shared anew: ")
+        self.assertLess(set(replicas_of(one.pid)), set(pids))
+        self.stop(one)
+        self.wait_for_replicas(two=4)
+        self.assertEqual(self.listed()["one"]["state"], "stopped")
+        self.stop(two)
+        self.assertNotIn("starting again", two.text())
+
+    def test_both_end_right(self):
+        runs = [self.share(name, "1:4", PROGRAM, "--steps", 150) for name in ("one", "two")]
+        for run in runs:
+            self.assertEqual(run.finish(), 0, run.text())
+
+    def test_resizes_are_bounds_of_what_the_runs_agree_on(self):
+        one, two = self.share("one", "1:4"), self.share("two", "1:4")
+        self.wait_for_replicas(one=2, two=2)
+        self.adaptdl("resize", "one", "3")
+        self.wait_for_replicas(one=3, two=1)
+        self.adaptdl("resize", "one", "1:2")
+        self.wait_for_replicas(one=2, two=2)
+        self.adaptdl("resize", "two", "4")  # what the other needs stays with it
+        self.wait_for_replicas(one=1, two=3)
+        self.stop(one, two)
+
+    def test_programs_that_do_not_follow_are_started_again_on_their_share(self):
+        one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER)
+        self.wait_for_replicas(one=4)
+        self.adaptdl("checkpoint", "save", "one")
+        two = self.share("two", "1:4", REPLICA_PROGRAM, "--steps", FOREVER)
+        self.wait_for_replicas(one=2, two=2)
+        one.wait_for("starting again with 2 replicas from checkpoint-")
+        self.stop(one, two)
+
+    def test_what_a_run_cannot_let_go_of_stays_with_it(self):
+        one = self.share("one", "1:4", REPLICA_PROGRAM, "--steps", FOREVER, options=["--no-checkpoint"])
+        self.wait_for_replicas(one=4)
+        # It is known to be so once it has made progress for a while without a word.
+        two = self.share("two", "1:4")
+        two.wait_for("adaptdl: waits: ")
+        interrupt(one)
+        self.assertEqual(one.finish(), 1, one.text())
+        self.wait_for_replicas(two=4)
+        self.stop(two)
+
+
+class WaitingTest(SharingTest):
+    def test_a_run_waits_for_its_least_and_says_so(self):
+        one = self.share("one", "2:4")
+        self.wait_for_replicas(one=4)
+        name = self.adaptdl(
+            "run", "--detach", "-n", 3, "--devices", 4, "--device-kind", "cpu", "--name", "three", PROGRAM
+        ).strip()
+        self.assertEqual(name, "three")
+        waiting = self.listed()["three"]
+        self.assertEqual((waiting["state"], waiting["replicas"]), ("waiting", 0))
+        self.assertIn("needs at least 3 devices", waiting["why"])
+        self.stop(one)
+        self.wait_for_replicas(three=3)
+        self.adaptdl("delete", "three")
+        self.assertTrue(eventually(lambda: not is_alive(waiting["pid"])))
+
+    def test_an_interrupt_ends_the_waiting(self):
+        one = self.share("one", 4)
+        self.wait_for_replicas(one=4)
+        two = self.share("two", "1:4")
+        two.wait_for("adaptdl: waits: needs at least 1 device besides what others need at least")
+        interrupt(two)
+        self.assertEqual(two.finish(), 1)
+        self.assertEqual(two.err[-1], "adaptdl: stopped while it waited for devices; no replica had been started")
+        self.assertEqual(self.listed()["two"]["why"], "while it waited for devices")
+        self.stop(one)
+
+    def test_a_fixed_number_stays_on_its_devices(self):
+        one = self.share("one", 2, REPLICA_PROGRAM, "--steps", FOREVER)
+        self.wait_for_replicas(one=2)
+        pids, devices = replicas_of(one.pid), self.listed()["one"]["devices"]
+        two = self.share("two", "1:4")
+        self.wait_for_replicas(one=2, two=2)
+        self.assertEqual(replicas_of(one.pid), pids)
+        self.assertEqual(self.listed()["one"]["devices"], devices)
+        self.stop(one, two)
+
+
+class AgentTest(SharingTest):
+    def test_when_the_agent_dies_the_runs_go_on_and_it_comes_back(self):
+        one, two = self.share("one", "1:4"), self.share("two", "1:4")
+        self.wait_for_replicas(one=2, two=2)
+        pids = replicas_of(one.pid) + replicas_of(two.pid)
+        first = self.agent()
+        os.kill(first, signal.SIGKILL)
+        self.assertTrue(eventually(lambda: self.agent() not in (None, first)))
+        three = self.share("three", "1:4")
+        self.assertTrue(eventually(lambda: self.listed().get("three", {}).get("replicas") == 1))
+        self.wait_for_replicas(three=1)
+        # Nobody was started again: one of them gave one device away.
+        now = replicas_of(one.pid) + replicas_of(two.pid)
+        self.assertLess(set(now), set(pids))
+        self.stop(one, two, three)
+
+    def test_a_launcher_that_is_killed_leaves_its_devices_to_the_others(self):
+        one, two = self.share("one", "1:4"), self.share("two", "1:4")
+        self.wait_for_replicas(one=2, two=2)
+        one.send(signal.SIGKILL)
+        one.finish()
+        self.wait_for_replicas(two=4)
+        self.stop(two)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
