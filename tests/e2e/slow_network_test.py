@@ -1,0 +1,38 @@
+"""Training over a network that is slow and loses packets: it takes its time, and comes to the right end."""
+
+import json
+import os
+import socket
+import time
+
+import python_peer  # beside this file
+from run_support import RunTest
+from slow_network import SlowNetwork
+
+LINEAR_REGRESSION = os.environ["LINEAR_REGRESSION"]
+DELAY, LOSS = 0.2, 0.05
+SAMPLES, STEPS = 10_000, 20
+
+
+class SlowNetworkTest(RunTest):
+    def test_twenty_steps_end_with_packets_that_take_200_ms_and_one_in_twenty_lost(self):
+        network = SlowNetwork(DELAY, LOSS)
+        self.addCleanup(network.close)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            began = time.monotonic()
+            socket.create_connection(server.getsockname()).close()
+        self.assertGreaterEqual(time.monotonic() - began, 2 * DELAY)
+        run = self.start(
+            "-n", 2, "--checkpoint", "c", LINEAR_REGRESSION,
+            "--epochs", 1, "--batch-size", SAMPLES // STEPS, "--log-json", self.directory / "log.json",
+        )  # fmt: skip
+        self.assertEqual(run.finish(240), 0, run.text())
+        [epoch] = map(json.loads, (self.directory / "log.json").read_text().splitlines())
+        self.assertEqual((epoch["replicas"], epoch["samples"]), (2, SAMPLES))
+        self.assertGreater(network.lost, 0, f"of {network.packets} packets")
+        # Each step is at least one exchange.
+        self.assertGreaterEqual(time.monotonic() - began, STEPS * DELAY)
+
+
+if __name__ == "__main__":
+    python_peer.main()
