@@ -1,0 +1,329 @@
+#!/usr/bin/env python3
+"""How long does training pause when its replicas change from 1 to 2, and from 2 to 1?
+
+    python3 tests/bench/rescale_pause.py ADAPTDL PROGRAM [--model digits|large] [--changes 20] [--no-torchrun]
+
+In one run it measures, for a small model (digits) and one of 25 M parameters (large), 20 changes each way:
+
+live     `adaptdl resize` of an `adaptdl run --replicas 1:2` that trains on
+restart  Ctrl-C, which saves a checkpoint, and `adaptdl run --replicas N --checkpoint DIR` as soon as it has ended
+nnodes   `torchrun --nnodes=1:2` of PyTorch: another agent is started (growing), or is killed with its worker (shrinking)
+kill     `torchrun --standalone --nproc_per_node=2`: one of two workers is killed, and both start again; no change of
+         replicas, but the shortest that torchrun does; compared with shrinking
+
+The program under torchrun trains the same model and loads its newest snapshot, as PyTorch's elastic examples do. So that
+torchrun does not merely wait, its monitor looks every 0.1 s (default: 5) and its rendezvous waits 1 s for further nodes
+(default: 30). What it trains anew since the snapshot does not count.
+
+The pause is the time in which no step of the job is completed, beyond that of a normal step: the longest time between two
+steps, from the last before the change was asked for up to the fifth after it, less the median of the ten after it, which is
+what a step takes the new group. Times are those of rank 0, by the monotonic clock, at the end of optimizer.step().
+
+Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live at most 1 s; its median at
+most a tenth (growing: a fifth) of each of the others. Without PyTorch for Python ($PYTHON_TORCH, python3, /usr/bin/python3)
+there is no torchrun to compare with, and the output says so.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+MODELS = {"digits": "digits", "large": "25 M parameters"}
+CHANGES = {"growing": (1, 2), "shrinking": (2, 1)}
+BOUND_SECONDS = 1
+BOUND_RATIO = {"growing": 5, "shrinking": 10}
+NEAR = 5  # steps after a change in which its pause is looked for
+USUAL = 10  # steps from which the normal time of one is taken
+PATIENCE = 180
+DDP_PROGRAM = pathlib.Path(__file__).with_name("rescale_pause_ddp.py")
+
+
+class Steps:
+    """The steps of a job, of which each replica writes a line when it has completed one."""
+
+    def __init__(self, path):
+        self.path = path
+        self.steps = []  # of rank 0: time in seconds, process, replicas
+        self.others = {}  # process and time of the last step of rank 1
+        self.read = 0
+        self.alive = lambda: True
+
+    def update(self):
+        if not self.path.exists():
+            return
+        with self.path.open() as file:
+            file.seek(self.read)
+            text = file.read()
+        whole = text[: text.rfind("\n") + 1]
+        self.read += len(whole)
+        for line in whole.splitlines():
+            when, process, rank, replicas = map(int, line.split())
+            if rank == 0:
+                self.steps.append((when / 1e9, process, replicas))
+            else:
+                self.others = {"process": process, "time": when / 1e9}
+
+    def wait(self, since, replicas, count):
+        """Waits for that many steps of so many replicas since then. Returns the place of the first."""
+        deadline = time.monotonic() + PATIENCE
+        first = 0
+        while True:
+            self.update()
+            while first < len(self.steps) and (self.steps[first][0] <= since or self.steps[first][2] != replicas):
+                first += 1
+            if len(self.steps) >= first + count:
+                return first
+            if time.monotonic() > deadline or not self.alive():
+                raise SystemExit(f"{self.path.name}: no {count} steps of {replicas} replicas came")
+            time.sleep(0.02)
+
+    def pause(self, asked, replicas):
+        """The pause of a change that was asked for at that time, in seconds. Waits until it is over."""
+        first = self.wait(asked, replicas, 1 + USUAL)
+        times = [step[0] for step in self.steps]
+        last = max(place for place, when in enumerate(times) if when <= asked)
+        gaps = [after - before for before, after in zip(times, times[1:])]
+        return max(gaps[last : first + NEAR]) - statistics.median(gaps[first : first + USUAL])
+
+
+class Processes:
+    """Those that were started and may still run. At the end they do not."""
+
+    def __init__(self, directory, environment):
+        self.directory = directory
+        self.environment = environment
+        self.running = []
+
+    def start(self, *command, **environment):
+        with (self.directory / "output").open("a") as output:
+            process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                       env={**self.environment, **environment}, start_new_session=True)
+        self.running.append(process)
+        return process
+
+    def kill(self, process):
+        """With all in its session."""
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+        self.running.remove(process)
+
+    def interrupt(self, process, code):
+        process.send_signal(signal.SIGINT)
+        ended = process.wait(PATIENCE)
+        self.running.remove(process)
+        if ended != code:
+            raise SystemExit(f"adaptdl run ended with {ended}, not {code}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        for process in list(self.running):
+            self.kill(process)
+        if kind is not None and (self.directory / "output").exists():
+            sys.stderr.write("".join((self.directory / "output").read_text(errors="replace").splitlines(True)[-30:]))
+
+
+class Bench:
+    def __init__(self, arguments, directory):
+        self.adaptdl, self.program, self.changes = arguments.adaptdl, arguments.program, arguments.changes
+        self.python = None if arguments.no_torchrun else find_torch()
+        self.directory = directory
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}
+        self.environment = {**inherited, "HOME": str(directory), "XDG_RUNTIME_DIR": str(directory),
+                            "XDG_STATE_HOME": str(directory / "state"), "OMP_NUM_THREADS": "1",
+                            "ADAPTDL_CHECKPOINT_EVERY": "0", "PYTHONUNBUFFERED": "1"}
+
+    def measure(self, model, way):
+        """Pauses by the kind of change."""
+        print(f"{model}: {way}", file=sys.stderr, flush=True)
+        directory = self.directory / f"{model}-{way}"
+        directory.mkdir()
+        with Processes(directory, self.environment) as processes:
+            return getattr(self, way)(model, directory, processes)
+
+    def alternate(self, steps, change):
+        """Grows and shrinks by turns; `change` does it and returns when it was asked for."""
+        pauses = {kind: [] for kind in CHANGES}
+        steps.wait(0, 1, USUAL)
+        for _ in range(self.changes):
+            for kind, (_, replicas) in CHANGES.items():
+                pauses[kind].append(steps.pause(change(replicas), replicas))
+        return pauses
+
+    def live(self, model, directory, processes):
+        steps = Steps(directory / "steps")
+        run = processes.start(self.adaptdl, "run", "--name", model, "--replicas", "1:2", "--devices", 2, "--device-kind",
+                              "cpu", "--checkpoint", directory / "checkpoint", "--", self.program, model, steps.path)
+        steps.alive = lambda: run.poll() is None
+
+        def resize(replicas):
+            asked = time.monotonic()
+            subprocess.run([self.adaptdl, "resize", model, str(replicas)], env=self.environment, check=True,
+                           stdout=subprocess.DEVNULL)
+            return asked
+
+        steps.wait(0, 2, 1)
+        resize(1)
+        pauses = self.alternate(steps, resize)
+        processes.interrupt(run, 143)
+        if len({process for _, process, _ in steps.steps}) != 1:
+            raise SystemExit("the replica of rank 0 was started again: that was no live rescale")
+        return pauses
+
+    def restart(self, model, directory, processes):
+        steps = Steps(directory / "steps")
+
+        def start(replicas):
+            run = processes.start(self.adaptdl, "run", "--name", model, "--replicas", replicas, "--devices", 2,
+                                  "--device-kind", "cpu", "--checkpoint", directory / "checkpoint", "--", self.program,
+                                  model, steps.path)
+            steps.alive = lambda: run.poll() is None
+            return run
+
+        run = start(1)
+
+        def change(replicas):
+            nonlocal run
+            asked = time.monotonic()
+            processes.interrupt(run, 143)
+            run = start(replicas)
+            return asked
+
+        pauses = self.alternate(steps, change)
+        processes.interrupt(run, 143)
+        return pauses
+
+    def torchrun(self, model, directory, processes, steps, *options):
+        # 1.13 on Python 3.11 fails on its own default for the output of workers. This leaves that of all as it is, too.
+        return processes.start(self.python, "-m", "torch.distributed.run", "--redirects=9:1", "--tee=9:1",
+                               "--max_restarts=10000", "--monitor_interval=0.1", *options, DDP_PROGRAM, model,
+                               steps.path, directory / "snapshot")
+
+    def nnodes(self, model, directory, processes):
+        steps = Steps(directory / "steps")
+        options = ["--nnodes=1:2", "--nproc_per_node=1", "--rdzv_backend=c10d", "--rdzv_id=rescale-pause",
+                   f"--rdzv_endpoint=localhost:{free_port()}", "--rdzv_conf=last_call_timeout=1"]
+        first = self.torchrun(model, directory, processes, steps, *options)
+        steps.alive = lambda: first.poll() is None
+        second = None
+
+        def change(replicas):
+            nonlocal second
+            asked = time.monotonic()
+            if replicas == 2:
+                second = self.torchrun(model, directory, processes, steps, *options)
+            else:
+                processes.kill(second)
+            return asked
+
+        return self.alternate(steps, change)
+
+    def kill(self, model, directory, processes):
+        steps = Steps(directory / "steps")
+        run = self.torchrun(model, directory, processes, steps, "--standalone", "--nproc_per_node=2")
+        steps.alive = lambda: run.poll() is None
+        steps.wait(0, 2, USUAL)
+        pauses = []
+        for _ in range(self.changes):
+            victim = steps.others["process"]
+            asked = time.monotonic()
+            os.kill(victim, signal.SIGKILL)
+            while steps.others["process"] == victim:
+                steps.wait(asked, 2, 1)
+            pauses.append(steps.pause(asked, 2))
+        return {"shrinking": pauses}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def find_torch():
+    """A Python that has PyTorch; none if there is none."""
+    for python in filter(None, (os.environ.get("PYTHON_TORCH"), "python3", "/usr/bin/python3")):
+        if shutil.which(python) and subprocess.run([python, "-c", "import torch.distributed.run"], capture_output=True,
+                                                   check=False).returncode == 0:
+            return python
+    return None
+
+
+def percentile(values):
+    """The 95th, by linear interpolation between the values."""
+    return statistics.quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]
+
+
+def cell(values):
+    return f"{statistics.median(values):.2f} / {percentile(values):.2f}" if values else "-"
+
+
+def report(pauses):
+    """Prints the table. Returns the bounds that were missed."""
+    ways = [way for way in ("live", "restart", "nnodes", "kill") if any(way == key[1] for key in pauses)]
+    missed = []
+    print("\nSeconds of pause, median / 95th percentile; in brackets how many times longer than live.\n")
+    print(f"| model | replicas | changes | {' | '.join(ways)} |")
+    print(f"| --- | --- | --- |{' --- |' * len(ways)}")
+    for model in dict.fromkeys(model for model, _ in pauses):
+        for kind, (before, after) in CHANGES.items():
+            live = pauses[model, "live"][kind]
+            name = f"{MODELS[model]}, {kind}"
+            cells = [cell(live)]
+            if percentile(live) > BOUND_SECONDS:
+                missed.append(f"{name}: the 95th percentile of live is {percentile(live):.2f} s, over {BOUND_SECONDS} s")
+            for way in ways[1:]:
+                others = pauses[model, way].get(kind)
+                if not others:
+                    cells.append("-")
+                    continue
+                ratio = statistics.median(others) / max(statistics.median(live), 1e-6)
+                cells.append(f"{cell(others)} ({ratio:.0f}x)")
+                if ratio < BOUND_RATIO[kind]:
+                    missed.append(f"{name}: live is {ratio:.1f} times shorter than {way}, under {BOUND_RATIO[kind]} times")
+            print(f"| {MODELS[model]} | {before} to {after} | {len(live)} | {' | '.join(cells)} |")
+    return missed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("adaptdl", type=pathlib.Path)
+    parser.add_argument("program", type=pathlib.Path, help="the built rescale_pause_program")
+    parser.add_argument("--model", choices=MODELS, action="append")
+    parser.add_argument("--changes", type=int, default=20, help="of each kind")
+    parser.add_argument("--no-torchrun", action="store_true")
+    parser.add_argument("--log", type=pathlib.Path, help="a file for each pause, in JSON")
+    arguments = parser.parse_args()
+    arguments.adaptdl, arguments.program = arguments.adaptdl.resolve(), arguments.program.resolve()
+    pauses = {}
+    with tempfile.TemporaryDirectory(prefix="adaptdl-bench-") as directory:
+        bench = Bench(arguments, pathlib.Path(directory))
+        ways = ["live", "restart", *(["nnodes", "kill"] if bench.python else [])]
+        for model in arguments.model or MODELS:
+            for way in ways:
+                pauses[model, way] = bench.measure(model, way)
+    if arguments.log:
+        arguments.log.write_text(json.dumps({f"{model} {way}": each for (model, way), each in pauses.items()}))
+    print(__doc__.split("\n\n", 2)[2].rsplit("\n\n", 1)[0])
+    missed = report(pauses)
+    if not bench.python:
+        print("\ntorchrun: skipped, no Python here has PyTorch ($PYTHON_TORCH, python3, /usr/bin/python3)")
+    print("\n" + ("\n".join(f"FAIL: {each}" for each in missed) or "PASS: every bound is kept"))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
