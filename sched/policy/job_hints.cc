@@ -38,12 +38,22 @@ goodput::Limits limits_of(const json& hints) {
   return limits;
 }
 
+std::optional<goodput::GradParams> grad_params(const json& hints, const goodput::Limits& limits) {
+  const auto grad = hints.find("gradParams");
+  if (grad == hints.end() || grad->is_null())
+    return limits.max_batch_size ? std::nullopt : std::optional(goodput::kUnmeasuredGrad);
+  if (!grad->is_object()) return {};
+  const auto norm = number(*grad, "norm"), var = number(*grad, "var");
+  if (!norm || !var) return {};
+  return goodput::GradParams{*norm, *var};
+}
+
 // Null as long as something is missing.
 std::shared_ptr<const SpeedupFunction> speedup_of(const json& hints, const goodput::Limits& limits) {
-  const auto perf = hints.find("perfParams"), grad = hints.find("gradParams");
+  const auto perf = hints.find("perfParams");
   const auto init_batch_size = count(hints, "initBatchSize");
-  if (perf == hints.end() || grad == hints.end() || !perf->is_object() || !grad->is_object() || !init_batch_size)
-    return {};
+  const auto grad = grad_params(hints, limits);
+  if (perf == hints.end() || !perf->is_object() || !init_batch_size || !grad) return {};
   double values[7];
   const char* const names[7] = {"alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma"};
   for (int i = 0; i < 7; ++i) {
@@ -51,11 +61,9 @@ std::shared_ptr<const SpeedupFunction> speedup_of(const json& hints, const goodp
     if (!value) return {};
     values[i] = *value;
   }
-  const auto norm = number(*grad, "norm"), var = number(*grad, "var");
-  if (!norm || !var) return {};
   const goodput::PerfParams params{values[0], values[1], values[2], values[3], values[4], values[5], values[6]};
   try {
-    return std::make_shared<SpeedupFunction>(goodput::GoodputFunction(params, {*norm, *var}, *init_batch_size), limits);
+    return std::make_shared<SpeedupFunction>(goodput::GoodputFunction(params, *grad, *init_batch_size), limits);
   } catch (const UsageError&) {
     return {};
   }

@@ -46,6 +46,9 @@ struct GradParams {
   double var = 0;
 };
 
+// In place of those of a job whose batch size is fixed: with them each sample is worth the same.
+inline constexpr GradParams kUnmeasuredGrad{.sqr = 0, .var = 1};
+
 // Which batch sizes `optimize` may choose.
 struct Limits {
   std::optional<std::size_t> max_batch_size;  // total; default: the initial batch size

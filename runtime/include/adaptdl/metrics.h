@@ -54,7 +54,7 @@ bool fit_pending();
 void finish_fit();
 
 // The goodput function of the last fit, the present gradient statistics and the initial batch size; none before there
-// are all three.
+// are all three. Where the batch size is fixed it does without the statistics.
 std::optional<goodput::GoodputFunction> goodput_function();
 
 // Hands the present hints to the background thread, which posts them; on rank 0, and if there is a supervisor. A post

@@ -100,7 +100,8 @@ void finish_fit() {
 
 std::optional<goodput::GoodputFunction> goodput_function() {
   const Measured& all = measured();
-  const auto grad = all_grad_params(all);
+  auto grad = all_grad_params(all);
+  if (!grad && all.batch_sizes && !all.batch_sizes->limits.max_batch_size) grad = goodput::kUnmeasuredGrad;
   if (!all.perf || !grad || !all.batch_sizes) return {};
   return goodput::GoodputFunction(*all.perf, *grad, all.batch_sizes->init_batch_size);
 }

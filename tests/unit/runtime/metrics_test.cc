@@ -101,6 +101,21 @@ TEST_CASE("the mean follows a job that has become slower") {
   CHECK(only(profile).optim_step_time == doctest::Approx(0.2).epsilon(0.01));
 }
 
+TEST_CASE(
+    "a job of a fixed batch size has a goodput function without gradients, by which it is as good as it is fast") {
+  const Fresh fresh;
+  measure_something();
+  fit();
+  metrics::set_batch_sizes({16, {.max_batch_size = 64}});
+  CHECK_FALSE(metrics::goodput_function());
+  metrics::set_batch_sizes({16, {}});
+  const auto function = metrics::goodput_function();
+  REQUIRE(function);
+  CHECK(function->efficiency(16) == doctest::Approx(1));
+  CHECK(function->efficiency(18) == doctest::Approx(1));
+  CHECK(metrics::hints().at("gradParams").is_null());
+}
+
 TEST_CASE("there is a goodput function once there are times, gradients and batch sizes") {
   const Fresh fresh;
   fit();  // of nothing

@@ -57,6 +57,17 @@ TEST_CASE("a batch that cannot be split bounds the replicas, but not below the l
   CHECK(job(json::object()).max_replicas == 64);
 }
 
+TEST_CASE("a job of a fixed batch size is measured without its gradients, and is as good as it is fast") {
+  json hints = kHints;
+  hints["gradParams"] = hints["maxBatchSize"] = hints["localBszBounds"] = nullptr;
+  const JobInfo fixed = job(hints);
+  REQUIRE(fixed.speedup);
+  const goodput::GoodputFunction model({0.1, 0.01, 0.2, 0.02, 0.05, 0.001, 1.5}, {3.0, 4.0}, 128);
+  for (const int replicas : {1, 2, 4})
+    CHECK(fixed.speedup->goodput(1, replicas) == doctest::Approx(model.throughput(1, replicas, 128.0 / replicas, 0)));
+  CHECK(fixed.max_replicas == 64);
+}
+
 TEST_CASE("a job whose hints are not complete, or contradict each other, was not measured") {
   for (const char* name : {"initBatchSize", "gradParams", "perfParams"}) {
     json hints = kHints;
