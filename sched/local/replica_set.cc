@@ -174,7 +174,8 @@ ReplicaSet::Wish ReplicaSet::tick() {
         context_.observer.notice(action.why);
     }
   }
-  say_devices({});
+  // What all let go of at a stop is the run's own for its next start.
+  if (!stopping_) say_devices({});
   return wish;
 }
 
@@ -213,6 +214,11 @@ void ReplicaSet::kill(const MembershipAction& action) {
   context_.observer.notice(
       fmt::format("killing {}replica {}: {}", newcomer ? "the new " : "", replica->rank(), action.why));
   replica->kill(action.hung);
+}
+
+void ReplicaSet::stop() {
+  stopping_ = true;
+  membership_.stop();
 }
 
 std::optional<std::string> ReplicaSet::resize() {

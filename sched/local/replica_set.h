@@ -49,7 +49,7 @@ class ReplicaSet {
   // Forgets the ends of those that the run goes on without, once they are gone.
   void clear();
   // The run is to come to its end, by a stop or a failure.
-  void stop() { membership_.stop(); }
+  void stop();
 
   const Membership& membership() const noexcept { return membership_; }
 
@@ -79,6 +79,7 @@ class ReplicaSet {
   std::set<int> survived_;              // whose ends are of no account
   std::map<int, std::string> devices_;  // of all that were started
   bool trained_ = false;
+  bool stopping_ = false;
 };
 
 }  // namespace adaptdl::sched
