@@ -101,7 +101,7 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
     trained_ = true;
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
-    trained_ = true;
+    trained_ = trained_ || number->get<int>() > 0;  // those of the first say so before their first step
     // Hints of an earlier start are still there, and news only once the replicas of this one are; its own come after
     // this.
     if (context_.supervisor != nullptr) {

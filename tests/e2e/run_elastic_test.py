@@ -190,11 +190,20 @@ class FailureTest(ElasticTest):
         self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
 
     def test_a_program_that_fails_by_itself_is_not_restarted_in_vain(self):
-        program = self.script("wrong", "#!/bin/sh\necho no such data set >&2\nexit 4\n")
-        run = self.run_to_end("-n", "1:2", "--devices", 2, "--device-kind", "cpu", program, code=4)
-        run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 1 of 3)")
-        run.wait_for("it failed twice in the same way before its first step, and is not started again")
-        self.assertNotIn("restart 2 of 3", run.text())
+        for meets in (False, True):
+            with self.subTest(meets_the_others=meets):
+                program = self.python(
+                    "wrong",
+                    "import json, os, sys\n"
+                    "met = {'event': 'generation', 'generation': 0, 'rank': 0, 'replicas': 2}\n"
+                    f"{meets} and os.write(int(os.environ['ADAPTDL_STATUS_FD']), json.dumps(met).encode() + b'\\n')\n"
+                    "print('no such data set', file=sys.stderr)\n"
+                    "sys.exit(4)\n",
+                )
+                run = self.run_to_end("-n", "1:2", "--devices", 2, "--device-kind", "cpu", program, code=4)
+                run.wait_for("starting all again from the beginning, as there is no checkpoint (restart 1 of 3)")
+                run.wait_for("it failed twice in the same way before its first step, and is not started again")
+                self.assertNotIn("restart 2 of 3", run.text())
 
 
 class CheckpointRestartTest(ElasticTest):
