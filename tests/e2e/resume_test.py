@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 from checkpoints import read_tensors  # beside this file
+from run_support import eventually, is_alive, replicas_of
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
@@ -25,18 +26,18 @@ class Job:
         self.log = self.directory / "log.json"
         self.arguments = [DIGITS, "--epochs", str(epochs), "--seed", str(seed), "--log-json", str(self.log)]
 
-    def start(self, replicas):
-        command = [ADAPTDL, "run", "-n", str(replicas), "--checkpoint", str(self.checkpoints), "--", *self.arguments]
+    def start(self, replicas, *options):
+        command = [ADAPTDL, "run", "-n", str(replicas), "--checkpoint", str(self.checkpoints), *options, "--", *self.arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 env={**os.environ, "OMP_NUM_THREADS": "1"})
 
-    def run(self, replicas, stop_after=None, of="training"):
+    def run(self, replicas, *options, stop_after=None, of="training"):
         """Runs to the end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
 
         Returns the exit code.
         """
         self.output = ""
-        with self.start(replicas) as process:
+        with self.start(replicas, *options) as process:
             if stop_after is not None:
                 while of == "training" and "[0] adaptdl: starting at epoch" not in self.output:
                     self.output += process.stdout.readline() or self.fail_early(process)
@@ -111,20 +112,25 @@ class ResumeTest(unittest.TestCase):
                 self.assertLess(epoch["samples"], 1437 + 64)
             self.assertGreater(epochs[-1]["accuracy"], 0.9)
 
-    def test_a_killed_job_goes_on_from_its_last_periodic_checkpoint(self):
-        with tempfile.TemporaryDirectory() as directory:
-            job = Job(directory, epochs=8)
-            command = [ADAPTDL, "run", "-n", "2", "--checkpoint", str(job.checkpoints), "--checkpoint-every", "200ms", "--", *job.arguments]
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            deadline = time.monotonic() + 60
-            while len(list(job.checkpoints.glob("checkpoint-*"))) < 2 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            process.kill()
-            process.wait()
-            time.sleep(1)
-            self.assertEqual(job.run(2), 0, job.output)
+    def test_the_same_command_as_that_of_a_killed_launcher_goes_on_from_the_last_periodic_checkpoint(self):
+        with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
+            whole = Job(whole_directory, epochs=15)
+            self.assertEqual(whole.run(2), 0, whole.output)
+            job = Job(directory, epochs=15)
+            every = ("--checkpoint-every", "100ms")
+            with job.start(2, *every) as process:
+                self.assertTrue(eventually(lambda: len(list(job.checkpoints.glob("checkpoint-*"))) >= 2))
+                replicas = replicas_of(process.pid)
+                process.kill()
+            self.assertEqual(len(replicas), 2)
+            self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
+            self.assertEqual(job.run(2, *every), 0, job.output)
             self.assertRegex(job.output, r"checkpoint-\d+")
-            self.assertEqual(job.epochs()[-1]["epoch"], 7)
+            self.assertEqual(job.parameters(), whole.parameters())
+            # An epoch that ended between the checkpoint and the kill is there twice.
+            logged = {epoch["epoch"]: epoch for epoch in job.epochs()}
+            for uninterrupted in whole.epochs():
+                self.assertAlmostEqual(logged[uninterrupted["epoch"]]["loss"], uninterrupted["loss"], places=12)
 
     def test_a_finished_job_trains_no_more(self):
         with tempfile.TemporaryDirectory() as directory:
