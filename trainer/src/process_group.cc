@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <exception>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
@@ -221,8 +222,16 @@ void leave_process_group() {
 
 void join_process_group() {
   if (backend_slot().empty()) return;  // a program without one
-  make_group(reachable(generation::host()));
-  for (auto* const user : group_users()) user->join_group();
+  try {
+    make_group(reachable(generation::host()));
+    for (auto* const user : group_users()) user->join_group();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // LibTorch's or Gloo's own
+    const std::string text = error.what();
+    throw collective::CollectiveError(
+        fmt::format("the process group failed while it formed: {}", text.substr(0, text.find('\n'))));
+  }
 }
 
 void tolerate_losses() { losses_slot()->tolerated = true; }

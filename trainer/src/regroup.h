@@ -28,7 +28,8 @@ class GroupUser {
 
 // Leaves the process group: nobody uses it any more, and it is destroyed.
 void leave_process_group();
-// Makes the process group of the replicas that the collective connects, and has everybody take it up. A collective call.
+// Makes the process group of the replicas that the collective connects, and has everybody take it up. A collective
+// call. Throws CollectiveError if one of them is lost meanwhile.
 void join_process_group();
 
 // From now on the loss of a peer does not end a backward pass by an exception: the pass ends, without gradients, and

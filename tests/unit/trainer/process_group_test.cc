@@ -1,0 +1,77 @@
+#include "adaptdl/torch/process_group.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
+#include "adaptdl/generation.h"
+#include "regroup.h"
+#include "replica_processes.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace generation = adaptdl::generation;
+using adaptdl::collective::CollectiveError;
+using adaptdl::torch::internal::GroupUser;
+
+constexpr int kVictim = 1;
+
+// Exchanges a tensor with the others when it takes up a group, unless it dies there.
+struct User final : GroupUser {
+  explicit User(bool dies_here) : dies(dies_here) {}
+  void leave_group() override {}
+  void join_group() override {
+    if (dies) std::raise(SIGKILL);
+    met = true;
+    std::vector<at::Tensor> tensors = {torch::ones({1})};
+    adaptdl::torch::process_group().allreduce(tensors)->wait();
+  }
+  const bool dies;
+  bool met = false;
+};
+
+// The same members in another group.
+generation::Generation next_generation(int size) {
+  generation::Generation next{.number = 1, .replicas = {}};
+  const auto port = static_cast<std::uint16_t>(adaptdl::env::master_port());
+  for (int rank = 0; rank < size; ++rank)
+    next.replicas.push_back({.id = fmt::format("0-{}", rank), .address = "127.0.0.1", .port = port});
+  return next;
+}
+
+// Up to where the members of the next generation have met, and make their process group.
+void begin(int rank) {
+  ::setenv("ADAPTDL_REPLICA_ID", fmt::format("0-{}", rank).c_str(), 1);
+  adaptdl::torch::init_process_group("gloo");
+  adaptdl::torch::internal::leave_process_group();
+  generation::form(next_generation(3), {});
+}
+
+bool throws_loss() {
+  try {
+    adaptdl::torch::internal::join_process_group();
+  } catch (const CollectiveError&) {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a peer that dies when the process group has formed, and its users take it up, is lost like any other") {
+  const auto codes = testing::run_replicas(3, [](int rank) {
+    begin(rank);
+    User user(rank == kVictim);
+    EXPECT(throws_loss());
+    EXPECT(user.met);
+  });
+  CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
+}
