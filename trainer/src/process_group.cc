@@ -185,7 +185,7 @@ void check_backend(const std::string& backend) {
 void make_group(const std::string& host) {
   const auto& world = collective::world();
   const auto timeout = env::collective_timeout();
-  const auto store = make_store(host, world.rank(), world.size(), timeout);
+  const auto store = make_store(host, world.rank(), world.size(), std::min(timeout, compat::kFormTimeout));
   losses_slot() = std::make_shared<compat::Losses>();
   group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout,
                                             gloo_address(host, is_loopback(host)), losses_slot());

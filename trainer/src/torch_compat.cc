@@ -65,8 +65,10 @@ class TolerantWork final : public c10d::Work {
 class TolerantGloo final : public c10d::ProcessGroupGloo {
  public:
   TolerantGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options,
-               std::shared_ptr<Losses> losses)
-      : ProcessGroupGloo(store, rank, size, std::move(options)), losses_(std::move(losses)) {}
+               std::chrono::milliseconds timeout, std::shared_ptr<Losses> losses)
+      : ProcessGroupGloo(store, rank, size, std::move(options)), losses_(std::move(losses)) {
+    for (const auto& context : contexts_) context->setTimeout(timeout);
+  }
   // Nobody waits for what is under way, and the base class would.
   ~TolerantGloo() override { close(); }
 
@@ -97,10 +99,10 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
 c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                      std::chrono::milliseconds timeout, const std::string& address,
                                                      std::shared_ptr<Losses> losses) {
-  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, kFormTimeout));
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
-  return c10::make_intrusive<TolerantGloo>(store, rank, size, options, std::move(losses));
+  return c10::make_intrusive<TolerantGloo>(store, rank, size, options, timeout, std::move(losses));
 }
 
 #ifdef USE_C10D_NCCL

@@ -75,3 +75,16 @@ TEST_CASE("a peer that dies when the process group has formed, and its users tak
   });
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
+
+TEST_CASE("nor do the others wait for long if it dies while the process group forms") {
+  const auto codes = testing::run_replicas(3, [](int rank) {
+    ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
+    begin(rank);
+    if (rank == kVictim) {
+      adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
+      std::raise(SIGKILL);
+    }
+    EXPECT(throws_loss());
+  });
+  CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
+}
