@@ -106,13 +106,14 @@ class LiveRescaleTest(RunTest):
         return [pid for pid in children(run.pid) if pid in trained]
 
     def kill_some(self, run, kills):
-        """Kills that many replicas, one or two at a time, each time that all three are training."""
+        """Kills that many replicas, one or two at a time, and each time leaves one that is training."""
         random.seed(1)
         killed = 0
         while killed < kills:
-            here = eventually(lambda: len(self.training(run)) == 3 or run.process.poll() is not None)
-            self.assertTrue(here and run.process.poll() is None, run.text())
-            victims = random.sample(self.training(run), random.choice([1, 1, 2]))
+            # How many of the three the policy finds worth having is its own affair.
+            training = eventually(lambda: self.training(run)[1:] and self.training(run) or run.process.poll() is not None)
+            self.assertTrue(run.process.poll() is None and training, run.text())
+            victims = random.sample(training, min(random.choice([1, 1, 2]), len(training) - 1))
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
             eventually(lambda: not any(is_alive(pid) for pid in victims))
@@ -120,7 +121,7 @@ class LiveRescaleTest(RunTest):
         return killed
 
     def test_while_one_replica_survives_at_most_the_step_under_way_is_done_again(self):
-        run = self.train("job", "--step-time", 8, options=("--replicas", "1:3", "--devices", "3", "--device-kind", "cpu"),
+        run = self.train("job", "--step-time", 30, options=("--replicas", "1:3", "--devices", "3", "--device-kind", "cpu"),
                          epochs=150)
         killed = self.kill_some(run, 4)
         self.assertEqual(run.finish(300), 0, run.text())
