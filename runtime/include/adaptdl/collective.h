@@ -58,6 +58,8 @@ struct Options {
   std::string job;
   // For all replicas to come up. A connection refused, or a name that does not resolve yet, is tried again until then.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
+  // The longest that a replica sleeps before it tries again, > 0: on average half of it is lost when rank 0 comes up.
+  std::chrono::milliseconds connect_pause{200};
   // Of one call, from the first replica that makes it to the last: longer than the slowest step of a replica. Rank 0
   // names those that are missing; the others give it a quarter of a second more to say so.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);

@@ -76,8 +76,9 @@ void check(Options& options) {
     refuse(fmt::format("replica {} needs the port of replica 0; set ADAPTDL_MASTER_PORT", options.rank));
   if (options.master_addr.empty()) refuse("the address of replica 0 is empty; set ADAPTDL_MASTER_ADDR");
   if (options.job.size() > wire::kMaxJob) refuse(fmt::format("the name of the job is over {} bytes", wire::kMaxJob));
-  if (options.timeout <= options.timeout.zero() || options.connect_timeout <= options.connect_timeout.zero())
-    refuse("timeouts take a duration above 0");
+  const auto none = std::chrono::milliseconds::zero();
+  if (options.timeout <= none || options.connect_timeout <= none || options.connect_pause <= none)
+    refuse("timeouts and pauses take a duration above 0");
   options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kForever);
   options.connect_timeout = std::min<std::chrono::milliseconds>(options.connect_timeout, kForever);
   // Kept clear of overflow in sums; no machine has more.

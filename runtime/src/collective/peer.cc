@@ -26,7 +26,6 @@ using TimePoint = net::Clock::time_point;
 
 constexpr int kTickMs = 1000;
 constexpr std::chrono::milliseconds kFirstBackoff{5};
-constexpr std::chrono::milliseconds kLastBackoff{200};
 constexpr std::chrono::seconds kTellAfter{10};
 
 // Connects, says hello and hears the answer.
@@ -58,7 +57,8 @@ class Introduction {
 net::Fd Introduction::run(std::string& rest) {
   const TimePoint tell = net::Clock::now() + kTellAfter;
   bool told = false;
-  for (auto backoff = kFirstBackoff;; backoff = std::min(2 * backoff, kLastBackoff)) {
+  for (auto backoff = std::min(kFirstBackoff, options_.connect_pause);;
+       backoff = std::min(2 * backoff, options_.connect_pause)) {
     const TimePoint now = net::Clock::now();
     check_given_up();
     if (now >= deadline_)

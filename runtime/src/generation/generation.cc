@@ -31,6 +31,9 @@ using collective::CollectiveError;
 using collective::Communicator;
 using nlohmann::json;
 
+// Those who come first wait for rank 0, which is a step or two away, and training waits for them.
+constexpr std::chrono::milliseconds kConnectPause{10};
+
 // Of this process.
 struct Place {
   std::string id = env::replica_id().value_or("");
@@ -67,6 +70,7 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   options.job += fmt::format(", generation {}", next.number);
   // A member may be in the middle of a long step; or be gone, of which a newer generation tells.
   options.connect_timeout = options.timeout;
+  options.connect_pause = kConnectPause;
   options.give_up = [number = next.number] { return Watch::instance().newest(number).has_value(); };
   env::set_membership(options.rank, options.size, count_nodes(next));
   auto communicator = std::make_unique<Communicator>(options);

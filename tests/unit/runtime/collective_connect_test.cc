@@ -130,11 +130,13 @@ void visit_job(const std::function<void(std::uint16_t port, bool running)>& visi
 
 // What a replica gets to hear from a service that behaves like `serve` on each connection.
 std::string error_with_root(const std::function<void(const Socket& connection)>& serve,
-                            std::chrono::milliseconds connect_timeout = 5s) {
+                            std::chrono::milliseconds connect_timeout = 5s,
+                            std::chrono::milliseconds connect_pause = 200ms) {
   Socket listener;
   Options options = test_options(2);
   options.rank = 1;
   options.connect_timeout = connect_timeout;
+  options.connect_pause = connect_pause;
   options.timeout = 2s;
   options.master_port = listener.bind();
   listener.listen();
@@ -302,6 +304,15 @@ TEST_CASE("with a loopback master rank 0 listens on the loopback interface only"
   CHECK(listens_on("0.0.0.0") == "00000000");
 }
 
+TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
+  int tries = 0;
+  const auto hang_up_first = [&](const Socket& connection) {
+    if (++tries > 200) connection.send("no replica\n");
+  };
+  check_contains(error_with_root(hang_up_first, 20s, 1ms), "is no replica of adaptdl");
+  CHECK(tries == 201);
+}
+
 TEST_CASE("replicas that do not come in time are named, and so is who was refused instead") {
   Options options = test_options(4);
   options.connect_timeout = 400ms;
@@ -409,5 +420,6 @@ TEST_CASE("options that make no sense are usage errors") {
   CHECK_THROWS_AS(with([](Options& o) { o.master_addr = ""; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.timeout = 0ms; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.connect_timeout = -1ms; }), UsageError);
+  CHECK_THROWS_AS(with([](Options& o) { o.connect_pause = 0ms; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.job = std::string(1025, 'x'); }), UsageError);
 }
