@@ -1,11 +1,13 @@
 // A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
 //
-//   rescale_program --epochs N [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
+//   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
+//   [--lr RATE]
 //
 // At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
 // the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
 // replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
-// is shared among them, as on devices of their own.
+// is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
+// one. At the end all replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
 #include <fcntl.h>
@@ -16,12 +18,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "adaptdl/progress.h"
@@ -34,10 +39,12 @@ constexpr std::int64_t kFeatures = 16;
 
 struct Options {
   int epochs = 1;
+  std::string until;
   std::map<std::size_t, int> at;
   bool restart = false;
   std::string samples;
   std::chrono::milliseconds step_time{0};
+  double lr = 0.02;
 };
 
 Options parse(int argc, char** argv) {
@@ -52,10 +59,14 @@ Options parse(int argc, char** argv) {
     ++i;
     if (word == "--epochs") {
       options.epochs = std::stoi(value);
+    } else if (word == "--until") {
+      options.until = value;
     } else if (word == "--samples") {
       options.samples = value;
     } else if (word == "--step-time") {
       options.step_time = std::chrono::milliseconds(std::stoi(value));
+    } else if (word == "--lr") {
+      options.lr = std::stod(value);
     } else if (word == "--at") {
       std::istringstream list(value);
       for (std::string entry; std::getline(list, entry, ',');)
@@ -122,10 +133,20 @@ void ask_for_change(const Options& options, std::size_t step) {
   }
 }
 
+void check_parameters_agree(const std::vector<torch::Tensor>& parameters) {
+  std::vector<torch::Tensor> flat;
+  for (const auto& parameter : parameters) flat.push_back(parameter.detach().flatten());
+  const auto all = torch::cat(flat).contiguous();
+  const std::string bytes(static_cast<const char*>(all.data_ptr()), all.nbytes());
+  for (const auto& other : adaptdl::collective::world().allgather(bytes)) {
+    if (other != bytes) throw adaptdl::Error("the replicas hold different parameters");
+  }
+}
+
 void train(const Options& options) {
   torch::manual_seed(1);
   Net net;
-  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(0.9));
   adaptdl::torch::init_process_group("gloo");
   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
   adaptdl::torch::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
@@ -145,12 +166,15 @@ void train(const Options& options) {
       stats["samples"] += static_cast<double>(batch.data.size(0));
       ask_for_change(options, step);
     }
+    stats["last"] += adaptdl::env::replica_rank() == 0 && std::filesystem::exists(options.until) ? 1 : 0;
     auto synchronized = stats.synchronized();
     if (adaptdl::env::replica_rank() == 0)
       fmt::print("epoch {} replicas {} loss {:.6f} samples {}\n", epoch, adaptdl::env::num_replicas(),
                  stats["loss"] / stats["samples"], static_cast<int>(stats["samples"]));
     std::fflush(stdout);
+    if (stats["last"] > 0) break;
   }
+  check_parameters_agree(net->parameters());
   adaptdl::checkpoint::save_all_states();
   adaptdl::torch::destroy_process_group();
 }

@@ -1,0 +1,24 @@
+"""A few failures of each kind over a training job: the short form of tests/soak/failure_soak.py."""
+
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(os.environ["SOURCE_ROOT"]) / "tests" / "soak"))
+import failure_soak  # noqa: E402
+
+# After each failure the launcher waits longer before it starts others; a new launcher begins with a short time again.
+ORDER = (
+    "agent", "resize", "all", "launcher", "rank 0", "several", "stall", "replacement", "in a row", "replica", "rank 0",
+    "resize",
+)  # fmt: skip
+
+
+class FailureSoakTest(failure_soak.FailureSoak):
+    def test_each_kind_of_failure_costs_no_more_than_the_step_under_way_and_does_not_show_in_the_loss(self):
+        self.soak(ORDER, seed=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,406 @@
+"""Random failures over a training job: none may hang it, cost more than the step under way, or show in its loss.
+
+  failure_soak.py [--events N] [--seed N] [--deadline SECONDS]
+
+Prints each event with the time until the job trained again, and a table of them by kind. It needs the variables of
+the journeys: `meson test -C build --benchmark -v failure-soak` sets them, and SOAK_EVENTS and SOAK_SEED choose others.
+"""
+
+import argparse
+import bisect
+import collections
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from run_support import PATIENCE, RunTest, children, eventually, is_alive  # noqa: E402
+
+PROGRAM = os.environ["RESCALE_PROGRAM"]
+SAMPLES, BATCH = 240, 12  # of the program
+DEVICES = 4
+FOREVER = 1_000_000  # epochs
+BOUNDS = [(1, 4), (1, 4), (2, 4), (1, 3), (1, 2), (3, 4), (4, 4)]
+# So many lines of one process cannot all be of steps that were complete before the failure.
+LINES_TRAINING = 3
+# Epochs over which a loss is averaged, and replicas that it is of.
+WINDOW, LAST_REPLICAS = 30, 2
+RATE = ("--lr", 0.003)  # with which the program converges within 50 epochs
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    weight: int  # how often it is drawn
+    needs: int  # replicas that train
+
+
+KINDS = {
+    "replica": Kind(18, 2),
+    "rank 0": Kind(14, 2),
+    "several": Kind(12, 3),
+    "in a row": Kind(10, 3),
+    "stall": Kind(10, 2),
+    "replacement": Kind(14, 2),
+    "all": Kind(4, 1),
+    "launcher": Kind(4, 1),
+    "agent": Kind(5, 1),
+    "resize": Kind(9, 1),
+}
+
+
+@dataclasses.dataclass
+class Event:
+    kind: str
+    line: int  # of the samples told, the first that can be of after it
+    seconds: float = 0.0  # until the job trained again
+    blows: int = 0  # at members, each of which may cost the step under way
+    again: int = 0  # samples of which the job had told since the checkpoint that it went on from
+
+
+class Samples:
+    """What the replicas trained on, in the order in which they told."""
+
+    def __init__(self, path):
+        self._file = path.open()
+        self._rest = ""
+        self.lines = []  # (epoch, samples)
+        self.steps = collections.Counter()  # by process
+
+    def close(self):
+        self._file.close()
+
+    def read(self):
+        self._rest += self._file.read()
+        *lines, self._rest = self._rest.split("\n")
+        for line in lines:
+            process, epoch, *samples = map(int, line.split())
+            self.lines.append((epoch, samples))
+            self.steps[process] += 1
+        return self
+
+    def epoch(self):
+        return self.read().lines[-1][0] if self.lines else 0
+
+    def told_since(self, line):
+        return sum(len(samples) for _, samples in self.read().lines[line:])
+
+
+def losses(lines):
+    """The loss of each epoch, by what rank 0 said of it last."""
+    found = {}
+    for line in lines:
+        if match := re.search(r"epoch (\d+) replicas \d+ loss ([\d.]+) samples", line):
+            found[int(match[1])] = float(match[2])
+    return [found[epoch] for epoch in sorted(found)]
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+class FailureSoak(RunTest):
+    """A job of 1 to 4 replicas, and what happens to it."""
+
+    def setUp(self):
+        super().setUp()
+        self.environment.update(OMP_NUM_THREADS="1")
+
+    # The job.
+
+    def start_job(self):
+        self.job = self.start(
+            "--name", "job", "--checkpoint", "c", "--checkpoint-every", "1s", "--replicas", f"1:{DEVICES}",
+            "--devices", DEVICES, "--device-kind", "cpu", "--hang-timeout", "3s", "--max-restarts", 1,
+            PROGRAM, "--epochs", FOREVER, "--until", self.directory / "until", "--samples", self.directory / "samples",
+            "--step-time", 12, *RATE,
+        )  # fmt: skip
+        self.jobs.append(self.job)
+        self.bounds = (1, DEVICES)
+
+    def replicas(self):
+        """All of the job, those that load too, with rank 0 first: members keep their order, and newcomers come last."""
+        found = []
+        for pid in children(self.job.pid):
+            try:
+                environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if match := re.search(rb"ADAPTDL_REPLICA_ID=(\d+)-(\d+)", environment):
+                found.append((int(match[1]), int(match[2]), pid))
+        self.processes.update(pid for *_, pid in found)
+        return [pid for *_, pid in sorted(found)]
+
+    def training(self):
+        steps = self.samples.read().steps
+        return [pid for pid in self.replicas() if steps[pid] > 0]
+
+    def until(self, condition, what):
+        """Waits for it, as long as one event may take."""
+
+        def met():
+            ended = self.job.process.poll()
+            if ended is not None:
+                self.fail(f"the run ended with {ended} before {what}\n" + "\n".join(self.job.err[-60:]))
+            return condition()
+
+        if not eventually(met, self.deadline):
+            self.fail(f"not within {self.deadline} s: {what}\n" + "\n".join(self.job.err[-60:]))
+
+    def train_again(self, but=()):
+        """Waits until the job trains with none of those."""
+        before = self.samples.read().steps.copy()
+
+        def trains():
+            steps = self.samples.read().steps
+            return any(steps[pid] >= before[pid] + LINES_TRAINING for pid in self.replicas() if pid not in but)
+
+        self.until(trains, "the job trains again")
+        self.event.seconds += time.monotonic() - self.struck
+        self.struck = None
+
+    def train_on(self, lines):
+        """Lets the job train for that many lines, of whatever replica, more."""
+        end = len(self.samples.read().lines) + lines
+        self.until(lambda: len(self.samples.read().lines) >= end, f"{lines} more steps of replicas")
+
+    def change_bounds(self, bounds):
+        self.bounds = bounds
+        self.adaptdl("resize", "job", "{}:{}".format(*bounds))
+        self.until(self.at_size, "{} to {} replicas train".format(*bounds))
+
+    def at_size(self):
+        run = self.listed()["job"]
+        fits = self.bounds[0] <= run["replicas"] <= self.bounds[1]
+        # Those that leave are not gone as soon as they do not count any more.
+        return run["state"] == "running" and fits and len(self.replicas()) == run["replicas"] == run["wanted"]
+
+    # What happens to it. Each returns once the job trains again.
+
+    def strike(self, number=0, *victims):
+        """The moment from which the time until the job trains again is counted."""
+        if self.event is None:
+            self.event = Event(self.kind, len(self.samples.read().lines))
+        if self.struck is None:
+            self.struck = time.monotonic()
+        for pid in victims:
+            os.kill(pid, number)
+
+    def kill(self, victims):
+        self.strike(signal.SIGSTOP, *victims)  # so that all die at one step
+        self.strike(signal.SIGKILL, *victims)
+        self.event.blows += 1
+        self.until(lambda: not any(map(is_alive, victims)), f"{victims} are gone")
+
+    def kill_some(self, victims):
+        self.kill(victims)
+        self.train_again(but=victims)
+
+    def hit_replica(self, training):
+        self.kill_some([self.random.choice(training)])
+
+    def hit_rank_0(self, training):
+        self.kill_some(training[:1])
+
+    def hit_several(self, training):
+        self.kill_some(self.random.sample(training, self.random.randint(2, len(training) - 1)))
+
+    def hit_stall(self, training):
+        victim = self.random.choice(training)
+        self.strike(signal.SIGSTOP, victim)
+        self.event.blows += 1
+        self.until(lambda: not is_alive(victim), f"{victim}, which hangs, is killed")
+        self.train_again(but=[victim])
+
+    def hit_in_a_row(self, training):
+        """Several, the next ones perhaps while those that are left of the ones before form their group."""
+        victims = self.random.sample(training, self.random.randint(2, len(training) - 1))
+        for pid in victims:
+            self.kill([pid])
+            time.sleep(self.random.choice([0, 0.1, 0.5]) * self.random.random())
+        self.train_again(but=victims)
+
+    def hit_replacement(self, training):
+        """A replica, and then the one that comes in its place, while it loads, or while it joins."""
+        before = set(self.replicas())
+        newcomers = lambda: [pid for pid in self.replicas() if pid not in before]
+        joined, may_load = self.joins(), self.random.random() < 0.3
+        self.kill_some([self.random.choice(training)])
+        # Where too few are left, the group of those that are waits for it.
+        comes = lambda: may_load or self.joins() > joined or set(newcomers()) & set(self.training())
+        self.until(lambda: newcomers() and comes(), "a replacement comes")
+        time.sleep(self.random.choice([0, 0.1, 0.5]) * self.random.random())
+        self.kill_some(newcomers()[-1:])
+
+    def hit_all(self, _):
+        line = len(self.samples.read().lines)
+        self.adaptdl("checkpoint", "save", "job")
+        victims = self.replicas()
+        self.kill(victims)
+        self.event.again = self.samples.told_since(line)
+        self.train_again(but=victims)
+
+    def hit_launcher(self, _):
+        line = len(self.samples.read().lines)
+        for _ in range(2):  # the first may have begun before that line
+            before = self.checkpoints()
+            self.until(lambda: self.checkpoints() - before, "a periodic checkpoint")
+        replicas = self.replicas()
+        self.strike(signal.SIGKILL, self.job.pid)
+        self.job.finish()
+        self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))), "replicas outlive their launcher")
+        self.event.again = self.samples.told_since(line)
+        self.start_job()
+        self.train_again()
+
+    def hit_agent(self, _):
+        old = self.agent()
+        self.processes.add(old)
+        self.strike(signal.SIGKILL, old)
+        self.until(lambda: self.agent() not in (None, old), "there is another agent")
+        self.train_again()
+
+    def hit_resize(self, _):
+        self.strike()
+        self.change_bounds(self.random.choice([bounds for bounds in BOUNDS if bounds != self.bounds]))
+        self.train_again()
+
+    def joins(self):
+        """How often newcomers were told to join."""
+        changes = [re.search(r"adaptdl: from (\d+) to (\d+) replica", line) for line in self.job.err]
+        return sum(int(change[2]) > int(change[1]) for change in changes if change)
+
+    def checkpoints(self):
+        return {path.name for path in (self.directory / "c").glob("checkpoint-*")}
+
+    # The test.
+
+    def happen(self, kind):
+        self.kind, self.event, self.struck = kind, None, None
+        needs = KINDS[kind].needs
+        if needs > self.bounds[1]:
+            self.change_bounds((1, DEVICES))
+        self.until(lambda: len(self.training()) >= needs, f"{needs} replicas train")
+        self.train_on(self.random.randrange(100))
+        getattr(self, "hit_" + kind.replace(" ", "_"))(self.training())
+        self.events.append(self.event)
+        print(f"{len(self.events):4} {kind:12} {self.event.seconds:6.2f} s  epoch {self.samples.epoch()}", flush=True)
+
+    def soak(self, kinds, seed, deadline=PATIENCE):
+        self.random = random.Random(seed)
+        self.deadline = deadline
+        self.jobs, self.events, self.processes = [], [], set()
+        (self.directory / "samples").touch()
+        self.samples = Samples(self.directory / "samples")
+        self.addCleanup(self.samples.close)
+        self.start_job()
+        for kind in kinds:
+            self.happen(kind)
+        self.end_job()
+        try:
+            self.assert_little_is_lost()
+            self.assert_nothing_went_wrong_unnoticed()
+            self.assert_loss_of_an_undisturbed_job()
+        finally:
+            self.print_table()
+
+    def end_job(self):
+        """Has it train without an event for as long as the loss at the end is averaged, and end."""
+        self.change_bounds((LAST_REPLICAS, LAST_REPLICAS))
+        epoch = self.samples.epoch()
+        self.until(lambda: self.samples.epoch() > epoch + WINDOW, f"{WINDOW} epochs without an event")
+        self.processes.add(self.agent())
+        (self.directory / "until").touch()
+        self.assertEqual(self.job.finish(self.deadline), 0, self.job.text())
+        self.assertTrue(eventually(lambda: not any(map(is_alive, self.processes))), "processes are left")
+
+    def assert_little_is_lost(self):
+        """What was trained on again after each event, and what nobody told of, is of the steps under way.
+
+        A process that dies may have trained on what it had not told yet.
+        """
+        times, self.again = collections.Counter(), collections.Counter()
+        begins = [event.line for event in self.events]
+        for line, (epoch, samples) in enumerate(self.samples.read().lines):
+            for sample in samples:
+                times[epoch, sample] += 1
+                if times[epoch, sample] > 1:
+                    self.again[bisect.bisect_right(begins, line) - 1] += 1
+        told = collections.Counter(epoch for epoch, _ in times)
+        self.missing = sum(SAMPLES - told[epoch] for epoch in range(self.samples.epoch() + 1))
+        self.assertNotIn(-1, self.again)
+        for index, event in enumerate(self.events):
+            bound = event.blows * BATCH + event.again
+            self.assertLessEqual(self.again[index], bound, f"samples trained on again after event {index + 1}, {event}")
+        self.assertLessEqual(self.missing, sum(event.blows for event in self.events) * BATCH)
+
+    def assert_nothing_went_wrong_unnoticed(self):
+        """Nobody ended but by the kills, and all were started again only after all were killed."""
+        notices = [line for job in self.jobs for line in job.err]
+        ends = [line for line in notices if "exited with code" in line or "out of memory" in line.lower()]
+        self.assertEqual(ends, [])
+        starts = [line for line in notices if "starting all again" in line]
+        self.assertEqual(len(starts), sum(event.kind == "all" for event in self.events), starts)
+
+    def assert_loss_of_an_undisturbed_job(self):
+        """The loss of the last epochs is as that of as many epochs of a job that nobody disturbed.
+
+        The parameters are not the same bit for bit: with other numbers of replicas, dropout and batch normalization
+        draw and average differently. So two averages over a window are compared, on as many replicas. Epochs vary by
+        chance, as far as their spread tells; averages that are 5 standard errors apart are so for another reason.
+        """
+        disturbed = losses(line for job in self.jobs for line in job.out)
+        whole = self.start("--no-checkpoint", "-n", LAST_REPLICAS, PROGRAM, "--epochs", self.samples.epoch() + 1, *RATE)
+        self.assertEqual(whole.finish(3600), 0, whole.text())
+        undisturbed = losses(whole.out)
+        one, other = disturbed[-WINDOW:], undisturbed[-WINDOW:]
+        error = ((statistics.variance(one) + statistics.variance(other)) / WINDOW) ** 0.5
+        one, other = statistics.mean(one), statistics.mean(other)
+        print(f"loss {one:.3f}, undisturbed {other:.3f}, standard error of the difference {error:.3f}")
+        self.assertLess(other + 5 * error, undisturbed[0], "the loss of the undisturbed job tells nothing")
+        self.assertLess(abs(one - other), 5 * error)
+
+    def print_table(self):
+        whole = SAMPLES * (self.samples.epoch() + 1)
+        print(f"{self.missing} samples not trained on, {sum(self.again.values())} again, of {whole}")
+        print(f"{'event':12} {'count':>5} {'median':>8} {'p95':>8} {'max':>8}")
+        for kind in [*KINDS, "any"]:
+            spans = [event.seconds for event in self.events if kind in (event.kind, "any")]
+            if spans:
+                figures = [statistics.median(spans), quantile(spans, 0.95), max(spans)]
+                print(f"{kind:12} {len(spans):5} " + " ".join(f"{seconds:7.2f}s" for seconds in figures))
+
+
+def random_kinds(events, seed):
+    """So many: each kind once, and then as chance has it."""
+    chance = random.Random(seed)
+    once = chance.sample(list(KINDS), len(KINDS))[:events]
+    weights = [kind.weight for kind in KINDS.values()]
+    return once + chance.choices(list(KINDS), weights, k=events - len(once))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", type=int, default=int(os.environ.get("SOAK_EVENTS", 200)))
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("SOAK_SEED", random.randrange(1_000_000))))
+    parser.add_argument("--deadline", type=float, default=PATIENCE)
+    options = parser.parse_args()
+
+    class Soak(FailureSoak):
+        def runTest(self):
+            print(f"{options.events} events, --seed {options.seed}", flush=True)
+            self.soak(random_kinds(options.events, options.seed), options.seed, options.deadline)
+
+    result = unittest.TextTestRunner().run(Soak())
+    sys.exit(0 if result.wasSuccessful() else 1)
+
+
+if __name__ == "__main__":
+    main()
