@@ -336,7 +336,9 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t ready = count(State::kWaiting);
   const bool enough = staying + ready >= static_cast<std::size_t>(target_.min);
   if (may_issue && all_here && enough && ready > 0) {
-    issue(difference.leavers, true, fmt::format("from {} to {}", members, replicas(staying + ready)));
+    // Newcomers get the states from a member: if none stays, the leavers leave once these have joined.
+    const std::vector<int> leavers = staying > 0 ? difference.leavers : std::vector<int>();
+    issue(leavers, true, fmt::format("from {} to {}", members, replicas(members - leavers.size() + ready)));
   } else if (newcomer_failures_ >= kNewcomerTries && ready == 0) {
     notice_once(fmt::format("newcomers failed {} times in a row: staying at {}", kNewcomerTries, replicas(members)));
   }

@@ -171,6 +171,16 @@ TEST_CASE("moving: the others first do without the withdrawn device, if they are
   CHECK(enough.membership.ended(1, End::kDone, enough.now));
 }
 
+TEST_CASE("moving to other devices altogether: nobody leaves before the others have the states") {
+  Run run({"0"});
+  run.train();
+  run.want({"1", "2"});
+  CHECK(run.grow() == Numbers{0, 1, 2});
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
+  run.train();
+  CHECK(run.membership.steady());
+}
+
 TEST_CASE("no planned generation before all train in the present one, and the newest target counts then") {
   Run run({"0"});
   run.train();
