@@ -132,9 +132,14 @@ class Boundaries {
   void join() {
     if (!generation::joining()) return;
     const auto formation = generation::join();
-    join_process_group();
     passed_ = furthest_ = formation.furthest.boundaries;
     Version::set_all(formation.furthest.versions);
+    try {
+      generation::await_others();
+      join_process_group();
+    } catch (const collective::CollectiveError&) {
+      form_anew();  // it has the states, as any member has
+    }
     begin();
   }
 

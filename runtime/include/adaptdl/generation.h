@@ -94,8 +94,10 @@ Formation form(const Generation& next, const Progress& own);
 bool joining() noexcept;
 // Refuses collective calls from now on, by declining. To be called where a program would connect its replicas.
 void begin_joining();
-// Joins: from here on it is a member like the others. To be called where it would make its first collective call.
-// Throws collective::CollectiveError if the group fails meanwhile.
+// Joins: from here on it is a member like the others, even if their group has failed meanwhile. To be called where it
+// would make its first collective call.
 Formation join();
+// Waits until the other newcomers have joined, too. Throws collective::CollectiveError if the group fails meanwhile.
+void await_others();
 
 }  // namespace adaptdl::generation

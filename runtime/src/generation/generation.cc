@@ -287,8 +287,9 @@ Formation join() {
   if (!own.coming) throw Error("a newcomer reached its first step without any state to load: it has no data loader");
   collective::replace_world(std::move(own.coming));
   own.joining = false;
-  await_newcomers(collective::world());
   return {own.furthest, {}};
 }
+
+void await_others() { await_newcomers(collective::world()); }
 
 }  // namespace adaptdl::generation
