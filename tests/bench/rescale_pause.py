@@ -308,6 +308,7 @@ def main():
     parser.add_argument("--log", type=pathlib.Path, help="a file for each pause, in JSON")
     arguments = parser.parse_args()
     arguments.adaptdl, arguments.program = arguments.adaptdl.resolve(), arguments.program.resolve()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
     pauses = {}
     with tempfile.TemporaryDirectory(prefix="adaptdl-bench-") as directory:
         bench = Bench(arguments, pathlib.Path(directory))
