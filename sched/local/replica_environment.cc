@@ -8,6 +8,28 @@
 #include <thread>
 
 namespace adaptdl::sched {
+namespace {
+
+std::string value_of(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+// Python's HTTP clients ask even this machine by a proxy unless they are told not to.
+void reach_this_machine(Environment& environment) {
+  static constexpr const char* kProxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
+  const auto is_set = [&](const char* name) { return !value_of(environment, name).empty(); };
+  if (std::ranges::none_of(kProxies, is_set)) return;
+  bool told = false;
+  for (const char* name : {"no_proxy", "NO_PROXY"}) {
+    if (!is_set(name)) continue;
+    told = true;
+    if (environment[name] != "*") environment[name] += ",127.0.0.1";
+  }
+  if (!told) environment["no_proxy"] = "127.0.0.1";
+}
+
+}  // namespace
 
 Environment caller_environment() {
   Environment result;
@@ -53,6 +75,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   if (place.id.empty()) return result;
   result["ADAPTDL_REPLICA_ID"] = place.id;
   result["ADAPTDL_GENERATION"] = fmt::format("{}", place.generation);
+  reach_this_machine(result);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
   result["ADAPTDL_SUPERVISOR_TOKEN"] = place.supervisor_token;
   // The Python package refuses a scheduler of another major version than its own.

@@ -109,3 +109,18 @@ TEST_CASE("a setting overrides the caller's variable") {
 }
 
 TEST_CASE("there is always a core to use") { CHECK(usable_cores() >= 1); }
+
+TEST_CASE("the supervisor of this machine is asked without the caller's proxy") {
+  const auto no_proxy = [](Environment caller, const std::string& name) {
+    const Environment result =
+        replica_environment({}, caller, {.id = "0-0", .supervisor_url = "http://127.0.0.1:1"}, 1);
+    return result.contains(name) ? result.at(name) : "";
+  };
+  CHECK(no_proxy({{"http_proxy", "http://p"}}, "no_proxy") == "127.0.0.1");
+  CHECK(no_proxy({{"ALL_PROXY", "http://p"}, {"no_proxy", "a,b"}}, "no_proxy") == "a,b,127.0.0.1");
+  CHECK(no_proxy({{"HTTP_PROXY", "http://p"}, {"NO_PROXY", "a"}}, "NO_PROXY") == "a,127.0.0.1");
+  CHECK(no_proxy({{"HTTP_PROXY", "http://p"}, {"NO_PROXY", "a"}}, "no_proxy").empty());
+  CHECK(no_proxy({{"http_proxy", "http://p"}, {"no_proxy", "*"}}, "no_proxy") == "*");
+  CHECK(no_proxy({{"no_proxy", "a"}}, "no_proxy") == "a");
+  CHECK(no_proxy({{"http_proxy", ""}}, "no_proxy").empty());
+}
