@@ -67,6 +67,15 @@ json parse_body(std::string_view body) {
   }
 }
 
+// AdaptDL's Python package has 0 for a count that is not known.
+void take_zeros_for_unknown(json& hints) {
+  if (!hints.is_object()) return;
+  for (const char* name : {"initBatchSize", "maxBatchSize", "maxProfiledReplicas"}) {
+    const auto found = hints.find(name);
+    if (found != hints.end() && found->is_number() && *found == 0) *found = nullptr;
+  }
+}
+
 std::string_view bearer(std::string_view authorization) {
   constexpr std::string_view kScheme = "Bearer ";
   return authorization.starts_with(kScheme) ? authorization.substr(kScheme.size()) : "";
@@ -96,7 +105,8 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   if (healthz) return Answer{200, R"({"healthy":true})", ""};
 
   const std::string job_id = path[1] + "/" + path[2];
-  // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never does.
+  // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
+  // does.
   const bool require_token = require_token_ || generations;
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), require_token)) return *refused;
   try {
@@ -108,7 +118,8 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
 }
 
 Answer Router::put_hints(const std::string& job_id, std::string_view body) const {
-  const json hints = parse_body(body);
+  json hints = parse_body(body);
+  take_zeros_for_unknown(hints);
   check_sched_hints(hints);
   if (board_.merge_hints(job_id, hints)) listener_.hints_changed(job_id);
   return {200, "{}", ""};

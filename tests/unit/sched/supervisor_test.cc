@@ -72,6 +72,23 @@ TEST_CASE("hints are merged, null takes one back, and the listener hears of what
   CHECK(served.supervisor.hints("ns/other") == json::object());
 }
 
+TEST_CASE("what the Python package posts is taken: nulls and zeros for what is not known, and no token") {
+  Served served;
+  served.supervisor.add_job("ns/python", "s3cret");
+  const auto put = [&](const std::string& hints) {
+    return request(served.supervisor, "PUT", "/hints/ns/python", hints).status;
+  };
+  CHECK(put(R"({"initBatchSize": 16, "localBszBounds": [4, 32], "globalBatchSize": null, "maxBatchSize": 64,)"
+            R"( "maxProfiledReplicas": 2, "gradientAccumulation": true, "gradParams": {"norm": 0.0, "var": 1e-06},)"
+            R"( "perfParams": {"alpha_c": 0.1, "beta_c": 1e-08, "alpha_n": 0.2, "beta_n": 1e-08, "alpha_r": 0.1,)"
+            R"( "beta_r": 1e-08, "gamma": 1.0000000000000002}})") == 200);
+  CHECK(served.supervisor.hints("ns/python").size() == 7);
+  CHECK(put(R"({"initBatchSize": 0, "localBszBounds": null, "globalBatchSize": null, "maxBatchSize": 0,)"
+            R"( "maxProfiledReplicas": 0, "gradientAccumulation": false, "gradParams": null, "perfParams": null})") ==
+        200);
+  CHECK(served.supervisor.hints("ns/python") == json{{"gradientAccumulation", false}});
+}
+
 TEST_CASE("a generation is answered to whoever has an earlier one, at once or when it is there") {
   Served served;
   served.supervisor.set_generation(kJob, {0, {{"0-0", "127.0.0.1", 5000}}});
