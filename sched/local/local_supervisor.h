@@ -26,8 +26,8 @@ class LocalSupervisor : private SupervisorListener {
 
   // What was said since it was taken last.
   struct Heard {
-    bool hints_changed = false;
-    std::vector<Call> calls;  // of a replica that asked often, the last
+    bool hints_changed = false;  // or a replica is of a runtime that gives no hint of following generations
+    std::vector<Call> calls;     // of a replica that asked often, the last
   };
 
   // Starts to serve. Throws Error if the system refuses that.
@@ -49,6 +49,7 @@ class LocalSupervisor : private SupervisorListener {
 
  private:
   void hints_changed(const std::string& job_id) override;
+  void foreign_discovers(const std::string& job_id) override { hints_changed(job_id); }
   void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) override;
   void wake() const;
 

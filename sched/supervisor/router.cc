@@ -111,7 +111,9 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), require_token)) return *refused;
   try {
     if (hints) return put_hints(job_id, request.body);
-    return discovers ? discover(job_id, *target) : next_generation(job_id, *target);
+    if (generations) return next_generation(job_id, *target);
+    if (bearer(request.authorization).empty()) listener_.foreign_discovers(job_id);
+    return discover(job_id, *target);
   } catch (const Error& error) {
     return Answer{400, one_line(error.what()), ""};
   }

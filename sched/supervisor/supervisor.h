@@ -34,6 +34,9 @@ class SupervisorListener {
 
   // The job's hints are others than before.
   virtual void hints_changed(const std::string& job_id) = 0;
+  // A replica asks for its peers without a token: it is of another runtime, such as AdaptDL's Python package, that
+  // knows nothing of generations. Called for each such request, before its answer.
+  virtual void foreign_discovers(const std::string& job_id) = 0;
   // A replica asks for a generation after `after`: a newcomer that is ready to join, or one whose group broke. Called
   // for each such request, before its answer.
   virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
@@ -42,8 +45,8 @@ class SupervisorListener {
 struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: a free one
-  // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python package
-  // sends none.
+  // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python
+  // package sends none.
   bool require_token = false;
   // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
   // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.

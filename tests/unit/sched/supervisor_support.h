@@ -35,6 +35,10 @@ class Heard : public sched::SupervisorListener {
     hints_.push_back(job_id);
     changed_.notify_all();
   }
+  void foreign_discovers(const std::string& job_id) override {
+    const std::lock_guard lock(mutex_);
+    foreign_.push_back(job_id);
+  }
   void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) override {
     const std::lock_guard lock(mutex_);
     waiters_.emplace_back(job_id, replica_id, after, broken);
@@ -51,12 +55,16 @@ class Heard : public sched::SupervisorListener {
     const std::lock_guard lock(mutex_);
     return hints_;
   }
+  std::vector<std::string> foreign() {
+    const std::lock_guard lock(mutex_);
+    return foreign_;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Waiter> waiters_;
-  std::vector<std::string> hints_;
+  std::vector<std::string> hints_, foreign_;
 };
 
 class RawClient {

@@ -89,6 +89,15 @@ TEST_CASE("what the Python package posts is taken: nulls and zeros for what is n
   CHECK(served.supervisor.hints("ns/python") == json{{"gradientAccumulation", false}});
 }
 
+TEST_CASE("the listener hears of replicas that discover their peers without a token") {
+  Served served;
+  const std::string target = "/discover" + kPath + "/0?timeout=0";
+  request(served.supervisor, "GET", target, "", "s3cret");
+  CHECK(served.heard.foreign().empty());
+  request(served.supervisor, "GET", target);
+  CHECK(served.heard.foreign() == std::vector<std::string>{kJob});
+}
+
 TEST_CASE("a generation is answered to whoever has an earlier one, at once or when it is there") {
   Served served;
   served.supervisor.set_generation(kJob, {0, {{"0-0", "127.0.0.1", 5000}}});
