@@ -74,6 +74,9 @@ inline constexpr int kNewcomerTries = 3;
 inline constexpr std::chrono::milliseconds kHangWait = std::chrono::seconds(5);
 // How long after its first progress a program may take to say that it can follow generations.
 inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);
+// How long after its start a program that reports no progress may take to say so. Longer than most take to load; one
+// that takes longer still is only rescaled by a restart where it need not be.
+inline constexpr std::chrono::milliseconds kSilence = std::chrono::seconds(60);
 // The shortest time between two changes of size by checkpoint and restart, unless a user asks for one.
 inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);
 

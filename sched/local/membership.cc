@@ -96,7 +96,7 @@ void Membership::progressed(Time now) {
 
 bool Membership::known_not_to_follow(Time now) const {
   if (follows_) return !*follows_;
-  return progressed_at_ && now - *progressed_at_ >= kHintWait;
+  return (progressed_at_ && now - *progressed_at_ >= kHintWait) || (began_at_ && now - *began_at_ >= kSilence);
 }
 
 bool Membership::is_stuck(Time now) const {
@@ -182,6 +182,7 @@ void Membership::notice_once(const std::string& text) {
 
 std::vector<MembershipAction> Membership::decide(Time now) {
   actions_.clear();
+  if (!began_at_) began_at_ = now;
   take_leave(now);
   if (finished_at_ || stopping_) {
     finish(now);

@@ -155,6 +155,7 @@ class Membership {
   RestartBudget& budget_;
   bool can_join_;
   std::optional<bool> follows_;
+  std::optional<Time> began_at_;  // the first decision
   std::optional<Time> progressed_at_;
   int generation_ = 0;
   int next_ = 0;

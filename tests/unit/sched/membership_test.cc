@@ -254,7 +254,7 @@ TEST_CASE("a program that cannot be joined is stopped and started again on the n
   CHECK(run.decide().empty());
 }
 
-TEST_CASE("a program that cannot follow generations is known by its progress, or by its word") {
+TEST_CASE("a program that cannot follow generations is known by its progress, by its word, or by its silence") {
   Run silent({"0"});
   silent.want({"0", "1"});
   silent.membership.progressed(silent.now);
@@ -264,6 +264,11 @@ TEST_CASE("a program that cannot follow generations is known by its progress, or
   says_so.want({"0", "1"});
   says_so.membership.set_follows(false);
   says_so.only(Kind::kRestart);
+  Run mute({"0"});
+  CHECK(mute.decide().empty());
+  mute.want({"0", "1"});
+  CHECK(mute.decide(kSilence - 1ms).empty());
+  mute.only(Kind::kRestart, 1ms);
 }
 
 TEST_CASE("restarts for a new size come once a minute, unless a user asks") {
