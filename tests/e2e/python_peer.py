@@ -17,6 +17,10 @@ import unittest
 PATIENCE = 900
 SKIPPED = 77  # what meson takes for "skipped"
 
+# The published package with all that its part for PyTorch imports; it does not run with semver 3.
+ADAPTDL_TORCH = ["numpy<1.24", "scipy<1.12", "autograd", "portpicker", "semver<3", "requests", "setuptools<80",
+                 "--no-deps adaptdl==0.2.11"]
+
 
 def cache_directory():
     chosen = os.environ.get("ADAPTDL_TEST_CACHE")
@@ -77,6 +81,20 @@ def _call(name, command):
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "nothing")
         raise unittest.SkipTest(f"no Python environment \"{name}\": \"{' '.join(command)}\" says: {said}")
+
+
+def python_with_torch():
+    """A Python that has PyTorch: the system's, or the one that runs this."""
+    for python in "/usr/bin/python3", sys.executable:
+        command = [python, "-c", "import torch.distributed"]
+        if os.path.exists(python) and subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0:
+            return python
+    raise unittest.SkipTest("no Python with PyTorch: install python3-torch")
+
+
+def adaptdl_torch():
+    """The Python of an environment with PyTorch and the published package. Raises unittest.SkipTest without PyTorch."""
+    return venv("adaptdl-torch", ADAPTDL_TORCH, system_site_packages=True, python=python_with_torch())
 
 
 def main():

@@ -16,14 +16,11 @@ import pathlib
 import random
 import socket
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import python_peer
 
-PACKAGES = ["numpy<1.24", "scipy<1.12", "autograd", "portpicker", "semver", "requests", "setuptools<80",
-            "--no-deps adaptdl==0.2.11"]
 PROGRAM = os.environ["SCALING_PROGRAM"]
 PEER = pathlib.Path(__file__).with_name("python_scaling_peer.py")
 REPLICAS = 1, 2
@@ -32,15 +29,6 @@ TOLERANCE = 1e-6
 PATIENCE = 300
 BATCH_SIZE = 8  # the initial one
 SIZES = 61, 17  # of the two parameters, each a group of its own
-
-
-def python_with_torch():
-    """A Python that has PyTorch: the system's, or the one that runs this."""
-    for python in "/usr/bin/python3", sys.executable:
-        command = [python, "-c", "import torch.distributed"]
-        if os.path.exists(python) and subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0:
-            return python
-    raise unittest.SkipTest("no Python with PyTorch: install python3-torch")
 
 
 class Cases:
@@ -161,7 +149,7 @@ def as_list(value):
 class PythonScalingTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        python = python_peer.venv("adaptdl-torch", PACKAGES, system_site_packages=True, python=python_with_torch())
+        python = python_peer.adaptdl_torch()
         cls.ours, cls.python = {}, {}
         with tempfile.TemporaryDirectory() as directory:
             directory = pathlib.Path(directory)
