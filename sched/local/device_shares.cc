@@ -189,6 +189,8 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
     const std::string devices = counted(given[i], "device");
     if (floors[i] == 0) {
       sizes.push_back({0, waiting_reason(entry->user)});
+    } else if (given[i] > wanted[i] && entry->user.pinned) {
+      sizes.push_back({given[i], devices + ": it keeps what it has"});
     } else if (given[i] > wanted[i]) {
       sizes.push_back({given[i], devices + ", the least that it takes: others make better use of more"});
     } else if (given[i] < wanted[i]) {

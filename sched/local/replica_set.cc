@@ -132,6 +132,8 @@ void ReplicaSet::hear() {
   if (heard.hints_changed) {
     const auto hints = context_.supervisor->hints();
     membership_.set_follows(hints.value("liveRescale", false));
+    // Step times are of steps; a program on another runtime reports no other progress.
+    trained_ = trained_ || hints.value("perfParams", nlohmann::json()).is_object();
     if (context_.share != nullptr) context_.share->set_hints(hints);
   }
   const std::string prefix = fmt::format("{}-", restarts_);
