@@ -125,8 +125,8 @@ void add_ls(CLI::App& app, int&) {
       "--watch", options->watch,
       "go on until Ctrl-C: redrawn twice a second on a terminal, elsewhere printed again when something changed");
   app.footer(
-      "States are starting, waiting (for devices), running, rescaling, stopping, restarting, done, failed, stopped and\n"
-      "lost. A run is lost if its launcher was killed; WHY says how to go on.");
+      "States are starting, waiting (for devices), running, rescaling, stopping, restarting, done, failed, stopped\n"
+      "and lost. A run is lost if its launcher was killed; WHY says how to go on.");
   app.callback([options] { ls(*options); });
 }
 
