@@ -120,7 +120,7 @@ class FailureSoak(RunTest):
             "--name", "job", "--checkpoint", "c", "--checkpoint-every", "1s", "--replicas", f"1:{DEVICES}",
             "--devices", DEVICES, "--device-kind", "cpu", "--hang-timeout", "3s", "--max-restarts", 1,
             PROGRAM, "--epochs", FOREVER, "--until", self.directory / "until", "--samples", self.directory / "samples",
-            "--step-time", 12, *RATE,
+            "--step-time", 24, *RATE,
         )  # fmt: skip
         self.jobs.append(self.job)
         self.bounds = (1, DEVICES)
@@ -287,6 +287,9 @@ class FailureSoak(RunTest):
         needs = KINDS[kind].needs
         if needs > self.bounds[1]:
             self.change_bounds((1, DEVICES))
+        # On a busy machine the policy may find that so many are not worth having.
+        if not eventually(lambda: len(self.training()) >= needs, self.deadline / 3):
+            self.change_bounds((needs, DEVICES))
         self.until(lambda: len(self.training()) >= needs, f"{needs} replicas train")
         self.train_on(self.random.randrange(100))
         getattr(self, "hit_" + kind.replace(" ", "_"))(self.training())
