@@ -298,7 +298,7 @@ class Boundaries {
     progress::set("replicas", replicas);
     if (const auto rate = throughput_.step(position.loop, position.batch_size); rate > 0) {
       progress::set("samples_per_s", rate);
-      if (const auto goodput = metrics::goodput_function())
+      if (const auto goodput = metrics::in_use() ? metrics::goodput_function() : std::nullopt)
         progress::set("goodput", rate * goodput->efficiency(static_cast<double>(position.batch_size)));
     }
     progress::report();

@@ -21,6 +21,10 @@
 
 namespace adaptdl::metrics {
 
+// Whether anything is measured here. The other functions make the state that checkpoints have of it, which all replicas
+// must have, or none; this one does not.
+bool in_use() noexcept;
+
 // The batch sizes of the loader that trains: part of the hints.
 struct BatchSizes {
   std::size_t init_batch_size = 0;

@@ -70,6 +70,8 @@ void add_batch_sizes(json& hints, const BatchSizes& sizes) {
 
 }  // namespace
 
+bool in_use() noexcept { return holder() != nullptr; }
+
 void set_batch_sizes(const BatchSizes& sizes) { measured().batch_sizes = sizes; }
 
 const std::optional<BatchSizes>& batch_sizes() { return measured().batch_sizes; }
