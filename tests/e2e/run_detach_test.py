@@ -44,7 +44,7 @@ class DetachTest(RunTest):
         path = self.adaptdl("checkpoint", "save", name).strip()
         self.assertTrue(os.path.isdir(path))
         self.adaptdl("delete", name)
-        self.assertFalse(is_alive(run["pid"]))
+        self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
         self.assertEqual(self.adaptdl("ls", "--all"), "no runs\n")
 
     def test_it_survives_its_terminal(self):
