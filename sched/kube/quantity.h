@@ -1,0 +1,32 @@
+// Kubernetes' quantities ("1500m", "2Gi", "1e3"): k8s.io/apimachinery, pkg/api/resource.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::kube {
+
+// An exact amount, from a nano to beyond an exa.
+class Quantity {
+ public:
+  enum class Format { kDecimalSi, kBinarySi, kDecimalExponent };
+  Quantity() = default;
+  // Throws Error that quotes the text.
+  static Quantity parse(std::string_view text);
+  std::string to_string() const;  // in canonical form, as the API server writes it
+  double value() const;
+  std::int64_t ceil() const;        // whole units, rounded away from zero; at most INT64_MAX
+  std::int64_t ceil_milli() const;  // thousandths, the same
+  Quantity& operator+=(const Quantity& other);
+  Quantity& operator-=(const Quantity& other);
+  friend std::strong_ordering operator<=>(const Quantity& a, const Quantity& b) { return a.nano_ <=> b.nano_; }
+  friend bool operator==(const Quantity& a, const Quantity& b) { return a.nano_ == b.nano_; }
+
+ private:
+  __int128 nano_ = 0;
+  Format format_ = Format::kDecimalSi;
+};
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,30 @@
+// Where the API server keeps objects of a kind.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace adaptdl::kube {
+
+struct Resource {
+  std::string_view group;  // empty: the core group
+  std::string_view version;
+  std::string_view plural;
+  std::string_view kind;
+};
+
+inline constexpr Resource kPods{"", "v1", "pods", "Pod"};
+inline constexpr Resource kEvents{"", "v1", "events", "Event"};
+inline constexpr Resource kNodes{"", "v1", "nodes", "Node"};
+inline constexpr Resource kServices{"", "v1", "services", "Service"};
+inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+inline constexpr Resource kDeployments{"apps", "v1", "deployments", "Deployment"};
+inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass"};
+inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
+
+// The path of a collection, of one object, or of its part (as "log", "exec", "status"). An empty namespace: of all
+// namespaces, or of what has none. Names are escaped.
+std::string path(const Resource& resource, std::string_view name_space, std::string_view name = {},
+                 std::string_view subresource = {});
+
+}  // namespace adaptdl::kube

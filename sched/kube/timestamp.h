@@ -1,0 +1,17 @@
+// Kubernetes' times: metav1.Time and MicroTime (RFC 3339), and the durations of kubectl's flags ("1h30m", "90s").
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::kube {
+
+using Time = std::chrono::system_clock::time_point;
+
+// "2021-03-18T12:00:00Z", with or without a fraction, with Z or an offset; null if it is none.
+std::optional<Time> parse_time(std::string_view text);
+std::string to_string(Time time);  // with microseconds, in UTC
+
+}  // namespace adaptdl::kube
