@@ -1,0 +1,137 @@
+#include "command/cluster_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "kube/kubeconfig.h"
+#include "local/run_directory.h"
+
+namespace adaptdl::cli {
+namespace {
+
+// How long a run of this machine waits to hear from the cluster whether its name is a job's too.
+constexpr auto kAskBriefly = std::chrono::milliseconds(1500);
+
+bool named_exactly(const std::optional<sched::RunEntry>& run, const std::string& name) {
+  return run && run->status.name == name;
+}
+
+// The run of that name; null if there is none, but several that begin with it are an error.
+std::optional<sched::RunEntry> find_local(const std::string& name) {
+  if (name.find('/') != std::string::npos) return std::nullopt;
+  const auto runs = sched::runs_directory();
+  const auto all = sched::list_runs(runs);
+  const bool any =
+      std::ranges::any_of(all, [&name](const sched::RunEntry& run) { return run.status.name.starts_with(name); });
+  if (!any) return std::nullopt;
+  return sched::find_run(runs, name);
+}
+
+Target job_target(const ClusterOptions& options, const std::string& name) {
+  Target target;
+  target.client = std::make_shared<kube::Client>(require_cluster(options));
+  target.name = parse_job_name(name, target.client->access());
+  target.job = get_job(*target.client, target.name);
+  return target;
+}
+
+// The job, where a run has that name already and would do.
+std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobName& name) {
+  kube::Client client(access, {.connect_timeout = kAskBriefly, .timeout = kAskBriefly, .patience = {}});
+  try {
+    return find_job(client, name);
+  } catch (const Error&) {
+    return std::nullopt;  // the run is there, whatever is wrong with the cluster
+  }
+}
+
+}  // namespace
+
+void add_context_options(CLI::App& app, ClusterOptions& options) {
+  app.add_option("-n,--namespace", options.name_space, "of the cluster; by default that of the context")
+      ->type_name("NAMESPACE");
+  app.add_option("--context", options.context, "the kubeconfig's context to use; by default its current one")
+      ->type_name("CONTEXT");
+}
+
+void add_place_options(CLI::App& app, ClusterOptions& options) {
+  CLI::Option* local = app.add_flag("--local", options.local, "only this machine; the network is left alone");
+  app.add_flag("--cluster", options.cluster, "only the cluster")->excludes(local);
+}
+
+std::optional<kube::Access> cluster_access(const ClusterOptions& options) {
+  if (options.local) return std::nullopt;
+  return kube::find_access({.context = options.context, .name_space = options.name_space});
+}
+
+kube::Access require_cluster(const ClusterOptions& options) {
+  auto access = cluster_access(options);
+  if (!access) {
+    throw Error("no cluster is set up for this user: there is no ~/.kube/config; set KUBECONFIG to the cluster's file");
+  }
+  return std::move(*access);
+}
+
+JobName parse_job_name(const std::string& text, const kube::Access& access) {
+  const std::size_t slash = text.find('/');
+  JobName name = slash == std::string::npos ? JobName{access.name_space, text}
+                                            : JobName{text.substr(0, slash), text.substr(slash + 1)};
+  if (name.name_space.empty() || name.name.empty() || name.name.find('/') != std::string::npos)
+    throw UsageError(fmt::format("a job is called NAME or NAMESPACE/NAME, not '{}'", text));
+  return name;
+}
+
+std::string no_such_kind(const kube::Client& client) {
+  return fmt::format(
+      "the cluster of context {} knows no AdaptDLJobs; whoever runs it installs them with `kubectl apply -f "
+      "adaptdljob.yaml`",
+      client.access().context);
+}
+
+std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name) {
+  try {
+    return client.get(kube::path(kube::kAdaptDLJobs, name.name_space, name.name));
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+    // Only where the kind is known does the answer name the object.
+    if (error.details().is_object() && error.details().contains("name")) return std::nullopt;
+    throw Error(no_such_kind(client));
+  }
+}
+
+nlohmann::json get_job(kube::Client& client, const JobName& name) {
+  auto job = find_job(client, name);
+  if (!job) {
+    throw Error(fmt::format("no job {} in namespace {} of context {}; `adaptdl ls -A` lists all", name.name,
+                            name.name_space, client.access().context));
+  }
+  return std::move(*job);
+}
+
+Target find_target(const ClusterOptions& options, const std::string& name) {
+  if (options.cluster) return job_target(options, name);
+  Target target;
+  if (options.local) {
+    target.run = sched::find_run(sched::runs_directory(), name);
+    return target;
+  }
+  target.run = find_local(name);
+  const auto access = cluster_access(options);
+  if (!access) {
+    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // says that there is none
+    return target;
+  }
+  if (!target.run) return job_target(options, name);
+  if (const auto job = ask_briefly(*access, parse_job_name(name, *access))) {
+    if (named_exactly(target.run, name)) {
+      throw UsageError(fmt::format("{} is a run of this machine and a job of context {}: which? --local or --cluster",
+                                   name, access->context));
+    }
+    return job_target(options, name);
+  }
+  return target;
+}
+
+}  // namespace adaptdl::cli
