@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -32,6 +33,9 @@ enum class Propagation { kBackground, kForeground, kOrphan };
 struct ListOptions {
   std::string label_selector, field_selector;
   int page = 500;  // objects an answer
+  // Take what the server has in memory (resourceVersion=0): much less work for it, but it may be a moment old, and a server
+  // that has it so sends all in one answer.
+  bool from_memory = false;
 };
 
 struct RemoveOptions {

@@ -1,0 +1,340 @@
+#include "kube/job_why.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <regex>
+
+#include "kube/json_fields.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+
+// Time enough for a scheduler to act on a job, or for a kubelet on a pod.
+constexpr auto kActs = std::chrono::seconds(30);
+
+bool is_any_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+// In one line, without the wrapping that one server puts around what another said.
+std::string tidy(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  static const std::regex noise(R"(rpc error: code = \w+ desc = )");
+  if (text.find("rpc error") != std::string::npos) text = std::regex_replace(text, noise, "");
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
+  return text;
+}
+
+// "head: text", or what there is of it.
+std::string with(std::string head, const std::string& text) {
+  const std::string said = tidy(text);
+  return said.empty() ? head : head + ": " + said;
+}
+
+bool is_pull_failure(const std::string& reason) {
+  return is_any_of(reason, {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
+                            "ImageInspectError", "RegistryUnavailable"});
+}
+
+std::string describe_exit(const json& terminated, const json& container) {
+  const int code = int_field(terminated, {"exitCode"}).value_or(-1);
+  const std::string reason = text_field(terminated, {"reason"});
+  if (reason == "OOMKilled") {
+    const std::string limit = text_field(container, {"resources", "limits", "memory"});
+    return "was killed as it ran out of memory" + (limit.empty() ? "" : " (limit " + limit + ')');
+  }
+  if (const int signal = int_field(terminated, {"signal"}).value_or(code > 128 && code < 160 ? code - 128 : 0);
+      signal == 9 || signal == 6 || signal == 11)
+    return with(fmt::format("was killed by signal {}", signal), text_field(terminated, {"message"}));
+  // The runtime's own codes for a program that cannot be started.
+  if (is_any_of(reason, {"ContainerCannotRun", "StartError"}))
+    return with("cannot be started", text_field(terminated, {"message"}));
+  return with(fmt::format("exited with code {}", code), text_field(terminated, {"message"}));
+}
+
+const json& container_of(const json& pod, const std::string& name) {
+  static const json none;
+  for (const char* list : {"containers", "initContainers"}) {
+    for (const json& container : array_field(pod, {"spec", list})) {
+      if (text_field(container, {"name"}) == name) return container;
+    }
+  }
+  return none;
+}
+
+std::string waiting_trouble(const json& status, const json& container) {
+  const std::string reason = text_field(status, {"state", "waiting", "reason"});
+  const std::string message = text_field(status, {"state", "waiting", "message"});
+  if (is_pull_failure(reason)) {
+    std::string image = text_field(container, {"image"});
+    if (image.empty()) image = text_field(status, {"image"});
+    // "Back-off" tells nothing of the cause, which events do.
+    return with("cannot pull the image " + image, message.starts_with("Back-off") ? "" : message);
+  }
+  if (reason == "CrashLoopBackOff") {
+    const json& last = field(status, {"lastState", "terminated"});
+    return fmt::format("its program {}, {} times by now",
+                       last.is_object() ? describe_exit(last, container) : "ends at once",
+                       int_field(status, {"restartCount"}).value_or(0));
+  }
+  if (reason.empty() || is_any_of(reason, {"ContainerCreating", "PodInitializing"})) return "";
+  if (is_any_of(reason, {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}))
+    return with("its container cannot be made", message);
+  return with(reason, message);
+}
+
+std::string container_trouble(const json& pod) {
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const json& status : array_field(pod, {"status", list})) {
+      const json& container = container_of(pod, text_field(status, {"name"}));
+      if (const json& ended = field(status, {"state", "terminated"}); ended.is_object()) {
+        if (int_field(ended, {"exitCode"}).value_or(0) != 0) return describe_exit(ended, container);
+      }
+      if (std::string trouble = waiting_trouble(status, container); !trouble.empty()) return trouble;
+    }
+  }
+  return "";
+}
+
+std::string scheduling_trouble(const json& pod) {
+  for (const json& condition : array_field(pod, {"status", "conditions"})) {
+    if (text_field(condition, {"type"}) != "PodScheduled" || text_field(condition, {"status"}) != "False") continue;
+    const std::string reason = text_field(condition, {"reason"});
+    const std::string message = text_field(condition, {"message"});
+    return reason == "Unschedulable" ? plain_unschedulable(message) : with(reason, message);
+  }
+  return "";
+}
+
+// What became of a pod as a whole.
+std::string pod_end(const json& pod) {
+  const std::string reason = text_field(pod, {"status", "reason"});
+  const std::string message = text_field(pod, {"status", "message"});
+  if (reason == "Evicted") return with("was evicted", message);
+  if (reason == "NodeLost") return with("its node is out of reach", message);
+  if (reason == "DeadlineExceeded") return with("took longer than its deadline", message);
+  if (reason == "Preempting" || reason == "Preempted") return with("had to make way for another pod", message);
+  if (reason == "UnexpectedAdmissionError" || reason == "NodeAffinity" || reason.starts_with("OutOf") ||
+      reason.starts_with("Outof"))
+    return with("was refused by its node", message.empty() ? reason : message);
+  if (text_field(pod, {"status", "phase"}) == "Unknown") return "its node is out of reach";
+  return "";
+}
+
+struct Phrase {
+  std::regex pattern;  // a whole part of the scheduler's message
+  const char* plain;   // what it says
+  Phrase(const char* text, const char* words) : pattern(text), plain(words) {}
+};
+
+// As the scheduler has put it over the years.
+const auto& phrases() {
+  static const std::array all = {
+      Phrase{R"((\d+) Insufficient (\S+))", "$1 too little $2 free"},
+      Phrase{R"((\d+) Too many pods)", "$1 as many pods as they may"},
+      Phrase{R"((\d+) node\(s\) (?:were|was) unschedulable)", "$1 cordoned off"},
+      Phrase{R"((\d+) node\(s\) didn't match (?:Pod's )?(?:node selector|node affinity|node affinity/selector))",
+             "$1 without the labels that the pod asks for"},
+      Phrase{R"((\d+) node\(s\) (?:had|has) (?:untolerated )?taints? \{(.+)\}(?:, that the pod didn't tolerate)?)",
+             "$1 reserved by the taint $2"},
+      Phrase{R"((\d+) node\(s\) had taints? that the pod didn't tolerate)", "$1 reserved by a taint"},
+      Phrase{R"((\d+) node\(s\) had volume node affinity conflict)", "$1 cannot reach its volume"},
+      Phrase{R"((\d+) node\(s\) didn't find available persistent volumes to bind)", "$1 without a volume to bind"},
+      Phrase{R"((\d+) node\(s\) didn't have free ports for the requested pod ports)", "$1 with its port taken"},
+      Phrase{R"((\d+) node\(s\) (?:weren't|were not) ready|(\d+) node\(s\) not ready)", "$1$2 not ready"},
+  };
+  return all;
+}
+
+// The volume claim that the scheduler, or an event, finds fault with.
+std::string volume_trouble(const std::string& message) {
+  if (message.find("ersistent") == std::string::npos) return "";
+  std::smatch found;
+  static const std::regex missing(R"re(persistentvolumeclaim "([^"]+)" (not found|is being deleted))re");
+  if (std::regex_search(message, found, missing)) {
+    return found[2] == "not found" ? fmt::format("its volume claim {} does not exist", found[1].str())
+                                   : fmt::format("its volume claim {} is being deleted", found[1].str());
+  }
+  if (message.find("unbound immediate PersistentVolumeClaims") != std::string::npos)
+    return "its volume claim is not bound to any volume yet";
+  return "";
+}
+
+}  // namespace
+
+std::string plain_unschedulable(std::string_view original) {
+  std::string message = tidy(std::string(original.substr(0, original.find(" preemption: "))));
+  if (std::string trouble = volume_trouble(message); !trouble.empty()) return trouble;
+  std::smatch head;
+  static const std::regex shape(R"((\d+)/(\d+) nodes are available: (.*))");
+  if (!std::regex_match(message, head, shape)) return with("no node is found for it", message);
+  const std::string total = head[2];
+  std::string rest = head[3];
+  // A taint has a comma of its own.
+  static const std::regex comma(R"(, (?=\d+ ))");
+  std::vector<std::string> parts;
+  for (std::sregex_token_iterator part(rest.begin(), rest.end(), comma, -1), end; part != end; ++part) {
+    std::string text = *part;
+    for (const Phrase& phrase : phrases()) {
+      if (std::regex_match(text, phrase.pattern)) {
+        text = std::regex_replace(text, phrase.pattern, phrase.plain);
+        break;
+      }
+    }
+    parts.push_back(std::move(text));
+  }
+  return fmt::format("no node fits: of {}, {}", total, fmt::join(parts, ", "));
+}
+
+std::string pod_trouble(const json& pod) {
+  const std::string phase = text_field(pod, {"status", "phase"});
+  if (phase == "Succeeded") return "";
+  if (std::string trouble = pod_end(pod); !trouble.empty()) return trouble;
+  if (std::string trouble = container_trouble(pod); !trouble.empty()) return trouble;
+  if (std::string trouble = scheduling_trouble(pod); !trouble.empty()) return trouble;
+  if (phase == "Failed") return with("failed", text_field(pod, {"status", "message"}));
+  return "";
+}
+
+namespace {
+
+// What an event adds: of what happens to a pod on its node, and of pods that cannot be made.
+std::string event_trouble(const Event& event) {
+  if (is_any_of(event.reason, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"})) {
+    const std::string volume = volume_trouble(event.message);
+    return volume.empty() ? with("its volume cannot be mounted", event.message) : volume;
+  }
+  if (event.reason == "FailedCreatePodSandBox" || event.reason == "FailedCreatePodContainer")
+    return with("its container cannot be made", event.message);
+  if (event.reason == "NetworkNotReady") return with("its node has no network", event.message);
+  if (event.reason == "FailedScheduling") return plain_unschedulable(event.message);
+  if (event.reason == "Failed" && event.message.starts_with("Failed to pull image")) {
+    static const std::regex pulled(R"re(Failed to pull image "([^"]*)": (.*))re");
+    const std::string message = tidy(event.message);
+    std::smatch found;
+    if (std::regex_match(message, found, pulled))
+      return with(fmt::format("cannot pull the image {}", found[1].str()), found[2].str());
+    return message;
+  }
+  if (is_any_of(event.reason, {"FailedCreate", "PodCreationError"})) {
+    std::smatch found;
+    static const std::regex quota(R"(.*exceeded quota: (.*))");
+    const std::string message = tidy(event.message);
+    if (std::regex_match(message, found, quota)) return "its pods exceed the quota " + found[1].str();
+    return with("its pods cannot be made", message);
+  }
+  return "";
+}
+
+// The newest event about the object that says what is wrong; "Failed to pull" goes before the "Error" that follows.
+const Event* newest(std::span<const Event> events, const std::string& uid, std::string_view name_space,
+                    std::string_view name, std::string_view kind) {
+  const Event* found = nullptr;
+  for (const Event& event : events) {
+    const bool same = event.kind == kind && event.name == name && event.name_space == name_space &&
+                      (event.uid.empty() || uid.empty() || event.uid == uid);
+    if (!same || event_trouble(event).empty()) continue;
+    if (found == nullptr || (event.last && (!found->last || *event.last > *found->last))) found = &event;
+  }
+  return found;
+}
+
+std::string replica_trouble(const Replica& replica, std::span<const Event> events) {
+  const bool pull = replica.trouble.starts_with("cannot pull the image");
+  if (!pull && !replica.trouble.empty()) return replica.trouble;
+  if (!pull && !replica.waits && !replica.node.empty()) return "";
+  const Event* event = newest(events, replica.uid, replica.name_space, replica.name, "Pod");
+  const std::string said = event == nullptr ? "" : event_trouble(*event);
+  // A pod whose image is pulled again says only that it waits for that.
+  return said.empty() || (pull && !said.starts_with("cannot pull")) ? replica.trouble : said;
+}
+
+// The trouble of the replicas, said once where it is the same.
+std::string replicas_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events) {
+  int group = -1;
+  for (const Replica& replica : replicas) group = std::max(group, replica.group);
+  std::map<std::string, std::vector<int>> ranks;  // by trouble
+  std::vector<std::string> order;
+  int all = 0;
+  for (const Replica& replica : replicas) {
+    if (replica.group != group || (replica.leaving && !job.ended())) continue;
+    ++all;
+    const std::string trouble = replica_trouble(replica, events);
+    // Asked to end, it checkpointed: no failure of a job that may be moved.
+    if (trouble.empty() || (job.preemptible && trouble == "exited with code 143")) continue;
+    if (ranks[trouble].empty()) order.push_back(trouble);
+    ranks[trouble].push_back(replica.rank);
+  }
+  if (order.empty()) return "";
+  const std::string& first = order.front();
+  const std::size_t same = ranks[first].size();
+  if (all == 1 || static_cast<int>(same) == all) return first;
+  std::string why = fmt::format("replica {}: {}", *std::ranges::min_element(ranks[first]), first);
+  if (same > 1) why += fmt::format(" ({} of {} alike)", same, all);
+  return why;
+}
+
+std::string deletion_why(const Job& job, std::span<const Replica> replicas) {
+  std::vector<std::string> held;
+  bool waits = false;
+  for (const std::string& finalizer : job.finalizers) {
+    if (finalizer == "foregroundDeletion") {
+      waits = true;
+    } else {
+      held.push_back(finalizer);
+    }
+  }
+  if (!held.empty()) return fmt::format("is being deleted, and held by {}", fmt::join(held, ", "));
+  if (waits && !replicas.empty()) return fmt::format("is being deleted with its {} pods", replicas.size());
+  return "is being deleted";
+}
+
+std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time now) {
+  const auto age = job.created ? now - *job.created : Time::duration();
+  if (job.phase.empty()) {
+    if (!replicas.empty()) return "";
+    return age > kActs ? "no scheduler has acted on it: is the AdaptDL scheduler running in this cluster?"
+                       : "no scheduler has acted on it yet";
+  }
+  if (job.phase == "Pending" && job.allocation.empty() && replicas.empty())
+    return job.group ? "waits for nodes to go on" : "waits for nodes to be free";
+  if (job.phase == "Starting" && replicas.empty() && age > kActs) return "its pods are not made yet";
+  if (job.phase == "Stopping") return "its replicas checkpoint and end";
+  return "";
+}
+
+}  // namespace
+
+std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now) {
+  if (job.deleted) return deletion_why(job, replicas);
+  if (job.phase == "Succeeded") return "";
+  if (std::string why = replicas_why(job, replicas, events); !why.empty()) return why;
+  if (job.ended()) {
+    if (job.reason.empty() || is_any_of(job.reason, {"PodFailure"})) return tidy(job.message);
+    return with(job.reason, job.message);
+  }
+  if (replicas.empty()) {
+    if (const Event* event = newest(events, job.uid, job.name_space, job.name, "AdaptDLJob"))
+      return event_trouble(*event);
+  }
+  if (!job.message.empty()) return tidy(job.message);
+  if (!job.condition.empty() && job.phase != "Running") return tidy(job.condition);
+  return quiet_why(job, replicas, now);
+}
+
+bool wants_events(const Job& job, std::span<const Replica> replicas) {
+  if (job.ended() || job.deleted) return false;
+  if (replicas.empty()) return job.phase != "Running";
+  return std::ranges::any_of(replicas, [](const Replica& replica) {
+    return replica.waits || (replica.node.empty() && !replica.ended) ||
+           replica.trouble.starts_with("cannot pull the image");
+  });
+}
+
+}  // namespace adaptdl::kube

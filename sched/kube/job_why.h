@@ -1,0 +1,28 @@
+// Why a job is as it is, in words: what of all that a cluster says of a job, its pods and their events is the reason
+// that it does not start, or that it failed.
+//
+// Threading: pure functions of their arguments.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kube/job.h"
+
+namespace adaptdl::kube {
+
+// What keeps a pod from running, or how it failed, as far as the pod itself says; empty if nothing does. One line.
+std::string pod_trouble(const nlohmann::json& pod);
+
+// The scheduler's message ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") in plain words.
+std::string plain_unschedulable(std::string_view message);
+
+// One line; empty if there is nothing to say. `replicas` are the pods of the job, `events` may hold those of others.
+std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now);
+
+// Whether events could say more of the job than it and its pods do.
+bool wants_events(const Job& job, std::span<const Replica> replicas);
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,59 @@
+// Reads objects that others wrote: a field that is missing, or of another kind than it should be, is as if it were
+// empty.
+//
+// Threading: pure functions. What they return by reference lives as long as the object.
+#pragma once
+
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "kube/timestamp.h"
+
+namespace adaptdl::kube {
+
+// The value at the end of the path; null if there is none.
+inline const nlohmann::json& field(const nlohmann::json& object, std::initializer_list<const char*> path) {
+  static const nlohmann::json none;
+  const nlohmann::json* here = &object;
+  for (const char* name : path) {
+    if (!here->is_object()) return none;
+    const auto found = here->find(name);
+    if (found == here->end()) return none;
+    here = &*found;
+  }
+  return *here;
+}
+
+inline std::string text_field(const nlohmann::json& object, std::initializer_list<const char*> path) {
+  const nlohmann::json& value = field(object, path);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+inline std::optional<int> int_field(const nlohmann::json& object, std::initializer_list<const char*> path) {
+  const nlohmann::json& value = field(object, path);
+  if (!value.is_number()) return std::nullopt;
+  const double number = value.get<double>();
+  if (!(number > -2e9 && number < 2e9)) return std::nullopt;
+  return static_cast<int>(number);
+}
+
+inline bool bool_field(const nlohmann::json& object, std::initializer_list<const char*> path, bool otherwise) {
+  const nlohmann::json& value = field(object, path);
+  return value.is_boolean() ? value.get<bool>() : otherwise;
+}
+
+inline std::optional<Time> time_field(const nlohmann::json& object, std::initializer_list<const char*> path) {
+  return parse_time(text_field(object, path));
+}
+
+// The elements of an array; none of anything else.
+inline const nlohmann::json::array_t& array_field(const nlohmann::json& object,
+                                                  std::initializer_list<const char*> path) {
+  static const nlohmann::json::array_t none;
+  const nlohmann::json& value = field(object, path);
+  return value.is_array() ? value.get_ref<const nlohmann::json::array_t&>() : none;
+}
+
+}  // namespace adaptdl::kube
