@@ -1,0 +1,97 @@
+"""One real cluster that all tests of a suite share, though each is a process of its own.
+
+Whoever needs it borrows it. The first borrower starts a keeper, a process apart that brings the cluster up, and takes it
+down when nobody has needed it for a while. All agreement is by locks of files, which the kernel lets go of with the process
+that held them, so that a test which is killed leaves nothing behind, and a keeper that is killed is followed by another:
+
+    STATE.users   shared by every borrower; held alone by the keeper while it takes the cluster down
+    STATE.start   held while a borrower looks whether there is a keeper, and starts one
+    STATE.keeper  held by the keeper as long as it lives
+"""
+
+import fcntl
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+STATE = pathlib.Path(os.environ.get("KUBE_CLUSTER_STATE", "/run/adaptdl-kubernetes"))
+KUBE_CLUSTER = pathlib.Path(__file__).with_name("kube-cluster")
+NODES = "2"
+LINGER = 60  # seconds between the last borrower and the end, so that a suite's tests find it up
+READY = STATE / "ready"
+LOG = STATE.with_suffix(".keeper.log")
+
+
+class Unavailable(Exception):
+    """There can be no cluster on this machine, and why."""
+
+
+def _open(name):
+    return open(STATE.with_suffix("." + name), "a+", encoding="utf-8")
+
+
+def _try_lock(file, how):
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
+def _keeper_lives():
+    with _open("keeper") as file:
+        return not _try_lock(file, fcntl.LOCK_SH)
+
+
+def borrow():
+    """Returns the kubeconfig's path and the path of the network namespace that it is to be used in, once the cluster is up.
+    What was borrowed goes back when this process ends. Throws Unavailable."""
+    check = subprocess.run([KUBE_CLUSTER, "check"], capture_output=True, text=True, timeout=60)
+    if check.returncode:
+        raise Unavailable(check.stderr.strip())
+    borrow.users = _open("users")  # its lock lasts as long as it is open
+    fcntl.flock(borrow.users, fcntl.LOCK_SH)
+    with _open("start") as start:
+        fcntl.flock(start, fcntl.LOCK_EX)
+        if not _keeper_lives():
+            READY.unlink(missing_ok=True)
+            with open(LOG, "w", encoding="utf-8") as log:
+                subprocess.Popen(  # outlives this test
+                    [sys.executable, __file__], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            while not _keeper_lives() and not LOG.read_text(encoding="utf-8"):
+                time.sleep(0.05)
+        while not READY.exists():
+            if not _keeper_lives():
+                raise RuntimeError(f"the cluster did not come up:\n{LOG.read_text(encoding='utf-8')}")
+            time.sleep(0.2)
+    return STATE / "admin.conf", READY.read_text(encoding="utf-8").strip()
+
+
+def keep():
+    keeper = _open("keeper")
+    fcntl.flock(keeper, fcntl.LOCK_EX)
+    with _open("users") as users:
+        # What is started here must not inherit the locks: Python's files are closed in children.
+        subprocess.run([KUBE_CLUSTER, "up", NODES], check=True)
+        network = subprocess.run([KUBE_CLUSTER, "network"], check=True, capture_output=True, text=True).stdout
+        partial = READY.with_suffix(".partial")
+        partial.write_text(network, encoding="utf-8")
+        partial.rename(READY)
+        idle_since = time.monotonic()
+        while True:
+            if not _try_lock(users, fcntl.LOCK_EX):
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since > LINGER:
+                READY.unlink()
+                subprocess.run([KUBE_CLUSTER, "down"], check=True)
+                return
+            else:
+                fcntl.flock(users, fcntl.LOCK_UN)
+            time.sleep(1)
+
+
+if __name__ == "__main__":
+    keep()

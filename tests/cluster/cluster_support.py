@@ -1,0 +1,378 @@
+"""What the journeys on a cluster share: a real Kubernetes, a namespace for each class of tests, jobs as the original
+operator makes them, and the command beside kubectl.
+
+The cluster is $KUBECONFIG's where that is set (its pods then run $ADAPTDL_TEST_IMAGE, by default busybox), else one of the
+tests' own, which is shared by all and lies in network namespaces: the test enters the one of the API server as a whole, so
+that whatever it or its children open, a browser among them, is there and nowhere else.
+"""
+
+import copy
+import ctypes
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import cluster_keeper
+
+ADAPTDL = os.environ.get("ADAPTDL_BIN", "adaptdl")
+SOURCE_ROOT = pathlib.Path(os.environ.get("SOURCE_ROOT", pathlib.Path(__file__).parents[2]))
+CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
+JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
+# Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
+PATIENCE = 120
+
+KUBECONFIG = None  # the cluster's, once it is borrowed
+OWN = False  # whether it is the tests' own
+IMAGE = os.environ.get("ADAPTDL_TEST_IMAGE", "localhost/adaptdl-test:1")
+
+
+def _enter_network(path):
+    with open(path, "rb") as namespace:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.setns(namespace.fileno(), 0x40000000):  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), f"cannot enter {path}")
+
+
+def use_cluster():
+    """Makes sure of a cluster that knows AdaptDLJobs. Throws cluster_keeper.Unavailable."""
+    global KUBECONFIG, OWN, IMAGE
+    if os.environ.get("KUBECONFIG"):
+        KUBECONFIG = os.environ["KUBECONFIG"]
+        IMAGE = os.environ.get("ADAPTDL_TEST_IMAGE", "busybox:1.36")
+    else:
+        path, network = cluster_keeper.borrow()
+        KUBECONFIG, OWN = str(path), True
+        _enter_network(network)
+    kubectl("apply", "-f", CRD)
+    kubectl("wait", "--for=condition=Established", "crd/adaptdljobs.adaptdl.petuum.com", "--timeout=60s")
+
+
+def main():
+    """Instead of unittest.main(): skips where there can be no cluster, and says where its logs are when a test fails."""
+    try:
+        use_cluster()
+    except cluster_keeper.Unavailable as reason:
+        print(f"skipped, as there is no cluster: {reason}")
+        sys.exit(77)
+    program = unittest.main(exit=False, verbosity=2)
+    if not program.result.wasSuccessful() and OWN:
+        print(f"the API server's log is {cluster_keeper.STATE / 'log/apiserver.log'}", file=sys.stderr)
+    sys.exit(not program.result.wasSuccessful())
+
+
+def eventually(condition, patience=PATIENCE):
+    """Waits until the condition holds, and returns its value."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(0.1)
+
+
+def clean_environment(**more):
+    """The environment without what an outer run, proxy or terminal may have put there."""
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ADAPTDL_") and name.upper() not in ("NO_COLOR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    }
+    environment.update(more)
+    return {name: str(value) for name, value in environment.items() if value is not None}
+
+
+def kubectl(*arguments, text=None, check=True, kubeconfig=None, timeout=PATIENCE):
+    """Its standard output, or with check=False the finished process. `text` is its standard input."""
+    command = ["kubectl", "--kubeconfig", str(kubeconfig or KUBECONFIG), *map(str, arguments)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout, env=clean_environment())
+    if not check:
+        return done
+    if done.returncode:
+        raise AssertionError(f"{' '.join(command)} failed: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+class Running:
+    """The command at work: its lines as they come, and its end."""
+
+    def __init__(self, arguments, environment, directory):
+        self.process = subprocess.Popen(
+            [ADAPTDL, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env=environment, cwd=directory,
+        )  # fmt: skip
+        self.out, self.err = [], []
+        self.readers = [
+            threading.Thread(target=self._read, args=pair, daemon=True)
+            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
+        for reader in self.readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream, lines):
+        with stream:
+            for line in stream:
+                lines.append(line.rstrip("\n"))
+
+    def text(self):
+        return "\n".join([*self.out, *self.err])
+
+    def wait_for(self, pattern, patience=PATIENCE):
+        """Waits for a line that the pattern matches, on either stream, and returns the match."""
+
+        def found():
+            return next((match for line in [*self.out, *self.err] if (match := re.search(pattern, line))), None)
+
+        match = eventually(lambda: found() or self.process.poll() is not None, patience)
+        if not isinstance(match, re.Match):
+            match = found()
+        if not match:
+            raise AssertionError(f"no line matches {pattern!r}:\n{self.text()}")
+        return match
+
+    def finish(self, patience=PATIENCE):
+        """Its exit code, once it has ended by itself."""
+        code = self.process.wait(patience)
+        for reader in self.readers:
+            reader.join(10)
+        return code
+
+    def stop(self, number=signal.SIGINT):
+        """Its exit code after this signal."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.finish(30)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.finish(30)
+
+
+class ClusterTest(unittest.TestCase):
+    """A namespace of its own, which commands use as their context's, and which goes with all that is in it."""
+
+    @classmethod
+    def setUpClass(cls):
+        words = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+        cls.namespace = f"{words[:40]}-{secrets.token_hex(3)}"
+        cls.directory = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-cluster-"))
+        cls.addClassCleanup(shutil.rmtree, cls.directory, ignore_errors=True)
+        cls.volumes = []
+        cls.kubectl_in("default", "create", "namespace", cls.namespace)
+        cls.addClassCleanup(cls._remove_namespace)
+        cls.kubeconfig = cls.directory / "kubeconfig"
+        cls.kubeconfig.write_text(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"), encoding="utf-8")
+        kubectl("config", "set-context", "--current", "--namespace", cls.namespace, kubeconfig=cls.kubeconfig)
+        # A pod is refused until its namespace has one.
+        account = ("-n", cls.namespace, "get", "serviceaccount", "default")
+        if not eventually(lambda: kubectl(*account, check=False).returncode == 0):
+            raise AssertionError(f"{cls.namespace} has got no service account")
+
+    @classmethod
+    def _remove_namespace(cls):
+        cls.kubectl_in("default", "delete", "namespace", cls.namespace, "--wait=false")
+        cls.kubectl_in(cls.namespace, "delete", "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+        for volume in cls.volumes:
+            cls.kubectl_in("default", "delete", "persistentvolume", volume, "--wait=false")
+
+    @staticmethod
+    def kubectl_in(namespace, *arguments, **more):
+        return kubectl("-n", namespace, *arguments, **more)
+
+    def kubectl(self, *arguments, **more):
+        return self.kubectl_in(self.namespace, *arguments, **more)
+
+    def apply(self, *objects):
+        """Has kubectl apply them."""
+        self.kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+    def get(self, kind, name=None, *arguments):
+        """An object, or with no name those of a kind."""
+        found = json.loads(self.kubectl("get", kind, *([name] if name else []), *arguments, "-o", "json"))
+        return found if name else found["items"]
+
+    def wait_for(self, what, condition, patience=PATIENCE):
+        """Waits until the condition holds, and returns its value."""
+        value = eventually(condition, patience)
+        self.assertTrue(value, f"after {patience} s still not so: {what}")
+        return value
+
+    def wait_for_pods(self, job, phase="Running"):
+        """Waits until all pods of a job are in this phase, and returns them by rank."""
+
+        def there():
+            pods = self.pods_of(job)
+            return pods if pods and all(pod["status"].get("phase") == phase for pod in pods) else None
+
+        return self.wait_for(f"pods of {job} are {phase}", there)
+
+    def pods_of(self, job):
+        pods = self.get("pods", None, "-l", f"adaptdl/job={job}")
+        return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"]["adaptdl/rank"]))
+
+    # The command.
+
+    def environment(self, **more):
+        return clean_environment(**{"KUBECONFIG": self.kubeconfig, "XDG_STATE_HOME": self.directory / "state", **more})
+
+    def adaptdl(self, *arguments, timeout=PATIENCE, text=True, stdin=None, **more):
+        """Runs the command to its end, in a directory of this test's own; `more` goes to its environment."""
+        return subprocess.run(
+            [ADAPTDL, *map(str, arguments)], input=stdin, capture_output=True, text=text, timeout=timeout,
+            env=self.environment(**more), cwd=self.directory,
+        )  # fmt: skip
+
+    def start(self, *arguments, **more):
+        """Starts the command, which is killed at the end of the test if it is still there."""
+        running = Running(arguments, self.environment(**more), self.directory)
+        self.addCleanup(running.kill)
+        return running
+
+    # Jobs, as the original command and operator make them.
+
+    def make_volume(self, claim, owner=None):
+        """A bound claim of a directory that both nodes see, and that directory if it is also seen from here."""
+        name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
+        path = self.directory / "volumes" / claim if OWN else pathlib.Path("/tmp/adaptdl-test-volumes") / name
+        common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
+        self.volumes.append(name)
+        self.apply(
+            {
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+                "spec": {
+                    **common, "capacity": {"storage": "10Gi"}, "persistentVolumeReclaimPolicy": "Retain",
+                    "hostPath": {"path": str(path), "type": "DirectoryOrCreate"},
+                    "claimRef": {"namespace": self.namespace, "name": claim},
+                },
+            },
+            {
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim, **({"ownerReferences": [_owner(owner)]} if owner else {})},
+                "spec": {**common, "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}},
+            },
+        )  # fmt: skip
+        self.kubectl_bound(claim)
+        return path if OWN else None
+
+    def kubectl_bound(self, claim):
+        self.wait_for(f"{claim} is bound", lambda: self.get("pvc", claim)["status"].get("phase") == "Bound")
+
+    def make_template(self, command, image=None, volume=None, **container):
+        """A pod template as `adaptdl submit` completes one; `volume` is the claim of checkpoints and shared files."""
+        main = {"name": "main", "image": image or IMAGE, "command": ["sh", "-c", command], **container}
+        spec = {"containers": [main], "terminationGracePeriodSeconds": 1}
+        if volume:
+            spec["volumes"] = [{"name": "adaptdl-pvc", "persistentVolumeClaim": {"claimName": volume}}]
+            main["volumeMounts"] = [
+                {"name": "adaptdl-pvc", "mountPath": f"/adaptdl/{part}", "subPath": f"adaptdl/{part}"}
+                for part in ("checkpoint", "share")
+            ]
+            main["env"] = [
+                {"name": f"ADAPTDL_{part.upper()}_PATH", "value": f"/adaptdl/{part}"} for part in ("checkpoint", "share")
+            ]
+        return {"spec": spec}
+
+    def make_job(self, name, command="sleep 100000", replicas=1, group=0, phase=None, volume=False, template=None,
+                 nodes=None, ready=True, spec=None, **more):  # fmt: skip
+        """An AdaptDLJob with its pods and status, and returns it. `volume`: with a claim that it owns; `phase`: none means
+        Running once all pods are, or Starting where ready=False; `nodes`: of each rank; `more` goes to make_template()."""
+        claim = f"adaptdl-pvc-{secrets.token_hex(8)}" if volume else None
+        job = {
+            "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": name},
+            "spec": {"template": template or self.make_template(command, volume=claim, **more), **(spec or {})},
+        }  # fmt: skip
+        job = json.loads(self.kubectl("create", "-f", "-", "-o", "json", text=json.dumps(job)))
+        if claim:
+            self.make_volume(claim, job)
+        if not replicas:
+            return self.set_status(name, phase=phase or "Pending")
+        self.make_pods(job, replicas, group, nodes)
+        ready = ready and phase in (None, "Running")
+        if ready:
+            self.wait_for_pods(name)
+        return self.set_status(name, phase=phase or ("Running" if ready else "Starting"), readyReplicas=replicas if ready else 0)
+
+    def make_pods(self, job, replicas, group=0, nodes=None):
+        """A job's next pods, labelled and named as the original operator does, and the status that says so."""
+        if nodes is None:
+            names = sorted(node["metadata"]["name"] for node in self.get("nodes"))
+            nodes = [names[rank % len(names)] for rank in range(replicas)]
+        pods = [_pod(job, self.namespace, nodes, group, rank) for rank in range(replicas)]
+        self.kubectl("create", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": pods}))
+        self.set_status(job["metadata"]["name"], phase="Starting", group=group, allocation=nodes, replicas=replicas, readyReplicas=0)
+
+    def set_status(self, name, **status):
+        """Changes fields of a job's status; None takes one away. Returns the job."""
+        path = f"{JOBS.format(self.namespace)}/{name}/status"
+        for _ in range(10):
+            job = self.get("adaptdljob", name)
+            job["status"] = {key: value for key, value in {**job.get("status", {}), **status}.items() if value is not None}
+            done = self.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(job), check=False)
+            if done.returncode == 0:
+                return json.loads(done.stdout)
+            if "modified" not in done.stderr:
+                break
+        raise AssertionError(f"the status of {name} could not be changed: {done.stderr}")
+
+    def set_gpus(self, count, node):
+        """Gives a node GPUs to offer, by name alone, until the end of the test."""
+        path = f"/api/v1/nodes/{node}/status"
+
+        def patch(value):
+            for _ in range(10):
+                changed = json.loads(self.kubectl("get", "--raw", path.removesuffix("/status")))
+                for part in ("capacity", "allocatable"):
+                    changed["status"][part]["nvidia.com/gpu"] = str(value)
+                if self.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(changed), check=False).returncode == 0:
+                    return
+            raise AssertionError(f"{node} took no GPUs")
+
+        patch(count)
+        self.addCleanup(patch, 0)
+
+
+def _owner(job):
+    return {
+        "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+
+
+def _pod(job, namespace, nodes, group, rank):
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    pod = copy.deepcopy(job["spec"]["template"])
+    metadata, spec = pod.setdefault("metadata", {}), pod["spec"]
+    pod.update(apiVersion="v1", kind="Pod")
+    metadata.update(name=f"{name}-{uid}-{group}-{rank}", ownerReferences=[_owner(job)])
+    metadata.setdefault("labels", {}).update({"adaptdl": "true", "adaptdl/job": name, "petuum.com/nodegroup": "all"})
+    metadata.setdefault("annotations", {}).update(
+        {
+            "adaptdl/group": str(group), "adaptdl/rank": str(rank), "adaptdl/replicas": str(len(nodes)),
+            "adaptdl/node": nodes[rank],
+        }
+    )  # fmt: skip
+    spec.update(hostname=f"{name}-{group}-{rank}", restartPolicy="Never")
+    spec.setdefault("nodeSelector", {})["kubernetes.io/hostname"] = nodes[rank]
+    spec.setdefault("volumes", []).append({"name": "adaptdl-shm", "emptyDir": {"medium": "Memory"}})
+    environment = {
+        "JOB_ID": f"{namespace}/{name}", "MASTER_PORT": 47000 + group, "NUM_NODES": len(set(nodes)), "NUM_RESTARTS": group,
+        "NUM_REPLICAS": len(nodes), "REPLICA_RANK": rank, "SUPERVISOR_URL": "http://adaptdl-supervisor:8080",
+        "SCHED_VERSION": "0.2.9",
+    }  # fmt: skip
+    for container in spec["containers"]:
+        container.setdefault("volumeMounts", []).append({"name": "adaptdl-shm", "mountPath": "/dev/shm"})
+        container.setdefault("env", []).extend(
+            {"name": f"ADAPTDL_{key}", "value": str(value)} for key, value in environment.items()
+        )
+    return pod
