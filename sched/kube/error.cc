@@ -1,0 +1,114 @@
+#include "kube/error.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kDeepest = 16;  // of a Status; what is nested deeper is dropped
+constexpr std::size_t kLongestMessage = 2000;
+constexpr std::int64_t kLongestRetry = 3600;  // seconds
+
+// One line of printable text, whatever it was.
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text.substr(0, kLongestMessage)) {
+    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    if (!control && c != ' ')
+      line += c;
+    else if (!line.empty() && line.back() != ' ')
+      line += ' ';
+  }
+  while (line.ends_with(' ')) line.pop_back();
+  // What is no UTF-8 (or half a character, at the cut) could be written by no JSON.
+  return json::parse(json(line).dump(-1, ' ', false, json::error_handler_t::ignore)).get<std::string>();
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
+  return result;
+}
+
+std::string_view meaning_of(int code) {
+  constexpr std::pair<int, std::string_view> kMeanings[] = {{400, "Bad Request"},
+                                                            {401, "Unauthorized"},
+                                                            {403, "Forbidden"},
+                                                            {404, "Not Found"},
+                                                            {405, "Method Not Allowed"},
+                                                            {407, "Proxy Authentication Required"},
+                                                            {409, "Conflict"},
+                                                            {410, "Gone"},
+                                                            {413, "Request Entity Too Large"},
+                                                            {415, "Unsupported Media Type"},
+                                                            {422, "Unprocessable Entity"},
+                                                            {429, "Too Many Requests"},
+                                                            {500, "Internal Server Error"},
+                                                            {502, "Bad Gateway"},
+                                                            {503, "Service Unavailable"},
+                                                            {504, "Gateway Timeout"}};
+  for (const auto& [known, meaning] : kMeanings)
+    if (known == code) return meaning;
+  return "";
+}
+
+std::string code_text(int code) {
+  const std::string_view meaning = meaning_of(code);
+  return meaning.empty() ? fmt::format("HTTP {}", code) : fmt::format("HTTP {} {}", code, meaning);
+}
+
+// Of an answer that is no Status: what comes from a proxy on the way, or an endpoint that is no API server.
+std::string message_of_text(int code, std::string_view body) {
+  const std::string head = lower(body.substr(0, 2 * kLongestMessage));
+  if (head.find("<html") == std::string::npos) {
+    const std::string line = one_line(body);
+    return line.empty() || lower(line) == lower(meaning_of(code)) ? code_text(code) : line;
+  }
+  const std::size_t begin = head.find("<title>");
+  const std::size_t end = head.find("</title>");
+  std::string title;
+  if (begin != std::string::npos && end != std::string::npos && end > begin)
+    title = one_line(body.substr(begin + 7, end - begin - 7));
+  return fmt::format("{} with a web page{}, so that was no API server", code_text(code),
+                     title.empty() ? "" : fmt::format(" ('{}')", title));
+}
+
+std::string text_of(const json& object, const char* key) {
+  const auto at = object.find(key);
+  return at != object.end() && at->is_string() ? one_line(at->get_ref<const std::string&>()) : "";
+}
+
+}  // namespace
+
+ApiError::ApiError(const std::string& message, int code, std::string reason, json details)
+    : Error(message), code_(code), reason_(std::move(reason)), details_(std::move(details)) {}
+
+Status parse_status(int code, std::string_view body) {
+  const json object = json::parse(
+      body, [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; }, false);
+  Status status;
+  if (!object.is_object() || text_of(object, "kind") != "Status") {
+    status.message = message_of_text(code, body);
+    return status;
+  }
+  status.message = text_of(object, "message");
+  status.reason = text_of(object, "reason");
+  if (status.message.empty()) status.message = status.reason.empty() ? code_text(code) : status.reason;
+  const auto details = object.find("details");
+  if (details == object.end() || !details->is_object()) return status;
+  status.details = *details;
+  const auto retry = details->find("retryAfterSeconds");
+  if (retry != details->end() && retry->is_number_integer()) {
+    const auto seconds = std::min<std::int64_t>(retry->get<std::int64_t>(), kLongestRetry);
+    if (seconds > 0) status.retry_after = std::chrono::seconds(seconds);
+  }
+  return status;
+}
+
+}  // namespace adaptdl::kube

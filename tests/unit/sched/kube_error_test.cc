@@ -1,0 +1,67 @@
+// What is made of an API server's refusals.
+#include "kube/error.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl::kube;
+using std::chrono::seconds;
+
+TEST_CASE("a Status gives its message, reason and details") {
+  const Status status = parse_status(404, R"({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+      "message": "pods \"x\" not found", "reason": "NotFound", "details": {"name": "x", "kind": "pods"}, "code": 404})");
+  CHECK(status.message == "pods \"x\" not found");
+  CHECK(status.reason == "NotFound");
+  CHECK(status.details["name"] == "x");
+  CHECK_FALSE(status.retry_after);
+}
+
+TEST_CASE("the time to wait is taken from the details, within bounds") {
+  const auto retry = [](const char* value) {
+    return parse_status(429, std::string(R"({"kind": "Status", "details": {"retryAfterSeconds": )") + value + "}}")
+        .retry_after;
+  };
+  CHECK(retry("7") == seconds(7));
+  CHECK(retry("9223372036854775807") == seconds(3600));
+  CHECK_FALSE(retry("0"));
+  CHECK_FALSE(retry("-1"));
+  CHECK_FALSE(retry("\"7\""));
+}
+
+TEST_CASE("a message of several lines and with escape codes becomes one plain line") {
+  const Status status = parse_status(400, R"({"kind": "Status", "message": "a\nb\r\n\u001b[31mc\t d\n"})");
+  CHECK(status.message == "a b [31mc d");
+}
+
+TEST_CASE("a Status without a message is told by its reason, else by its code") {
+  CHECK(parse_status(403, R"({"kind": "Status", "reason": "Forbidden"})").message == "Forbidden");
+  CHECK(parse_status(403, R"({"kind": "Status"})").message == "HTTP 403 Forbidden");
+  CHECK(parse_status(599, "").message == "HTTP 599");
+}
+
+TEST_CASE("an answer that is no Status is told as what it is") {
+  CHECK(parse_status(404, "404 page not found\n").message == "404 page not found");
+  CHECK(parse_status(401, "Unauthorized").message == "HTTP 401 Unauthorized");
+  CHECK(parse_status(502, "<!DOCTYPE html><HTML><head><title>Bad\n Gateway</title></head></HTML>").message ==
+        "HTTP 502 Bad Gateway with a web page ('Bad Gateway'), so that was no API server");
+  CHECK(parse_status(500, R"({"error": "no"})").message == R"({"error": "no"})");
+  CHECK(parse_status(500, "[1, 2").message == "[1, 2");
+}
+
+TEST_CASE("fields of other types than a Status has are passed over") {
+  const Status status = parse_status(500, R"({"kind": "Status", "message": 1, "reason": [], "details": "x"})");
+  CHECK(status.message == "HTTP 500 Internal Server Error");
+  CHECK(status.reason.empty());
+  CHECK(status.details.is_null());
+}
+
+TEST_CASE("deep nesting, bytes that are no text and endless messages do no harm") {
+  const std::string deep(100000, '[');
+  const Status nested = parse_status(
+      500, R"({"kind": "Status", "message": "m", "details": {"a": )" + deep + std::string(100000, ']') + "}}");
+  CHECK(nested.message == "m");
+  CHECK(nested.details.dump().size() < 100);
+  CHECK(parse_status(500, deep).message.size() <= 2000);
+  CHECK(parse_status(500, "a\xff\xc3").message == "a");
+  CHECK(parse_status(500, "{\"kind\": \"Status\", \"message\": \"" + std::string(100000, 'm') + "\"}").message.size() <=
+        2000);
+}
