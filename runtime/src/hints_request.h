@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "http.h"
+#include "http/http.h"
 
 namespace adaptdl {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "adaptdl/error.h"
-#include "http.h"
+#include "http/http.h"
 
 namespace adaptdl::supervisor {
 

@@ -7,7 +7,7 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
-#include "http.h"
+#include "http/http.h"
 #include "supervisor_url.h"
 
 namespace adaptdl::generation {

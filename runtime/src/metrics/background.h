@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "adaptdl/goodput.h"
-#include "http.h"
+#include "http/http.h"
 
 namespace adaptdl::metrics {
 

@@ -1,5 +1,5 @@
 // The wrapper of libcurl, against a real HTTP server in a process of its own.
-#include "http.h"
+#include "http/http.h"
 
 #include <doctest/doctest.h>
 #include <fmt/core.h>

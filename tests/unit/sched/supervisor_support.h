@@ -18,7 +18,7 @@
 #include <tuple>
 #include <vector>
 
-#include "http.h"
+#include "http/http.h"
 #include "local/fd.h"
 #include "supervisor/supervisor.h"
 

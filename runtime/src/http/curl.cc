@@ -1,0 +1,47 @@
+#include "http/curl.h"
+
+#include <dlfcn.h>
+#include <fmt/core.h>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::http {
+namespace {
+
+constexpr const char* kLibrary = "libcurl.so.4";
+constexpr const char* kWayOut = "install libcurl 7.77 or later (on Debian and Ubuntu: apt-get install libcurl4)";
+
+Curl load() {
+  void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw Error(fmt::format("HTTP needs {}, which cannot be loaded: {}; {}", kLibrary, ::dlerror(), kWayOut));
+  Curl loaded;
+#define ADAPTDL_LOAD(name)                                                                \
+  loaded.name = reinterpret_cast<decltype(loaded.name)>(::dlsym(library, "curl_" #name)); \
+  if (!loaded.name) throw Error(fmt::format("{} lacks curl_" #name "; {}", kLibrary, kWayOut));
+  ADAPTDL_CURL_FUNCTIONS(ADAPTDL_LOAD)
+#undef ADAPTDL_LOAD
+  if (loaded.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) throw Error("libcurl does not start");
+  return loaded;
+}
+
+}  // namespace
+
+const Curl& curl() {
+  static const Curl loaded = load();
+  return loaded;
+}
+
+Easy new_easy() {
+  Easy handle(curl().easy_init());
+  if (!handle) throw Error("libcurl does not start; is the machine out of memory?");
+  return handle;
+}
+
+Multi new_multi() {
+  Multi handle(curl().multi_init());
+  if (!handle) throw Error("libcurl does not start; is the machine out of memory or file descriptors?");
+  return handle;
+}
+
+}  // namespace adaptdl::http

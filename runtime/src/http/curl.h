@@ -1,0 +1,50 @@
+// libcurl, loaded when it is first needed.
+//
+// Linking it would cost every start of a program some milliseconds, most of which never make a request. Threading: any.
+#pragma once
+
+#include <curl/curl.h>
+
+#include <memory>
+
+namespace adaptdl::http {
+
+#define ADAPTDL_CURL_FUNCTIONS(USE)                                                                          \
+  USE(global_init)                                                                                           \
+  USE(easy_init)                                                                                             \
+  USE(easy_cleanup) USE(easy_reset) USE(easy_setopt) USE(easy_getinfo) USE(easy_strerror) USE(easy_perform)  \
+      USE(easy_send) USE(easy_recv) USE(free) USE(multi_init) USE(multi_cleanup) USE(multi_add_handle)       \
+          USE(multi_remove_handle) USE(multi_perform) USE(multi_poll) USE(multi_wakeup) USE(multi_info_read) \
+              USE(multi_setopt) USE(slist_append) USE(slist_free_all) USE(url) USE(url_cleanup) USE(url_get) \
+                  USE(url_set)
+
+// The functions of libcurl by their names without "curl_".
+struct Curl {
+#define ADAPTDL_MEMBER(name) decltype(&::curl_##name) name;
+  ADAPTDL_CURL_FUNCTIONS(ADAPTDL_MEMBER)
+#undef ADAPTDL_MEMBER
+};
+
+// Throws Error if libcurl is missing or too old.
+const Curl& curl();
+
+struct CurlDeleter {
+  void operator()(CURL* handle) const { curl().easy_cleanup(handle); }
+  void operator()(curl_slist* list) const { curl().slist_free_all(list); }
+  void operator()(CURLU* url) const { curl().url_cleanup(url); }
+  void operator()(char* text) const { curl().free(text); }
+};
+// CURL and CURLM may be one type, void.
+struct MultiDeleter {
+  void operator()(CURLM* handle) const { curl().multi_cleanup(handle); }
+};
+using Easy = std::unique_ptr<CURL, CurlDeleter>;
+using Multi = std::unique_ptr<CURLM, MultiDeleter>;
+using List = std::unique_ptr<curl_slist, CurlDeleter>;
+using Url = std::unique_ptr<CURLU, CurlDeleter>;
+using Text = std::unique_ptr<char, CurlDeleter>;
+
+Easy new_easy();    // Throws Error.
+Multi new_multi();  // Throws Error.
+
+}  // namespace adaptdl::http

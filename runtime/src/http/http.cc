@@ -1,0 +1,175 @@
+#include "http/http.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <mutex>
+
+#include "http/curl.h"
+#include "http/transfer.h"
+
+namespace adaptdl::http {
+namespace {
+
+// A handle and the connections that it keeps.
+struct Line {
+  Multi multi = new_multi();
+  Easy easy = new_easy();
+};
+
+// Where an answer goes.
+struct Receiver {
+  CURL* handle;
+  std::size_t bound;
+  const std::function<bool(std::string_view)>* sink;  // null: the body is kept
+  Response response;
+  bool over = false, ended = false;
+  std::exception_ptr thrown;
+
+  bool take(std::string_view data) {
+    long status = 0;
+    curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+    if (sink && status / 100 == 2) {
+      ended = !(*sink)(data);
+      return !ended;
+    }
+    over = data.size() > bound - response.body.size();
+    if (!over) response.body.append(data);
+    return !over;
+  }
+};
+
+std::size_t receive(char* data, std::size_t, std::size_t size, void* context) noexcept {
+  auto* const receiver = static_cast<Receiver*>(context);
+  try {
+    return receiver->take({data, size}) ? size : 0;  // 0 ends the transfer
+  } catch (...) {
+    receiver->thrown = std::current_exception();
+    return 0;
+  }
+}
+
+std::size_t receive_header(char* data, std::size_t, std::size_t size, void* context) {
+  auto* const receiver = static_cast<Receiver*>(context);
+  std::string_view line(data, size);
+  if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // that before was a proxy's, or informational
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos) return size;
+  std::string name(line.substr(0, colon));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  line.remove_prefix(colon + 1);
+  const std::size_t start = std::min(line.find_first_not_of(" \t"), line.size());
+  const std::size_t end = line.find_last_not_of(" \t\r\n") + 1;
+  receiver->response.headers.emplace_back(std::move(name), start < end ? line.substr(start, end - start) : "");
+  return size;
+}
+
+// Runs the transfer to its end; null if a stop came before.
+std::optional<CURLcode> perform(const Line& line, const std::stop_token& stop) {
+  const auto& api = curl();
+  CURLM* const multi = line.multi.get();
+  const SigpipeGuard guard;
+  if (api.multi_add_handle(multi, line.easy.get()) != CURLM_OK) throw Error("libcurl does not take a request");
+  struct Remove {
+    const Line& line;
+    ~Remove() { curl().multi_remove_handle(line.multi.get(), line.easy.get()); }
+  } const remove{line};
+  const std::stop_callback wake(stop, [&] { api.multi_wakeup(multi); });
+  for (int running = 1; true;) {
+    const CURLMcode code = api.multi_perform(multi, &running);
+    if (code != CURLM_OK)
+      throw Error(fmt::format("libcurl cannot go on (code {} of its multi interface)", static_cast<int>(code)));
+    if (running == 0) break;
+    if (stop.stop_requested()) return std::nullopt;
+    api.multi_poll(multi, nullptr, 0, 1000, nullptr);
+  }
+  int left = 0;
+  const CURLMsg* const message = api.multi_info_read(multi, &left);
+  return message ? message->data.result : CURLE_GOT_NOTHING;
+}
+
+Response transfer(const Line& line, const Request& request, const std::stop_token& stop,
+                  const std::function<bool(std::string_view)>* sink) {
+  CURL* const handle = line.easy.get();
+  Transfer lists;
+  Receiver receiver{handle, request.max_body, sink, {}};
+  struct Reset {
+    CURL* handle;
+    ~Reset() { curl().easy_reset(handle); }  // of all that refers to this call
+  } const reset{handle};
+  set_request(handle, request, lists);
+  curl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive);
+  curl().easy_setopt(handle, CURLOPT_WRITEDATA, &receiver);
+  curl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
+  curl().easy_setopt(handle, CURLOPT_HEADERDATA, &receiver);
+  const std::optional<CURLcode> code = perform(line, stop);
+  if (receiver.thrown) std::rethrow_exception(receiver.thrown);
+  if (receiver.over)
+    throw Error(fmt::format("{} {}: the answer is over {} bytes", request.method, request.url, request.max_body));
+  if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
+  if (!code && !sink) return {};
+  long status = 0;
+  curl_off_t wait = 0;
+  curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
+  curl().easy_getinfo(handle, CURLINFO_RETRY_AFTER, &wait);
+  receiver.response.status = static_cast<int>(status);
+  if (!receiver.response.header("retry-after").empty()) receiver.response.retry_after = std::chrono::seconds(wait);
+  return std::move(receiver.response);
+}
+
+}  // namespace
+
+std::string_view Response::header(std::string_view name) const {
+  const auto found = std::find_if(headers.begin(), headers.end(), [&](const auto& each) { return each.first == name; });
+  return found == headers.end() ? std::string_view() : found->second;
+}
+
+// Idle lines, the one used last at the back: its connection is the likeliest to be alive still.
+struct Connections::Impl {
+  std::mutex mutex;
+  std::vector<Line> idle;
+
+  Response transfer(const Request& request, const std::stop_token& stop,
+                    const std::function<bool(std::string_view)>* sink) {
+    std::optional<Line> line;
+    {
+      const std::scoped_lock lock(mutex);
+      if (!idle.empty()) {
+        line = std::move(idle.back());
+        idle.pop_back();
+      }
+    }
+    if (!line) line.emplace();
+    Response response = http::transfer(*line, request, stop, sink);
+    const std::scoped_lock lock(mutex);
+    idle.push_back(std::move(*line));
+    return response;
+  }
+};
+
+Connections::Connections() : impl_(std::make_unique<Impl>()) {}
+Connections::~Connections() = default;
+
+Response Connections::send(const Request& request, std::stop_token stop) {
+  return impl_->transfer(request, stop, nullptr);
+}
+
+Response Connections::stream(const Request& request, std::stop_token stop,
+                             const std::function<bool(std::string_view)>& sink) {
+  return impl_->transfer(request, stop, &sink);
+}
+
+Response send(const Request& request) { return transfer(Line(), request, {}, nullptr); }
+
+std::string escape(const std::string& text) {
+  std::string escaped;
+  for (const unsigned char c : text) {
+    const bool plain = c < 0x80 && (std::isalnum(c) || std::string_view("-._~").find(c) != std::string_view::npos);
+    escaped += plain ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02X}", c);
+  }
+  return escaped;
+}
+
+}  // namespace adaptdl::http

@@ -1,0 +1,205 @@
+#include "http/transfer.h"
+
+#include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cctype>
+#include <cstring>
+#include <ctime>
+
+namespace adaptdl::http {
+namespace {
+
+struct Location {
+  Url url;
+  std::string host, port;
+  bool port_given = false;
+};
+
+std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
+  char* text = nullptr;
+  if (curl().url_get(url, which, &text, flags) != CURLUE_OK) return "";
+  return Text(text).get();
+}
+
+Location locate(const std::string& url) {
+  Location location{Url(curl().url()), "", ""};
+  if (!location.url || curl().url_set(location.url.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
+    throw Error(fmt::format("\"{}\" is no URL of http or https", url));
+  location.host = part(location.url.get(), CURLUPART_HOST);
+  location.port_given = !part(location.url.get(), CURLUPART_PORT).empty();
+  location.port = part(location.url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
+  return location;
+}
+
+bool is_this_machine(const std::string& host) {
+  return host == "localhost" || host.rfind("127.", 0) == 0 || host == "[::1]";
+}
+
+// A connection whose other end is gone without a word is given up after half a minute.
+int watch_socket(void*, curl_socket_t socket, curlsocktype) {
+  const int on = 1, idle = 15, between = 5, most = 3;
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &between, sizeof between);
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &most, sizeof most);
+  return CURL_SOCKOPT_OK;
+}
+
+void append(List& list, const std::string& text) { list.reset(curl().slist_append(list.release(), text.c_str())); }
+
+void set_blob(CURL* handle, CURLoption option, const std::string& pem) {
+  curl_blob blob{const_cast<char*>(pem.data()), pem.size(), CURL_BLOB_COPY};
+  if (curl().easy_setopt(handle, option, &blob) != CURLE_OK)
+    throw Error("this libcurl takes no certificates from memory; install libcurl 7.77 or later, built with OpenSSL");
+}
+
+void set_tls(CURL* handle, const Tls& tls) {
+  if (!tls.authority.empty()) {
+    set_blob(handle, CURLOPT_CAINFO_BLOB, tls.authority);
+    curl().easy_setopt(handle, CURLOPT_CAPATH, nullptr);  // not the system's besides
+  }
+  if (!tls.certificate.empty()) set_blob(handle, CURLOPT_SSLCERT_BLOB, tls.certificate);
+  if (!tls.key.empty()) set_blob(handle, CURLOPT_SSLKEY_BLOB, tls.key);
+  curl().easy_setopt(handle, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, no question on the terminal
+  if (tls.insecure) {
+    curl().easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl().easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 0L);
+  }
+}
+
+// libcurl takes the name for TLS from the URL alone: the URL gets that name, and the connection its own way.
+void set_server_name(CURL* handle, const Location& location, const std::string& name, Transfer& transfer) {
+  const std::string host = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
+  if (curl().url_set(location.url.get(), CURLUPART_HOST, host.c_str(), 0) != CURLUE_OK)
+    throw Error(fmt::format("\"{}\" is no name of a TLS server", name));
+  curl().easy_setopt(handle, CURLOPT_URL, part(location.url.get(), CURLUPART_URL).c_str());
+  append(transfer.connect_to, fmt::format("{}:{}:{}:{}", host, location.port, location.host, location.port));
+  curl().easy_setopt(handle, CURLOPT_CONNECT_TO, transfer.connect_to.get());
+  append(transfer.headers, fmt::format("Host: {}{}{}", location.host, location.port_given ? ":" : "",
+                                       location.port_given ? location.port : ""));
+}
+
+void set_proxy(CURL* handle, const Request& request, const std::string& host) {
+  if (request.proxy.empty()) {
+    if (is_this_machine(host)) curl().easy_setopt(handle, CURLOPT_PROXY, "");
+    return;
+  }
+  std::string proxy = request.proxy;
+  if (proxy.rfind("socks5://", 0) == 0)
+    proxy.insert(6, "h");  // the proxy resolves the name, as it may be known there alone
+  curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
+  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // that of the environment is for the environment's proxy
+}
+
+void set_protocols(CURL* handle) {
+#if LIBCURL_VERSION_NUM >= 0x075500
+  curl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+  curl().easy_setopt(handle, CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
+#endif
+}
+
+// Whether the same request may well succeed a little later.
+bool may_pass(CURLcode code) {
+  switch (code) {
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_RESOLVE_PROXY:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_PROXY:
+    case CURLE_SSL_CONNECT_ERROR:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_PARTIAL_FILE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_about_trust(CURLcode code) {
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CERTPROBLEM || code == CURLE_SSL_CACERT_BADFILE ||
+         code == CURLE_SSL_ISSUER_ERROR;
+}
+
+}  // namespace
+
+void set_target(CURL* handle, const Request& request, Transfer& transfer) {
+  const Location location = locate(request.url);
+  curl().easy_setopt(handle, CURLOPT_URL, request.url.c_str());
+  curl().easy_setopt(handle, CURLOPT_ERRORBUFFER, transfer.detail);
+  curl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
+  curl().easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, watch_socket);
+#if LIBCURL_VERSION_NUM >= 0x075700
+  curl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);  // no waiting for a name server after the time is over
+#endif
+  // One connection a call: a large answer does not hold up another, and no window has to be managed.
+  curl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  set_protocols(handle);
+  set_proxy(handle, request, location.host);
+  if (!request.tls) return;
+  set_tls(handle, *request.tls);
+  if (!request.tls->server_name.empty()) set_server_name(handle, location, request.tls->server_name, transfer);
+}
+
+void set_request(CURL* handle, const Request& request, Transfer& transfer) {
+  append(transfer.headers, "Expect:");  // no pause before the body
+  set_target(handle, request, transfer);
+  for (const std::string& header : request.headers) append(transfer.headers, header);
+  curl().easy_setopt(handle, CURLOPT_HTTPHEADER, transfer.headers.get());
+  curl().easy_setopt(handle, CURLOPT_USERAGENT, "adaptdl/" ADAPTDL_VERSION);
+  curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout.count()));
+  if (request.compressed) curl().easy_setopt(handle, CURLOPT_ACCEPT_ENCODING, "gzip");
+  const bool sends =
+      !request.body.empty() || request.method == "PUT" || request.method == "POST" || request.method == "PATCH";
+  if (sends) {
+    curl().easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
+    curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+  }
+  if (request.method == "HEAD") curl().easy_setopt(handle, CURLOPT_NOBODY, 1L);
+  curl().easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
+}
+
+void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& transfer) {
+  long error = 0;
+  curl_off_t sent = 0;
+  curl().easy_getinfo(handle, CURLINFO_OS_ERRNO, &error);
+  curl().easy_getinfo(handle, CURLINFO_PRETRANSFER_TIME_T, &sent);
+  std::string reason = *transfer.detail ? transfer.detail : curl().easy_strerror(code);
+  if (code == CURLE_COULDNT_CONNECT && error != 0) {
+    reason = std::strerror(static_cast<int>(error));
+    reason[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(reason[0])));
+  }
+  if (code == CURLE_OPERATION_TIMEDOUT)
+    reason = sent ? "no answer in time" : "no connection in time: no such machine, or a firewall";
+  const std::string message = fmt::format("{} {}: {}", request.method, request.url, reason);
+  if (is_about_trust(code)) throw TlsError(message, reason);
+  if (may_pass(code)) throw ConnectionError(message, reason, sent > 0);
+  throw Error(message);
+}
+
+SigpipeGuard::SigpipeGuard() {
+  sigset_t pipe, pending;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  ::sigpending(&pending);
+  pending_ = ::sigismember(&pending, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+}
+
+SigpipeGuard::~SigpipeGuard() {
+  sigset_t pipe;
+  ::sigemptyset(&pipe);
+  ::sigaddset(&pipe, SIGPIPE);
+  const timespec now{};
+  while (!pending_ && ::sigtimedwait(&pipe, nullptr, &now) > 0) {
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+}  // namespace adaptdl::http
