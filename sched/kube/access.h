@@ -1,7 +1,8 @@
 // How a cluster is reached: what a kubeconfig's context, or a pod's service account, says of it.
 //
-// Plain values; files that may change while a command runs (a token, a certificate that is rotated) are named, not read,
-// and what a credential plugin says is asked for by `credentials.h`. Nothing here is ever printed whole: it has secrets.
+// Plain values; files that may change while a command runs (a token, a certificate that is rotated) are named, not
+// read, and what a credential plugin says is asked for by `credentials.h`. Nothing here is ever printed whole: it has
+// secrets.
 #pragma once
 
 #include <map>
@@ -24,13 +25,16 @@ struct ExecPlugin {
   std::vector<std::string> arguments;
   std::map<std::string, std::string> environment;  // besides that of this process
   bool provide_cluster_info = false;
-  std::string config;  // JSON: the `config` of the cluster's extension client.authentication.k8s.io/exec
-  std::string directory;  // of the kubeconfig: a command with a slash is found from here
+  enum class Input { kNever, kIfAvailable, kAlways };
+  Input input = Input::kIfAvailable;  // of the user's terminal
+  std::string config;                 // JSON: the `config` of the cluster's extension client.authentication.k8s.io/exec
+  std::string directory;              // of the kubeconfig: a command with a slash is found from here
 };
 
 struct Access {
-  std::string context;                // its name; "in-cluster" for a service account
-  std::string server;                 // https://host[:port][/path], without a slash at the end
+  std::string context;                 // its name; "in-cluster" for a service account
+  std::string user;                    // the name of its user entry, for messages
+  std::string server;                  // https://host[:port][/path], without a slash at the end
   std::string name_space = "default";  // of what is named without one
 
   Secret certificate_authority;  // none: the system's
@@ -44,6 +48,7 @@ struct Access {
   std::optional<ExecPlugin> exec;
   std::string impersonate_user, impersonate_uid;
   std::vector<std::string> impersonate_groups;
+  std::map<std::string, std::vector<std::string>> impersonate_extra;
 };
 
 }  // namespace adaptdl::kube
