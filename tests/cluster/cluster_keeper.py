@@ -28,6 +28,12 @@ class Unavailable(Exception):
     """There can be no cluster on this machine, and why."""
 
 
+def obstacle():
+    """Why this machine can have no cluster; empty if it can."""
+    check = subprocess.run([KUBE_CLUSTER, "check"], capture_output=True, text=True, timeout=60)
+    return check.stderr.strip() if check.returncode else ""
+
+
 def _open(name):
     return open(STATE.with_suffix("." + name), "a+", encoding="utf-8")
 
@@ -48,9 +54,9 @@ def _keeper_lives():
 def borrow():
     """Returns the kubeconfig's path and the path of the network namespace that it is to be used in, once the cluster is up.
     What was borrowed goes back when this process ends. Throws Unavailable."""
-    check = subprocess.run([KUBE_CLUSTER, "check"], capture_output=True, text=True, timeout=60)
-    if check.returncode:
-        raise Unavailable(check.stderr.strip())
+    reason = obstacle()
+    if reason:
+        raise Unavailable(reason)
     borrow.users = _open("users")  # its lock lasts as long as it is open
     fcntl.flock(borrow.users, fcntl.LOCK_SH)
     with _open("start") as start:
@@ -93,5 +99,19 @@ def keep():
             time.sleep(1)
 
 
+def build():
+    """Exit code 0 when all is built, 77 where that is not needed or cannot be."""
+    if os.environ.get("KUBECONFIG"):
+        print("skipped, as KUBECONFIG names a cluster")
+        return 77
+    reason = obstacle()
+    if reason:
+        print(f"skipped, as there can be no cluster: {reason}")
+        return 77
+    return subprocess.run([KUBE_CLUSTER, "build"], check=False).returncode
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["build"]:
+        sys.exit(build())
     keep()
