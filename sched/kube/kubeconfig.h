@@ -1,4 +1,5 @@
-// Reads kubeconfig files as kubectl does: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+// Reads kubeconfig files as kubectl does:
+// https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
 //
 // Threading: plain functions of files and the environment.
 #pragma once
@@ -22,8 +23,8 @@ struct AccessChoice {
 std::vector<std::filesystem::path> kubeconfig_files();
 
 // What kubectl would use: the merged files (the first that has a value wins; one that is missing from a list is passed
-// over); without any file but in a pod, its service account. Null: this machine is set up for no cluster, as there is no file at
-// all and none was named. Throws Error that names the file, its line where it has one, and the way out.
+// over); without any file but in a pod, its service account. Null: this machine is set up for no cluster, as there is
+// no file at all and none was named. Throws Error that names the file, its line where it has one, and the way out.
 std::optional<Access> find_access(const AccessChoice& choice);
 
 // The same from one text, whose relative paths are looked up in `directory`. For tests and fuzzing.

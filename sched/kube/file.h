@@ -1,0 +1,24 @@
+// Small files that say how a cluster is reached.
+//
+// Threading: plain functions.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::kube {
+
+// All of a file of at most 8 MiB; null if there is none of that name. Throws Error that names the file, as `what`, and
+// why it cannot be read.
+std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what);
+
+// The same, but a file that is not there is an error too.
+std::string read_file(const std::filesystem::path& file, std::string_view what);
+
+// Standard base64, in which white space does not count; null if it is none.
+std::optional<std::string> decode_base64(std::string_view text);
+std::string encode_base64(std::string_view bytes);
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,287 @@
+// Kubeconfigs, read as kubectl reads them.
+#include "kube/kubeconfig.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "adaptdl/error.h"
+#include "kube/in_cluster.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A kubeconfig with one context of each name's parts, the first of which is current.
+std::string kubeconfig(const std::string& cluster, const std::string& user, const std::string& context = "") {
+  return "apiVersion: v1\nkind: Config\ncurrent-context: dev\nclusters:\n- name: c\n  cluster: {" + cluster +
+         "}\nusers:\n- name: u\n  user: {" + user + "}\ncontexts:\n- name: dev\n  context: {cluster: c, user: u" +
+         context + "}\n";
+}
+
+Access parse(const std::string& text, const AccessChoice& choice = {}) {
+  return parse_kubeconfig(text, "/dir", choice);
+}
+
+std::string message(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string refusal(const std::string& text, const AccessChoice& choice = {}) {
+  return message([&] { parse(text, choice); });
+}
+
+// A directory of its own, an environment without clusters, and both as before at the end.
+class Machine {
+ public:
+  Machine() {
+    char name[] = "/tmp/kubeconfig-test-XXXXXX";
+    directory_ = ::mkdtemp(name);
+    for (const char* key : {"KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}) {
+      if (const char* value = std::getenv(key)) before_[key] = value;
+      ::unsetenv(key);
+    }
+    set("HOME", directory_);
+  }
+  ~Machine() {
+    for (const char* key : {"KUBECONFIG", "HOME", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"}) {
+      ::unsetenv(key);
+      if (const auto at = before_.find(key); at != before_.end()) ::setenv(key, at->second.c_str(), 1);
+    }
+    fs::remove_all(directory_);
+  }
+  void set(const char* key, const std::string& value) { ::setenv(key, value.c_str(), 1); }
+  std::string write(const std::string& name, const std::string& text) {
+    const fs::path path = directory_ / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+    return path;
+  }
+  const fs::path& directory() const { return directory_; }
+
+ private:
+  fs::path directory_;
+  std::map<std::string, std::string> before_;
+};
+
+constexpr const char* kServer = "server: 'https://host:6443'";
+
+}  // namespace
+
+TEST_CASE("a context gives its cluster, user and namespace") {
+  const Access access =
+      parse(kubeconfig("server: 'https://host:6443/k8s/', certificate-authority: ca.pem, tls-server-name: kube, "
+                       "proxy-url: 'socks5://proxy:1080'",
+                       "client-certificate-data: Y2VydA==, client-key: /keys/key.pem", ", namespace: mine"));
+  CHECK(access.context == "dev");
+  CHECK(access.user == "u");
+  CHECK(access.server == "https://host:6443/k8s");
+  CHECK(access.name_space == "mine");
+  CHECK(access.certificate_authority.file == "/dir/ca.pem");
+  CHECK(access.tls_server_name == "kube");
+  CHECK(access.proxy_url == "socks5://proxy:1080");
+  CHECK(access.client_certificate.value == "cert");
+  CHECK(access.client_key.file == "/keys/key.pem");
+  CHECK_FALSE(access.insecure_skip_tls_verify);
+}
+
+TEST_CASE("tokens, token files, passwords and impersonation are read") {
+  CHECK(parse(kubeconfig(kServer, "token: abc")).token.value == "abc");
+  CHECK(parse(kubeconfig(kServer, "token: 12345")).token.value == "12345");
+  CHECK(parse(kubeconfig(kServer, "tokenFile: ../token")).token.file == "/token");
+  const Access basic = parse(kubeconfig(kServer, "username: ada, password: 'p:w'"));
+  CHECK(basic.username == "ada");
+  CHECK(basic.password == "p:w");
+  const Access other = parse(kubeconfig(
+      kServer, "token: t, as: bob, as-uid: '7', as-groups: [a, b], as-user-extra: {scopes: [x, y], reason: [z]}"));
+  CHECK(other.impersonate_user == "bob");
+  CHECK(other.impersonate_uid == "7");
+  CHECK(other.impersonate_groups == std::vector<std::string>{"a", "b"});
+  CHECK(other.impersonate_extra.at("scopes") == std::vector<std::string>{"x", "y"});
+}
+
+TEST_CASE("a credential plugin is read with its settings of the cluster") {
+  const Access access = parse(kubeconfig(
+      std::string(kServer) + ", extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: a, n: 1, "
+                             "q: '1', list: [true, null]}}]",
+      "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, args: [-x, 1], env: [{name: A, value: "
+      "b}], "
+      "installHint: get it, provideClusterInfo: true, interactiveMode: Never}"));
+  REQUIRE(access.exec);
+  CHECK(access.exec->command == "./login");
+  CHECK(access.exec->directory == "/dir");
+  CHECK(access.exec->arguments == std::vector<std::string>{"-x", "1"});
+  CHECK(access.exec->environment.at("A") == "b");
+  CHECK(access.exec->install_hint == "get it");
+  CHECK(access.exec->input == ExecPlugin::Input::kNever);
+  CHECK(access.exec->provide_cluster_info);
+  CHECK(access.exec->config == R"({"audience":"a","list":[true,null],"n":1,"q":"1"})");
+}
+
+TEST_CASE("a choice stands above the current context and its namespace") {
+  const std::string text =
+      kubeconfig(kServer, "token: t") + "- name: other\n  context: {cluster: c, user: u, namespace: theirs}\n";
+  CHECK(parse(text, {"other", ""}).name_space == "theirs");
+  CHECK(parse(text, {"other", "mine"}).name_space == "mine");
+  CHECK(parse(text).name_space == "default");
+  CHECK(refusal(text, {"x", ""}) == "kubeconfig: there is no context 'x' (there are: dev, other)");
+}
+
+TEST_CASE("JSON is read, also with tabs and its own escapes") {
+  const Access access = parse(
+      "{\n\t\"current-context\": \"dev\",\n\t\"clusters\": [{\"name\": \"c\", \"cluster\": {\"server\": "
+      "\"https:\\/\\/host\"}}],\n\t\"users\": [{\"name\": \"u\", \"user\": {\"token\": \"a\\u00e9\\ud83d\\ude00\"}}],\n"
+      "\t\"contexts\": [{\"name\": \"dev\", \"context\": {\"cluster\": \"c\", \"user\": \"u\"}}]\n}\n");
+  CHECK(access.server == "https://host");
+  CHECK(access.token.value == "a\u00e9\U0001f600");
+}
+
+TEST_CASE("a server without a scheme is encrypted where there is something to encrypt with") {
+  CHECK(parse(kubeconfig("server: 'localhost:8080'", "token: t")).server == "http://localhost:8080");
+  CHECK(parse(kubeconfig("server: 'h:1', insecure-skip-tls-verify: true", "token: t")).server == "https://h:1");
+  CHECK(parse(kubeconfig("server: 'h:1', certificate-authority: c", "token: t")).server == "https://h:1");
+}
+
+TEST_CASE("what is wrong is told in one line with its place") {
+  const std::string token = "token: geheim";
+  CHECK(refusal("a: [") == "kubeconfig:1: this is no YAML: end of sequence flow not found");
+  CHECK(refusal("just text") == "kubeconfig:1: this is no kubeconfig, which has clusters, users and contexts");
+  CHECK(refusal("") ==
+        "kubeconfig: no context is the current one: choose one with --context or kubectl config "
+        "use-context (there is none; write one with kubectl config set-context)");
+  CHECK(refusal("current-context: dev\nclusters: 7\ncontexts: {}") == "kubeconfig:3: 'contexts' is to be a list");
+  CHECK(refusal(kubeconfig("", token)) == "kubeconfig:6: the cluster has no 'server', as https://host:6443");
+  CHECK(refusal(kubeconfig("server: 'ftp://h'", token)) ==
+        "kubeconfig:6: 'server' begins with neither https:// nor http://");
+  CHECK(refusal(kubeconfig("server: 'https://a:b@h'", token)) ==
+        "kubeconfig:6: 'server' names a user: that goes under users");
+  CHECK(refusal(kubeconfig("server: 'https://h', proxy-url: 'ftp://p'", token)) ==
+        "kubeconfig:6: 'proxy-url' begins with none of http://, https:// and socks5://");
+  CHECK(refusal(kubeconfig("server: 'https://h', certificate-authority-data: '%'", token)) ==
+        "kubeconfig:6: 'certificate-authority-data' is no base64");
+  CHECK(refusal(kubeconfig("server: 'https://h', insecure-skip-tls-verify: perhaps", token)) ==
+        "kubeconfig:6: 'insecure-skip-tls-verify' is to be true or false");
+  CHECK(refusal(kubeconfig("server: 'https://h', server: 'https://i'", token)) ==
+        "kubeconfig:6: 'server' is here for the second time");
+  CHECK(refusal(kubeconfig(kServer, token, ", namespace: No_1")) == "kubeconfig:12: 'No_1' can be no namespace");
+  CHECK(refusal(kubeconfig(kServer, token, ", cluster: d")) == "kubeconfig:12: 'cluster' is here for the second time");
+}
+
+TEST_CASE("what contradicts itself is refused, as kubectl does, without its secrets") {
+  CHECK(refusal(kubeconfig(kServer, "token: geheim, username: a, password: geheim")) ==
+        "kubeconfig:9: a token and a user name with a password exclude each other: remove one");
+  CHECK(refusal(kubeconfig(kServer, "client-certificate: c")) ==
+        "kubeconfig:9: there is a client certificate, but no 'client-key'");
+  CHECK(refusal(kubeconfig(kServer, "client-certificate: c, client-key: k, client-key-data: Z2VoZWlt")) ==
+        "kubeconfig:9: 'client-key' and 'client-key-data' are both given: remove one");
+  CHECK(refusal(kubeconfig(kServer, "token: geheim, as-groups: [a]")) ==
+        "kubeconfig:9: 'as-uid', 'as-groups' and 'as-user-extra' need an 'as'");
+  CHECK(refusal(kubeconfig(kServer, "exec: {command: x}")) ==
+        "kubeconfig:9: the plugin's 'apiVersion' is to be client.authentication.k8s.io/v1 (or v1beta1, v1alpha1)");
+  CHECK(refusal(kubeconfig(kServer, "auth-provider: {name: gcp, config: {access-token: geheim}}")) ==
+        "kubeconfig:9: the auth-provider 'gcp' is of the past, and kubectl dropped it too: install "
+        "gke-gcloud-auth-plugin and run: gcloud container clusters get-credentials NAME");
+}
+
+TEST_CASE("parts that are missing or there twice are named") {
+  const std::string text = kubeconfig(kServer, "token: t");
+  CHECK(refusal(text + "- name: dev\n  context: {}\n") == "kubeconfig:13: 'dev' is in contexts for the second time");
+  CHECK(refusal(text + "- name: e\n  context: {cluster: c}\n", {"e", ""}) ==
+        "kubeconfig:14: the context 'e' names no user");
+  CHECK(refusal(text + "- name: e\n  context: {cluster: d, user: u}\n", {"e", ""}) ==
+        "kubeconfig:14: the context 'e' names the cluster 'd', which no file has");
+}
+
+TEST_CASE("hostile nesting, aliases and sizes are errors") {
+  CHECK(refusal(std::string(100000, '[')).starts_with("kubeconfig:"));
+  CHECK(refusal(std::string(100000, '{')).starts_with("kubeconfig:"));
+  std::string blocks;
+  for (int i = 0; i < 100000; ++i) blocks += "- ";
+  CHECK(refusal(blocks).starts_with("kubeconfig:"));
+  CHECK(refusal(std::string(5 << 20, ' ')) == "kubeconfig: over 4 MiB is no kubeconfig");
+  const std::string exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: c, provideClusterInfo: true}";
+  const auto settings = [&](const std::string& value) {
+    return kubeconfig(
+        std::string(kServer) + ", extensions: [{name: client.authentication.k8s.io/exec, extension: " + value + "}]",
+        exec);
+  };
+  CHECK(refusal(settings("&a [*a]")).find("this is too much") != std::string::npos);
+  std::string bomb = "[&a0 [x, x, x, x, x, x, x, x]";
+  for (int i = 1; i < 12; ++i) {
+    const std::string last = "*a" + std::to_string(i - 1);
+    bomb += ", &a" + std::to_string(i) + " [" + last + ", " + last + ", " + last + ", " + last + ", " + last + "]";
+  }
+  CHECK(refusal(settings(bomb + "]")).find("this is too much") != std::string::npos);
+}
+
+TEST_CASE("of several files the first that has a name wins, whole, and missing ones are passed over") {
+  Machine machine;
+  const std::string first = machine.write("first", "current-context: dev\nusers: [{name: u, user: {tokenFile: t}}]\n");
+  const std::string second =
+      machine.write("sub/second", kubeconfig("server: 'https://second', certificate-authority: ca", "token: second"));
+  const std::string third = machine.write("third", kubeconfig("server: 'https://third'", "token: third") + "\n");
+  machine.set("KUBECONFIG", (machine.directory() / "missing").string() + "::" + first + ":" + second + ":" + third);
+  const std::optional<Access> access = find_access({});
+  REQUIRE(access);
+  CHECK(access->server == "https://second");
+  CHECK(access->token.value.empty());
+  CHECK(access->token.file == machine.directory() / "t");
+  CHECK(access->certificate_authority.file == machine.directory() / "sub/ca");
+}
+
+TEST_CASE("without KUBECONFIG the file at home is read, and none is no error") {
+  Machine machine;
+  CHECK_FALSE(find_access({}));
+  CHECK(message([] { find_access({"dev", ""}); }).find("there is no kubeconfig: set KUBECONFIG") != std::string::npos);
+  machine.write(".kube/config", kubeconfig("server: 'https://home'", "token: t"));
+  CHECK(find_access({})->server == "https://home");
+  CHECK_THROWS_AS(find_access({"", "a/b"}), UsageError);
+}
+
+TEST_CASE("a file that was named but is missing, unreadable or malformed is an error that names it") {
+  Machine machine;
+  const std::string missing = machine.directory() / "missing";
+  machine.set("KUBECONFIG", missing);
+  CHECK(message([] { find_access({}); }) == "KUBECONFIG names no file that is there: " + missing);
+  machine.set("KUBECONFIG", machine.directory());
+  CHECK(message([] { find_access({}); }) ==
+        "cannot read " + machine.directory().string() + ", a kubeconfig: Is a directory");
+  const std::string bad = machine.write("bad", "clusters:\n- name: 'c\n");
+  machine.set("KUBECONFIG", bad);
+  CHECK(message([] { find_access({}); }).starts_with(bad + ":"));
+  machine.set("KUBECONFIG", machine.write("empty", ""));
+  CHECK(message([] { find_access({}); }).find("no context is the current one") != std::string::npos);
+}
+
+TEST_CASE("a pod's service account is found where there is no kubeconfig") {
+  Machine machine;
+  machine.write("account/token", "geheim\n");
+  machine.write("account/ca.crt", "pem");
+  machine.write("account/namespace", "mine\n");
+  const fs::path account = machine.directory() / "account";
+  CHECK_FALSE(in_cluster_access("", account));
+  machine.set("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+  machine.set("KUBERNETES_SERVICE_PORT", "443");
+  const std::optional<Access> access = in_cluster_access("", account);
+  REQUIRE(access);
+  CHECK(access->server == "https://10.0.0.1:443");
+  CHECK(access->token.value.empty());
+  CHECK(access->token.file == account / "token");
+  CHECK(access->certificate_authority.file == account / "ca.crt");
+  CHECK(access->name_space == "mine");
+  CHECK(in_cluster_access("theirs", account)->name_space == "theirs");
+  machine.set("KUBERNETES_SERVICE_HOST", "fd00::1");
+  CHECK(in_cluster_access("", account)->server == "https://[fd00::1]:443");
+  CHECK_FALSE(in_cluster_access("", machine.directory() / "none"));
+}
