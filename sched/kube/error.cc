@@ -86,8 +86,13 @@ std::string text_of(const json& object, const char* key) {
 
 }  // namespace
 
-ApiError::ApiError(const std::string& message, int code, std::string reason, json details)
-    : Error(message), code_(code), reason_(std::move(reason)), details_(std::move(details)) {}
+ApiError::ApiError(const std::string& message, int code, std::string reason, json details,
+                   std::string continue_token)
+    : Error(message),
+      code_(code),
+      reason_(std::move(reason)),
+      details_(std::move(details)),
+      continue_token_(std::move(continue_token)) {}
 
 Status parse_status(int code, std::string_view body) {
   const json object = json::parse(
@@ -100,6 +105,8 @@ Status parse_status(int code, std::string_view body) {
   status.message = text_of(object, "message");
   status.reason = text_of(object, "reason");
   if (status.message.empty()) status.message = status.reason.empty() ? code_text(code) : status.reason;
+  if (const auto metadata = object.find("metadata"); metadata != object.end() && metadata->is_object())
+    status.continue_token = text_of(*metadata, "continue");
   const auto details = object.find("details");
   if (details == object.end() || !details->is_object()) return status;
   status.details = *details;

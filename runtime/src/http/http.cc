@@ -107,7 +107,8 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
   const std::optional<CURLcode> code = perform(line, stop);
   if (receiver.thrown) std::rethrow_exception(receiver.thrown);
   if (receiver.over)
-    throw Error(fmt::format("{} {}: the answer is over {} bytes", request.method, request.url, request.max_body));
+    throw Error(
+        fmt::format("{} {}: the answer is over {} bytes", request.method, without_user(request.url), request.max_body));
   if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
   if (!code && !sink) return {};
   long status = 0;
@@ -162,6 +163,13 @@ Response Connections::stream(const Request& request, std::stop_token stop,
 }
 
 Response send(const Request& request) { return transfer(Line(), request, {}, nullptr); }
+
+std::string without_user(std::string url) {
+  const std::size_t colon = url.find("://");
+  const std::size_t begin = colon == std::string::npos ? 0 : colon + 3;
+  const std::size_t at = url.substr(0, url.find_first_of("/?#", begin)).rfind('@');
+  return at == std::string::npos || at < begin ? url : url.erase(begin, at + 1 - begin);
+}
 
 std::string escape(const std::string& text) {
   std::string escaped;

@@ -76,6 +76,12 @@ class TlsError : public Error {
   std::string reason_;
 };
 
+// A stop was asked for.
+class Stopped : public Error {
+ public:
+  Stopped() : Error("stopped") {}
+};
+
 // The answer, whatever its status; redirects are not followed. Throws ConnectionError, TlsError and Error, naming
 // method and URL.
 Response send(const Request& request);
@@ -97,6 +103,9 @@ class Connections {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// A URL as it may be shown: without a user and password.
+std::string without_user(std::string url);
 
 // `text` as one segment of a URL's path.
 std::string escape(const std::string& text);

@@ -27,7 +27,7 @@ std::string part(CURLU* url, CURLUPart which, unsigned flags = 0) {
 Location locate(const std::string& url) {
   Location location{Url(curl().url()), "", ""};
   if (!location.url || curl().url_set(location.url.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK)
-    throw Error(fmt::format("\"{}\" is no URL of http or https", url));
+    throw Error(fmt::format("\"{}\" is no URL of http or https", without_user(url)));
   location.host = part(location.url.get(), CURLUPART_HOST);
   location.port_given = !part(location.url.get(), CURLUPART_PORT).empty();
   location.port = part(location.url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
@@ -177,7 +177,7 @@ void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& t
   }
   if (code == CURLE_OPERATION_TIMEDOUT)
     reason = sent ? "no answer in time" : "no connection in time: no such machine, or a firewall";
-  const std::string message = fmt::format("{} {}: {}", request.method, request.url, reason);
+  const std::string message = fmt::format("{} {}: {}", request.method, without_user(request.url), reason);
   if (is_about_trust(code)) throw TlsError(message, reason);
   if (may_pass(code)) throw ConnectionError(message, reason, sent > 0);
   throw Error(message);
