@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "kube/access.h"
+#include "kube/credential_plugin.h"
 
 namespace adaptdl::kube {
 
@@ -48,9 +49,9 @@ class Credentials {
   const Access access_;
   std::mutex mutex_;
   Authorization authorization_;
-  bool known_ = false;                                            // authorization_ may be used
-  Clock::time_point read_at_;                                     // when it was made
-  std::optional<std::chrono::system_clock::time_point> expires_;  // as the plugin said
+  bool known_ = false;                // authorization_ may be used
+  Clock::time_point read_at_;         // when it was made
+  std::optional<PluginAnswer> said_;  // by the plugin, until it expires or is refused
 };
 
 }  // namespace adaptdl::kube

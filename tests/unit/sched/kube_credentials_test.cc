@@ -1,0 +1,303 @@
+// What authorises a request, from files, plugins and a kubeconfig's own words.
+#include "kube/credentials.h"
+
+#include <doctest/doctest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "kube/certificate.h"
+#include "kube/timestamp.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+using Headers = std::vector<std::string>;
+
+namespace {
+
+class Directory {
+ public:
+  Directory() {
+    char name[] = "/tmp/credentials-test-XXXXXX";
+    path_ = ::mkdtemp(name);
+  }
+  ~Directory() { fs::remove_all(path_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+    return path_ / name;
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream in(path_ / name);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+Access access() {
+  Access access;
+  access.context = "lab";
+  access.user = "ada";
+  access.server = "https://host";
+  return access;
+}
+
+// One whose plugin is that shell script.
+Access with_plugin(const Directory& directory, const std::string& script) {
+  fs::permissions(directory.write("plugin", "#!/bin/sh\ncd '" + directory.path().string() + "'\n" + script),
+                  fs::perms::owner_all);
+  Access result = access();
+  result.exec = ExecPlugin{};
+  result.exec->api_version = "client.authentication.k8s.io/v1";
+  result.exec->command = "./plugin";
+  result.exec->directory = directory.path();
+  return result;
+}
+
+// The script's line that answers with that status, which shell variables may be in.
+std::string answers(const std::string& status) {
+  return "cat <<END\n{\"kind\": \"ExecCredential\", \"apiVersion\": \"client.authentication.k8s.io/v1\", \"status\": " +
+         status + "}\nEND\n";
+}
+
+std::string message(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string refusal(const Access& access) {
+  return message([&] { Credentials(access).current(); });
+}
+
+struct Pem {
+  std::string certificate, key;
+};
+
+std::string text_of(const std::function<void(BIO*)>& write) {
+  BIO* bio = ::BIO_new(::BIO_s_mem());
+  write(bio);
+  char* data = nullptr;
+  const long size = ::BIO_get_mem_data(bio, &data);
+  std::string text(data, static_cast<std::size_t>(size));
+  ::BIO_free(bio);
+  return text;
+}
+
+// Of "ada", which ends in so many seconds.
+Pem make_certificate(long seconds) {
+  EVP_PKEY* key = ::EVP_EC_gen("P-256");
+  X509* certificate = ::X509_new();
+  ::X509_gmtime_adj(X509_getm_notBefore(certificate), -100000);
+  ::X509_gmtime_adj(X509_getm_notAfter(certificate), seconds);
+  ::X509_set_pubkey(certificate, key);
+  ::X509_NAME_add_entry_by_txt(::X509_get_subject_name(certificate), "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>("ada"), -1, -1, 0);
+  ::X509_sign(certificate, key, ::EVP_sha256());
+  const Pem pem{text_of([&](BIO* bio) { ::PEM_write_bio_X509(bio, certificate); }), text_of([&](BIO* bio) {
+                  ::PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
+                })};
+  ::X509_free(certificate);
+  ::EVP_PKEY_free(key);
+  return pem;
+}
+
+}  // namespace
+
+TEST_CASE("tokens and passwords become one header, and whom to act for others") {
+  Access token = access();
+  token.token.value = "abc";
+  token.impersonate_user = "bob";
+  token.impersonate_uid = "7";
+  token.impersonate_groups = {"a", "b"};
+  token.impersonate_extra = {{"acme.com/scopes", {"x"}}};
+  CHECK(Credentials(token).current().headers ==
+        Headers{"Authorization: Bearer abc", "Impersonate-User: bob", "Impersonate-Uid: 7", "Impersonate-Group: a",
+                "Impersonate-Group: b", "Impersonate-Extra-acme.com%2Fscopes: x"});
+  Access basic = access();
+  basic.username = "Aladdin";
+  basic.password = "open sesame";
+  CHECK(Credentials(basic).current().headers == Headers{"Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="});
+  CHECK(Credentials(access()).current().headers.empty());
+}
+
+TEST_CASE("no secret is sent where the connection is not encrypted") {
+  Access open = access();
+  open.server = "http://host";
+  open.token.value = "abc";
+  open.impersonate_user = "bob";
+  CHECK(Credentials(open).current().headers == Headers{"Impersonate-User: bob"});
+}
+
+TEST_CASE("nothing can add a header of its own") {
+  Access token = access();
+  token.token.value = "geheim\r\nX-Evil: 1";
+  CHECK(refusal(token) == "the token of user 'ada' has a line break or the like in it");
+  Access other = access();
+  other.impersonate_groups = {"a\nb"};
+  CHECK(refusal(other) == "who is to be impersonated has a line break or the like in it");
+}
+
+TEST_CASE("a token's file is read again after it was refused") {
+  const Directory directory;
+  Access rotated = access();
+  rotated.token.file = directory.write("token", "first\n");
+  Credentials credentials(rotated);
+  const Authorization first = credentials.current();
+  CHECK(first.headers == Headers{"Authorization: Bearer first"});
+  directory.write("token", "second\n");
+  CHECK(credentials.current().headers == first.headers);
+  CHECK(credentials.refused(first.version));
+  const Authorization second = credentials.current();
+  CHECK(second.headers == Headers{"Authorization: Bearer second"});
+  directory.write("token", "third\n");
+  CHECK(credentials.refused(first.version));  // a late answer to what is replaced already
+  CHECK(credentials.current().version == second.version);
+}
+
+TEST_CASE("asking again is of no use for what cannot change") {
+  Access fixed = access();
+  fixed.token.value = "abc";
+  Credentials credentials(fixed);
+  CHECK_FALSE(credentials.refused(credentials.current().version));
+}
+
+TEST_CASE("a token file that is missing is an error, unless there is a token in place") {
+  Access missing = access();
+  missing.token.file = "/nowhere/token";
+  CHECK(refusal(missing) == "cannot read /nowhere/token, the token of user 'ada': No such file or directory");
+  missing.token.value = "abc";
+  CHECK(Credentials(missing).current().headers == Headers{"Authorization: Bearer abc"});
+}
+
+TEST_CASE("client certificates are given as they are, and told by name when they have expired") {
+  const Directory directory;
+  const Pem good = make_certificate(100), bad = make_certificate(-50);
+  REQUIRE(read_certificate(good.certificate));
+  CHECK(read_certificate(good.certificate)->name == "ada");
+  Access held = access();
+  held.client_certificate.file = directory.write("cert", good.certificate);
+  held.client_key.value = good.key;
+  const Authorization authorization = Credentials(held).current();
+  CHECK(authorization.certificate == good.certificate);
+  CHECK(authorization.key == good.key);
+  directory.write("cert", bad.certificate);
+  CHECK(refusal(held).starts_with("the client certificate of user 'ada' of context 'lab' expired at 2"));
+  directory.write("cert", "nonsense");
+  CHECK(refusal(held) == "the client certificate of user 'ada' is no PEM");
+  fs::remove(directory.path() / "cert");
+  CHECK(refusal(held) == "cannot read " + directory.path().string() +
+                             "/cert, the client certificate of user 'ada': No such file or directory");
+}
+
+TEST_CASE("a plugin is asked with its arguments and environment, once for all threads") {
+  const Directory directory;
+  Access plugin = with_plugin(
+      directory, "echo \"$1 $MINE\" >>asked; echo \"$KUBERNETES_EXEC_INFO\" >info\n" + answers(R"({"token": "abc"})"));
+  plugin.exec->arguments = {"login"};
+  plugin.exec->environment = {{"MINE", "value"}};
+  plugin.exec->provide_cluster_info = true;
+  plugin.exec->config = R"({"audience": "a"})";
+  plugin.certificate_authority.value = "pem";
+  Credentials credentials(plugin);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] { CHECK(credentials.current().headers == Headers{"Authorization: Bearer abc"}); });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(directory.read("asked") == "login value\n");
+  const auto info = nlohmann::json::parse(directory.read("info"));
+  CHECK(info["apiVersion"] == "client.authentication.k8s.io/v1");
+  CHECK(info["kind"] == "ExecCredential");
+  CHECK(info["spec"]["cluster"]["server"] == "https://host");
+  CHECK(info["spec"]["cluster"]["certificate-authority-data"] == "cGVt");
+  CHECK(info["spec"]["cluster"]["config"]["audience"] == "a");
+}
+
+TEST_CASE("a plugin is asked again when its answer expires or is refused") {
+  const Directory directory;
+  const std::string expired = to_string(std::chrono::system_clock::now() - 1s);
+  const std::string later = to_string(std::chrono::system_clock::now() + 1h);
+  Credentials credentials(with_plugin(directory, "echo >>asked; n=$(wc -l <asked)\n[ $n = 1 ] && at=" + expired +
+                                                     " || at=" + later + "\n" +
+                                                     answers(R"({"token": "t$n", "expirationTimestamp": "$at"})")));
+  CHECK(credentials.current().headers == Headers{"Authorization: Bearer t1"});
+  const Authorization second = credentials.current();
+  CHECK(second.headers == Headers{"Authorization: Bearer t2"});
+  CHECK(credentials.current().version == second.version);
+  CHECK(credentials.refused(second.version));
+  CHECK(credentials.current().headers == Headers{"Authorization: Bearer t3"});
+}
+
+TEST_CASE("a plugin's certificate is used") {
+  const Directory directory;
+  const Pem pem = make_certificate(100);
+  nlohmann::json status = {{"clientCertificateData", pem.certificate}, {"clientKeyData", pem.key}};
+  Credentials credentials(with_plugin(directory, "cat <<'END'\n" +
+                                                     nlohmann::json{{"kind", "ExecCredential"},
+                                                                    {"apiVersion", "client.authentication.k8s.io/v1"},
+                                                                    {"status", status}}
+                                                         .dump() +
+                                                     "\nEND\n"));
+  CHECK(credentials.current().certificate == pem.certificate);
+  CHECK(credentials.current().headers.empty());
+}
+
+TEST_CASE("a plugin that is missing, fails or talks nonsense is named, with its hint and without what it said") {
+  const Directory directory;
+  const std::string name = "the credential plugin './plugin' of user 'ada'";
+  Access missing = with_plugin(directory, "");
+  missing.exec->command = "adaptdl-no-such-plugin";
+  missing.exec->install_hint = "get it at\nexample.org";
+  CHECK(refusal(missing) ==
+        "the credential plugin 'adaptdl-no-such-plugin' of user 'ada' cannot be started: No such file or directory; "
+        "get it at example.org");
+  CHECK(refusal(with_plugin(directory, "echo geheim; exit 3\n")) ==
+        name + " failed with exit code 3; run it by hand to see why");
+  CHECK(refusal(with_plugin(directory, "kill -9 $$\n")) == name + " was ended by signal 9");
+  CHECK(refusal(with_plugin(directory, "echo geheim\n")) == name + ": it printed no ExecCredential");
+  CHECK(refusal(with_plugin(directory, answers("{}"))) == name + ": its answer has neither a token nor a certificate");
+  CHECK(refusal(with_plugin(directory, answers(R"({"clientKeyData": "geheim"})"))) ==
+        name + ": its answer has only one of clientCertificateData and clientKeyData");
+  CHECK(refusal(with_plugin(directory, "exec cat /dev/zero\n")) == name + " prints over 1 MiB");
+  Access old = with_plugin(directory, answers(R"({"token": "geheim"})"));
+  old.exec->api_version = "client.authentication.k8s.io/v1beta1";
+  CHECK(refusal(old) ==
+        name + ": its answer is not of client.authentication.k8s.io/v1beta1, which the kubeconfig names");
+}
+
+TEST_CASE("a plugin that takes too long is ended") {
+  const Directory directory;
+  const Access slow = with_plugin(directory, "exec sleep 60\n");
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(message([&] { ask_plugin(slow, 200ms); }).find("has not answered within") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - begin < 20s);
+}
+
+TEST_CASE("words about who it is tell of an expired token and have no secret") {
+  Access expired = access();
+  expired.token.value = "e30.eyJleHAiOjE1MDAwMDAwMDB9.geheim";  // {"exp": 1500000000}
+  Credentials credentials(expired);
+  credentials.current();
+  CHECK(credentials.in_words() == "user 'ada' of context 'lab', by a token that expired at 2017-07-14 02:40:00 UTC");
+  Credentials none(access());
+  none.current();
+  CHECK(none.in_words() == "user 'ada' of context 'lab', without credentials");
+}
