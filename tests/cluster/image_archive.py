@@ -11,10 +11,12 @@ import hashlib
 import io
 import json
 import pathlib
+import platform
 import subprocess
 import sys
 import tarfile
 
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 BUSYBOX = "/bin/busybox"  # Debian's busybox-static
 
 
@@ -55,7 +57,7 @@ def write(archive, name, files=None, command=("/bin/sleep", "infinity")):
     layer = _layer(files or {})
     config = json.dumps(
         {
-            "architecture": "amd64",
+            "architecture": ARCHITECTURES[platform.machine()],
             "os": "linux",
             "config": {"Cmd": list(command), "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
