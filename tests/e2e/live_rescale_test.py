@@ -100,6 +100,23 @@ class LiveRescaleTest(RunTest):
         self.assertEqual(code, 0)
         self.assertLessEqual(largest_difference(parameters(self.directory / "job"), parameters(restarted)), 1e-6)
 
+    def test_a_newcomer_whose_sender_is_killed_gets_all_states_from_another_member(self):
+        loading = self.directory / "loading"
+        run = self.train("job", "--step-time", 30, "--slow-load", loading,
+                         options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=60)
+        self.assertTrue(eventually(lambda: len(self.training(run)) == 3), run.text())
+        os.kill(max(self.training(run)), signal.SIGKILL)
+        self.assertTrue(eventually(loading.exists), run.text())
+        os.kill(min(self.training(run)), signal.SIGKILL)  # the first that was started: rank 0, which sends
+        self.assertEqual(run.finish(120), 0, run.text())
+        self.assertEqual(run.text().count("the members were lost while they sent their states"), 1, run.text())
+        newcomer = loading.read_text().split()[0]
+        self.assertEqual(loading.read_text().split()[:2], [newcomer, newcomer])  # it was not started again
+        times, processes = self.counts()
+        self.assertIn(newcomer, processes)
+        self.assertGreaterEqual(len(times), 60 * SAMPLES - 2 * BATCH)
+        self.assertLessEqual(set(times.values()), {1, 2})
+
     def training(self, run):
         """The replicas that live and have trained on something."""
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}

@@ -1,13 +1,14 @@
 // A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
 //
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
-//   [--lr RATE]
+//   [--lr RATE] [--slow-load FILE]
 //
 // At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
 // the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
 // replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
 // is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
-// one. At the end all replicas must hold the same parameters, bit for bit.
+// one. --slow-load: a newcomer is slow in the middle of loading its states, and says so in the file. At the end all
+// replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
 #include <fcntl.h>
@@ -19,7 +20,9 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -45,6 +48,7 @@ struct Options {
   std::string samples;
   std::chrono::milliseconds step_time{0};
   double lr = 0.02;
+  std::string slow_load;
 };
 
 Options parse(int argc, char** argv) {
@@ -67,6 +71,8 @@ Options parse(int argc, char** argv) {
       options.step_time = std::chrono::milliseconds(std::stoi(value));
     } else if (word == "--lr") {
       options.lr = std::stod(value);
+    } else if (word == "--slow-load") {
+      options.slow_load = value;
     } else if (word == "--at") {
       std::istringstream list(value);
       for (std::string entry; std::getline(list, entry, ',');)
@@ -143,12 +149,32 @@ void check_parameters_agree(const std::vector<torch::Tensor>& parameters) {
   }
 }
 
+// More than a connection holds on its own, whose second half a newcomer wants later than its first.
+class Ballast : public adaptdl::checkpoint::State {
+ public:
+  explicit Ballast(std::string file) : State("~ballast"), file_(std::move(file)) {}
+  void save(adaptdl::checkpoint::Writer& writer) const override {
+    for (const char* half : {"first", "second"}) writer.bytes(half, std::vector<std::byte>(std::size_t{32} << 20));
+  }
+  void load(const adaptdl::checkpoint::Reader& reader) override {
+    static_cast<void>(reader.bytes("first"));
+    std::ofstream(file_, std::ios::app) << getpid() << std::endl;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    static_cast<void>(reader.bytes("second"));
+  }
+
+ private:
+  std::string file_;
+};
+
 void train(const Options& options) {
   torch::manual_seed(1);
   Net net;
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(0.9));
   adaptdl::torch::init_process_group("gloo");
   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  std::optional<Ballast> ballast;
+  if (!options.slow_load.empty()) adaptdl::checkpoint::load_state(ballast.emplace(options.slow_load));
   adaptdl::torch::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
   for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
     adaptdl::torch::Accumulator stats;

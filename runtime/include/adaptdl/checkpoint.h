@@ -72,7 +72,8 @@ class Writer {
   void bytes(std::string_view name, std::vector<std::byte>&& data);
 };
 
-// Where a state loads itself from. What it gives has been checked against the checksums.
+// Where a state loads itself from: a checkpoint, which has been checked against its checksums, or a running job that this
+// replica joins. That sends its states while they are read, so that each tensor can be read once.
 class Reader {
  public:
   virtual ~Reader() = default;

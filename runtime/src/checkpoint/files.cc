@@ -25,7 +25,7 @@ namespace {
 constexpr std::size_t kHashChunk = std::size_t{256} << 10;  // stays in the processor's cache between read and checksum
 constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // a call that asks for a GiB is slower than a thousand
 constexpr std::size_t kMaxReaders = 4;
-constexpr std::size_t kReadShare = std::size_t{4} << 20;     // of a thread, which is worth it from there on
+constexpr std::size_t kReadShare = std::size_t{4} << 20;      // of a thread, which is worth it from there on
 constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // written back at a time
 constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // bound on what the disk lags behind
 
@@ -67,15 +67,14 @@ Fd open_directory(const fs::path& path) {
 
 InputFile::InputFile(const Fd& directory, const fs::path& path, const std::string& name)
     // Without O_NONBLOCK a pipe of that name would wait for a writer.
-    : InputFile(Fd(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), path / name) {}
-
-InputFile::InputFile(Fd fd, fs::path path) : fd_(std::move(fd)), path_(std::move(path)) {
+    : Input(path / name, 0), fd_(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!fd_) throw_read_error(fmt::format("cannot open {}", path_.string()), errno);
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_read_error(fmt::format("cannot read {}", path_.string()), errno);
   if (!S_ISREG(info.st_mode)) throw Damage(fmt::format("{} is not a regular file", path_.string()));
   size_ = static_cast<std::uint64_t>(info.st_size);
   modified_ns_ = modified_ns(info);
+  ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -103,19 +102,18 @@ void InputFile::read_part(std::uint64_t offset, std::span<std::byte> out) const 
   }
 }
 
-std::string InputFile::read_all() const {
+std::string Input::read_all() const {
   std::string text(size_, '\0');
   read(0, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
-std::string InputFile::checksum() const {
-  ::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+std::string Input::checksum() const {
   std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(size_, kHashChunk)));
   Checksum checksum;
   for (std::uint64_t offset = 0; offset < size_; offset += buffer.size()) {
     const auto part = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), size_ - offset));
-    read_part(offset, part);
+    read(offset, part);
     checksum.update(part);
   }
   return checksum.hex();

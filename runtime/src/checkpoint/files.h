@@ -47,33 +47,46 @@ class Fd {
 // Opens a directory for reading. Throws as throw_read_error.
 Fd open_directory(const std::filesystem::path& path);
 
+// Bytes of a known number that can be read: a file's, or those that another process sends.
+class Input {
+ public:
+  Input(std::filesystem::path path, std::uint64_t size) : path_(std::move(path)), size_(size) {}
+  virtual ~Input() = default;
+
+  const std::filesystem::path& path() const noexcept { return path_; }
+  std::uint64_t size() const noexcept { return size_; }
+  // Reads [offset, offset + out.size()). Throws Damage if there is less.
+  virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+  // Throws CheckpointError if the bytes are others than when it was opened.
+  virtual void check_unchanged() const {}
+
+  std::string read_all() const;
+  // The checksum of all its bytes, read in order.
+  std::string checksum() const;
+
+ protected:
+  Input(Input&&) = default;
+
+  std::filesystem::path path_;
+  std::uint64_t size_;
+};
+
 // A regular file open for reading. It remembers its size and time of change, so that a later change can be told.
-class InputFile {
+class InputFile final : public Input {
  public:
   // Opens `name` in `directory`, whose path is for messages. Throws as throw_read_error; Damage if it is not a regular
   // file.
   InputFile(const Fd& directory, const std::filesystem::path& path, const std::string& name);
-  // Takes over one that is open.
-  InputFile(Fd fd, std::filesystem::path path);
 
-  const std::filesystem::path& path() const noexcept { return path_; }
-  std::uint64_t size() const noexcept { return size_; }
-  // Reads [offset, offset + out.size()). Throws Damage if the file ends before.
   // A large range is read by several threads: it has been checked before, and copies from the page cache are as fast as
   // processors are many.
-  void read(std::uint64_t offset, std::span<std::byte> out) const;
-  std::string read_all() const;
-  // The checksum of all its bytes, read in order.
-  std::string checksum() const;
-  // Throws CheckpointError if the file was written to since it was opened.
-  void check_unchanged() const;
+  void read(std::uint64_t offset, std::span<std::byte> out) const override;
+  void check_unchanged() const override;
 
  private:
   void read_part(std::uint64_t offset, std::span<std::byte> out) const;
 
   Fd fd_;
-  std::filesystem::path path_;
-  std::uint64_t size_ = 0;
   std::int64_t modified_ns_ = 0;
 };
 

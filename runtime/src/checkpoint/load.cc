@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <functional>
 #include <set>
 #include <system_error>
+#include <utility>
 
+#include "adaptdl/collective.h"
 #include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "checkpoint/group.h"
@@ -113,8 +116,32 @@ void load_from(State& state, Snapshot& snapshot) {
     if (part) state.load_part(*part);
   } catch (const CheckpointError&) {
     throw;
+  } catch (const collective::CollectiveError&) {
+    throw;
   } catch (const std::exception& error) {
     throw CheckpointError(fmt::format("{} cannot be loaded: {}", reader->describe(), one_line(error)));
+  }
+}
+
+// Loads states that members of a running job send, and then does `more`, to which the same can happen: if the members
+// are lost meanwhile, what others send may be of a later step, and all that was loaded before is loaded again.
+void load_joined(std::set<std::string> due, Choice& own, const std::function<void()>& more) {
+  for (;;) {
+    try {
+      while (!due.empty()) {
+        const std::string& name = *due.begin();
+        const auto found = states().find(name);
+        if (found != states().end() && own.snapshot->find(name) != nullptr) load_from(*found->second, *own.snapshot);
+        own.snapshot->close(name);
+        own.loaded.insert(name);
+        due.erase(due.begin());
+      }
+      return more();
+    } catch (const collective::CollectiveError& lost) {
+      log::info(fmt::format("the members were lost while they sent their states: {}", lost.what()));
+      own.snapshot = generation::readmission();
+      due.merge(std::exchange(own.loaded, {}));
+    }
   }
 }
 
@@ -140,9 +167,12 @@ bool load_state(State& state, bool required) {
                                       names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   if (own->joined && own->loaded.contains(state.name())) return false;
-  load_from(state, snapshot);
-  if (own->joined) snapshot.close(state.name());  // it lies in memory
-  own->loaded.insert(state.name());
+  if (own->joined) {
+    load_joined({state.name()}, *own, [] {});
+  } else {
+    load_from(state, snapshot);
+    own->loaded.insert(state.name());
+  }
   return true;
 }
 
@@ -194,6 +224,10 @@ void note_saved() {
     }
   }
   own.warned = true;
+}
+
+void take_remaining_states() {
+  if (choice() && choice()->joined) load_joined({}, *choice(), generation::fetch_states);
 }
 
 bool loaded_from(const fs::path& directory) {

@@ -114,7 +114,7 @@ void check_tensor(const TensorInfo& info, const std::string& what) {
   }
 }
 
-std::vector<TensorPlace> read_safetensors_head(const InputFile& file) {
+std::vector<TensorPlace> read_safetensors_head(const Input& file) {
   const std::string name = file.path().string();
   if (file.size() < 8) throw Damage(fmt::format("{} is too short for safetensors", name));
   std::array<std::byte, 8> length_bytes;

@@ -34,6 +34,6 @@ void check_tensor(const TensorInfo& info, const std::string& what);
 
 // Reads and checks the head of a file. Gives the tensors in the order of their data. Throws Damage if it is not a
 // safetensors file all of whose bytes belong to exactly one tensor, each of the size that its shape says.
-std::vector<TensorPlace> read_safetensors_head(const InputFile& file);
+std::vector<TensorPlace> read_safetensors_head(const Input& file);
 
 }  // namespace adaptdl::checkpoint

@@ -65,10 +65,10 @@ class SnapshotReader : public Reader {
     std::vector<std::byte> buffer(std::min<std::uint64_t>(kChunk, place.end - place.begin));
     for (std::uint64_t at = place.begin; at < place.end; at += buffer.size()) {
       const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), place.end - at));
-      data_->input.read(at, chunk);
+      data_->input->read(at, chunk);
       sink(at - place.begin, chunk);
     }
-    data_->input.check_unchanged();
+    data_->input->check_unchanged();
   }
 
   void tensor(std::string_view name, std::span<std::byte> out) const override {
@@ -76,8 +76,8 @@ class SnapshotReader : public Reader {
     if (place.end - place.begin != out.size())
       throw CheckpointError(fmt::format("{}: tensor '{}' has {} bytes, not the {} asked for", what_, name,
                                         place.end - place.begin, out.size()));
-    data_->input.read(place.begin, out);
-    data_->input.check_unchanged();
+    data_->input->read(place.begin, out);
+    data_->input->check_unchanged();
   }
 
   int replicas() const override { return snapshot_.manifest().replicas; }
@@ -118,7 +118,7 @@ Snapshot::Snapshot(fs::path path, int rank) : path_(std::move(path)), rank_(rank
     throw Damage(fmt::format("{} has the manifest of {}", path_.string(), checkpoint_name(manifest().number)));
 }
 
-Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, InputFile> files)
+Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files)
     : path_(std::move(what)), rank_(0) {
   file_.manifest = std::move(manifest);
   for (const StateInfo& state : file_.manifest.states)
@@ -126,9 +126,7 @@ Snapshot::Snapshot(std::string what, Manifest manifest, std::map<std::string, In
       const auto input = files.find(info.name);
       if (input == files.end() || !file_role(state.name, info.name))
         throw Damage(fmt::format("{} has no file {}", path_.string(), info.name));
-      OpenFile file{std::move(input->second), false, {}, {}};
-      parse(state, info, file, nullptr);
-      open_.emplace(info.name, std::move(file));
+      open_.emplace(info.name, OpenFile{std::move(input->second), false, {}, {}});
     }
 }
 
@@ -141,10 +139,10 @@ const StateInfo* Snapshot::find(const std::string& state) const {
 Snapshot::OpenFile& Snapshot::open(const FileInfo& info) {
   auto found = open_.find(info.name);
   if (found == open_.end()) {
-    InputFile input(directory_, path_, info.name);
-    if (input.size() != info.size)
+    auto input = std::make_unique<InputFile>(directory_, path_, info.name);
+    if (input->size() != info.size)
       throw Damage(
-          fmt::format("{} has {} bytes, and the manifest says {}", input.path().string(), input.size(), info.size));
+          fmt::format("{} has {} bytes, and the manifest says {}", input->path().string(), input->size(), info.size));
     found = open_.emplace(info.name, OpenFile{std::move(input), false, {}, {}}).first;
   }
   return found->second;
@@ -152,22 +150,22 @@ Snapshot::OpenFile& Snapshot::open(const FileInfo& info) {
 
 Snapshot::OpenFile& Snapshot::open_checked(const StateInfo& state, const FileInfo& info) {
   OpenFile& file = open(info);
-  if (!file.checked) parse(state, info, file, &info.checksum);
+  if (!file.checked) parse(state, info, file);
   return file;
 }
 
-// Reads what has to be known of a file; with a checksum, checks every byte of it.
-void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& file, const std::string* checksum) {
-  const std::string name = file.input.path().string();
+// Reads what has to be known of a file; on a disk, checks every byte of it.
+void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& file) const {
+  const std::string name = file.input->path().string();
   const auto check = [&](const std::string& found) {
-    if (found != *checksum) throw Damage(fmt::format("{} is damaged: its checksum does not match", name));
+    if (found != info.checksum) throw Damage(fmt::format("{} is damaged: its checksum does not match", name));
   };
   if (file_role(state.name, info.name)->tensors) {
-    if (checksum != nullptr) check(file.input.checksum());
-    file.places = read_safetensors_head(file.input);
+    if (directory_) check(file.input->checksum());
+    file.places = read_safetensors_head(*file.input);
   } else {
-    const std::string text = file.input.read_all();
-    if (checksum != nullptr) check(checksum_of(text));
+    const std::string text = file.input->read_all();
+    if (directory_) check(checksum_of(text));
     file.values = parse_json(text, name);
     if (!file.values.is_object()) throw Damage(fmt::format("{} is no JSON object", name));
   }

@@ -21,9 +21,9 @@ class Snapshot {
   // it is checked, so that many ranks do not need as many descriptors. Throws Damage, NewerFormat, or CheckpointError
   // if it cannot be read.
   explicit Snapshot(std::filesystem::path path, int rank = 0);
-  // One that is no directory: `files`, by name, are all that the manifest lists, and need no check. `what` stands for
-  // the path in messages. Throws Damage if they are not what their names say.
-  Snapshot(std::string what, Manifest manifest, std::map<std::string, InputFile> files);
+  // One that is no directory: `files`, by name, are all that the manifest lists. They need no check, and nothing is
+  // read of them before a reader is asked for. `what` stands for the path in messages. Throws Damage if one is missing.
+  Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files);
 
   const std::filesystem::path& path() const noexcept { return path_; }
   const Manifest& manifest() const noexcept { return file_.manifest; }
@@ -46,7 +46,7 @@ class Snapshot {
 
  private:
   struct OpenFile {
-    InputFile input;
+    std::unique_ptr<Input> input;
     bool checked = false;
     nlohmann::json values;            // of a JSON file
     std::vector<TensorPlace> places;  // of a safetensors file
@@ -54,13 +54,13 @@ class Snapshot {
   OpenFile& open(const FileInfo& info);
   void drop_part_of_other(const StateInfo& state, const FileInfo& info);
   OpenFile& open_checked(const StateInfo& state, const FileInfo& info);
-  static void parse(const StateInfo& state, const FileInfo& info, OpenFile& file, const std::string* checksum);
+  void parse(const StateInfo& state, const FileInfo& info, OpenFile& file) const;
 
   friend class SnapshotReader;
 
   std::filesystem::path path_;
   int rank_;
-  Fd directory_;
+  Fd directory_;  // none: it is no directory
   ManifestFile file_;
   std::map<std::string, OpenFile> open_;  // by name
 };

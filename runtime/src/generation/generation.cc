@@ -15,6 +15,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
 #include "adaptdl/progress.h"
+#include "checkpoint/load.h"
 #include "checkpoint/registry.h"
 #include "collective/world.h"
 #include "generation/admission.h"
@@ -43,7 +44,8 @@ struct Place {
   bool joining = !id.empty() && current > 0;
   bool admitted = false;                      // a newcomer that has the states
   Progress furthest = {};                     // with these
-  std::unique_ptr<Communicator> coming = {};  // a newcomer's, until it joins
+  std::unique_ptr<Communicator> coming = {};  // a newcomer's, until it joins, and what it is sent there
+  std::shared_ptr<checkpoint::StateStream> states = {};
 };
 
 Place& place() {
@@ -104,9 +106,8 @@ std::uint64_t distance(const json& report) {
 Reports exchange(Communicator& world, const json& own) {
   Reports reports;
   for (const std::string& text : world.allgather(own.dump())) reports.all.push_back(json::parse(text));
-  const auto furthest = std::max_element(reports.all.begin(), reports.all.end(), [](const json& a, const json& b) {
-    return distance(a) < distance(b);
-  });
+  const auto furthest = std::max_element(reports.all.begin(), reports.all.end(),
+                                         [](const json& a, const json& b) { return distance(a) < distance(b); });
   if (distance(*furthest) == 0) throw CollectiveError("no member of the group before is left to take newcomers in");
   reports.source = static_cast<int>(furthest - reports.all.begin());
   for (std::size_t rank = 0; rank < reports.all.size(); ++rank) {
@@ -128,8 +129,9 @@ std::uint64_t random_token() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-// Sends the states to those that need them, or gets those that this replica needs; none if it needs none.
-std::optional<checkpoint::Snapshot> transfer(Communicator& world, const Generation& next, const Reports& reports) {
+// Sends the states to those that need them, or gives the end at which those that this replica needs come; null if it
+// needs none.
+std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Generation& next, const Reports& reports) {
   if (reports.orders.empty()) return {};
   const bool sends = world.rank() == reports.source;
   const std::string& address = next.replicas[static_cast<std::size_t>(reports.source)].address;
@@ -142,16 +144,10 @@ std::optional<checkpoint::Snapshot> transfer(Communicator& world, const Generati
   }
   offer = json::parse(world.allgather(offer.dump())[static_cast<std::size_t>(reports.source)]);
   const auto timeout = env::collective_timeout();
-  try {
-    if (sends) send_states(listener, token, reports.orders, world.size(), timeout);
-    if (sends || !reports.orders.contains(world.rank())) return {};
-    return receive_states(address, offer.at("port").get<std::uint16_t>(), offer.at("token").get<std::uint64_t>(),
-                          world.rank(), timeout);
-  } catch (const checkpoint::CheckpointError&) {
-    throw;
-  } catch (const Error& error) {
-    throw CollectiveError(error.what());
-  }
+  if (sends) send_states(listener, token, reports.orders, world.size(), timeout);
+  if (sends || !reports.orders.contains(world.rank())) return {};
+  return receive_states(address, offer.at("port").get<std::uint16_t>(), offer.at("token").get<std::uint64_t>(),
+                        world.rank(), timeout);
 }
 
 void await_newcomers(Communicator& world) {
@@ -169,6 +165,31 @@ void refuse_calls() {
   auto options = collective::options_from_env();
   collective::replace_world(
       Communicator::refusing(options, [] { decline("it makes collective calls of its own before its first step"); }));
+}
+
+// Waits for the generation that takes this newcomer in.
+checkpoint::Snapshot admit(Question question) {
+  Place& own = place();
+  for (;;) {
+    const Generation next = ask_until_answered(question);
+    question.after = next.number;
+    if (!next.has_me() && question.broken) leave();
+    if (!next.has_me()) continue;
+    try {
+      auto world = connect(next);
+      const Reports reports = exchange(*world, {{"newcomer", true}});
+      own.states = transfer(*world, next, reports);
+      auto snapshot = checkpoint::read_states(own.states);
+      own.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
+      own.coming = std::move(world);
+      refuse_calls();
+      return snapshot;
+    } catch (const CollectiveError& error) {
+      log::info(
+          fmt::format("generation {} failed while it formed, waiting for the next: {}", next.number, error.what()));
+      question.broken = true;
+    }
+  }
 }
 
 }  // namespace
@@ -221,9 +242,11 @@ Formation form(const Generation& next, const Progress& own) {
       exchange(world, {{"newcomer", false}, {"boundaries", own.boundaries}, {"versions", own.versions}});
   Formation formation;
   formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
-  if (auto snapshot = transfer(world, next, reports)) {
+  if (const auto stream = transfer(world, next, reports)) {
+    auto snapshot = checkpoint::read_states(stream);
+    stream->fetch();  // all or nothing: should the sender be lost, this replica goes on from what it has
     for (const std::string& name : *reports.orders.at(world.rank())) {
-      checkpoint::states().at(name)->load(*snapshot->reader(name));
+      checkpoint::states().at(name)->load(*snapshot.reader(name));
       formation.renewed.push_back(name);
     }
   }
@@ -238,30 +261,22 @@ void begin_joining() { refuse_calls(); }
 std::optional<checkpoint::Snapshot> admission() {
   Place& own = place();
   if (!own.joining || std::exchange(own.admitted, true)) return {};
-  Question question{.after = own.current - 1, .replica = own.id};
-  for (;;) {
-    const Generation next = ask_until_answered(question);
-    question.after = next.number;
-    if (!next.has_me() && question.broken) leave();
-    if (!next.has_me()) continue;
-    try {
-      auto world = connect(next);
-      const Reports reports = exchange(*world, {{"newcomer", true}});
-      auto snapshot = transfer(*world, next, reports);
-      own.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
-      own.coming = std::move(world);
-      refuse_calls();
-      return snapshot;
-    } catch (const CollectiveError& error) {
-      log::info(fmt::format("generation {} failed while it formed, waiting for the next: {}", next.number, error.what()));
-      question.broken = true;
-    }
-  }
+  return admit({.after = own.current - 1, .replica = own.id});
+}
+
+void fetch_states() { place().states->fetch(); }
+
+checkpoint::Snapshot readmission() {
+  Place& own = place();
+  own.states.reset();
+  own.coming.reset();
+  return admit({.after = own.current, .replica = own.id, .broken = true});
 }
 
 Formation join() {
   Place& own = place();
   if (!own.coming) throw Error("a newcomer reached its first step without any state to load: it has no data loader");
+  checkpoint::take_remaining_states();
   collective::replace_world(std::move(own.coming));
   own.joining = false;
   return {own.furthest, {}};

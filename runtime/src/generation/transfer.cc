@@ -9,12 +9,12 @@
 #include <cstring>
 #include <span>
 
-#include "adaptdl/error.h"
-#include "checkpoint/stream.h"
+#include "adaptdl/collective.h"
 
 namespace adaptdl::generation {
 namespace {
 
+using collective::CollectiveError;
 using TimePoint = net::Clock::time_point;
 
 constexpr int kMostPollMs = 60000;
@@ -33,7 +33,7 @@ class Stream {
   void read(std::span<std::byte> out) {
     while (!out.empty()) {
       const ssize_t count = ::recv(fd_.get(), out.data(), out.size(), MSG_DONTWAIT);
-      if (count == 0) throw Error("a member closed the connection over which it sends its states");
+      if (count == 0) throw CollectiveError("a member closed the connection over which it sends its states");
       if (advance(count, POLLIN)) out = out.subspan(static_cast<std::size_t>(count));
     }
   }
@@ -50,10 +50,11 @@ class Stream {
   bool advance(ssize_t count, short events) {
     if (count >= 0) return true;
     if (errno == EINTR) return false;
-    if (errno != EAGAIN) throw Error(fmt::format("states cannot be sent to another replica: {}", std::strerror(errno)));
+    if (errno != EAGAIN)
+      throw CollectiveError(fmt::format("states cannot be sent to another replica: {}", std::strerror(errno)));
     pollfd ready{fd_.get(), events, 0};
     if (::poll(&ready, 1, net::poll_timeout(deadline_, kMostPollMs)) == 0 && net::Clock::now() >= deadline_)
-      throw Error("states were not sent to another replica in time");
+      throw CollectiveError("states were not sent to another replica in time");
     return false;
   }
 
@@ -77,7 +78,7 @@ net::Fd next_connection(net::Listener& listener, TimePoint deadline) {
     if (net::Fd fd = net::accept_from(listener.fd.get(), from)) return fd;
     pollfd ready{listener.fd.get(), POLLIN, 0};
     if (::poll(&ready, 1, net::poll_timeout(deadline, kMostPollMs)) == 0 && net::Clock::now() >= deadline)
-      throw Error("a replica did not fetch its states in time");
+      throw CollectiveError("a replica did not fetch its states in time");
   }
 }
 
@@ -86,7 +87,7 @@ std::optional<int> hear(Stream& stream, std::uint64_t token, const Orders& order
   Hello hello;
   try {
     stream.read(std::as_writable_bytes(std::span(&hello, 1)));
-  } catch (const Error&) {
+  } catch (const CollectiveError&) {
     return {};
   }
   const auto rank = static_cast<int>(hello.rank);
@@ -110,17 +111,19 @@ void send_states(net::Listener& listener, std::uint64_t token, const Orders& ord
   }
 }
 
-checkpoint::Snapshot receive_states(const std::string& address, std::uint16_t port, std::uint64_t token, int rank,
-                                    std::chrono::milliseconds timeout) {
+std::shared_ptr<checkpoint::StateStream> receive_states(const std::string& address, std::uint16_t port,
+                                                        std::uint64_t token, int rank,
+                                                        std::chrono::milliseconds timeout) {
   const TimePoint deadline = net::Clock::now() + timeout;
   std::string why;
   net::Fd fd = net::connect_to(address, port, deadline, why);
-  if (!fd) throw Error(fmt::format("the member that sends its states cannot be reached at {}: {}",
-                                   net::endpoint(address, port), why));
-  Stream stream(std::move(fd), deadline);
+  if (!fd)
+    throw CollectiveError(
+        fmt::format("the member that sends its states cannot be reached at {}: {}", net::endpoint(address, port), why));
+  auto stream = std::make_shared<Stream>(std::move(fd), deadline);
   const Hello hello{token, static_cast<std::uint64_t>(rank)};
-  stream.write(std::as_bytes(std::span(&hello, 1)));
-  return checkpoint::read_states([&](std::span<std::byte> out) { stream.read(out); });
+  stream->write(std::as_bytes(std::span(&hello, 1)));
+  return std::make_shared<checkpoint::StateStream>([stream](std::span<std::byte> out) { stream->read(out); });
 }
 
 }  // namespace adaptdl::generation

@@ -22,14 +22,28 @@ std::string sent(const std::set<std::string>* names = nullptr) {
   return sink.text;
 }
 
-// What a receiver makes of the bytes, at whose end the connection is lost.
-ckpt::Snapshot received(const std::string& bytes) {
-  std::size_t at = 0;
-  return ckpt::read_states([&](std::span<std::byte> out) {
+// The end at which the bytes come, after which the connection is lost.
+std::shared_ptr<ckpt::StateStream> receiver(const std::string& bytes) {
+  return std::make_shared<ckpt::StateStream>([bytes, at = std::size_t{0}](std::span<std::byte> out) mutable {
     if (out.size() > bytes.size() - at) throw adaptdl::Error("the connection is lost");
     std::memcpy(out.data(), bytes.data() + at, out.size());
     at += out.size();
   });
+}
+
+ckpt::Snapshot received(const std::string& bytes) { return ckpt::read_states(receiver(bytes)); }
+
+std::string tensor_of(const ckpt::Reader& reader, const std::string& name) {
+  std::string data(reader.find(name)->bytes(), '\0');
+  reader.tensor(name, std::as_writable_bytes(std::span(data)));
+  return data;
+}
+
+// Bytes of which none are like those a little further on.
+std::string noise(std::size_t size) {
+  std::string data(size, '\0');
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 2654435761u >> 13);
+  return data;
 }
 
 struct Sender {
@@ -68,23 +82,70 @@ TEST_CASE("only the states that were asked for are sent") {
   CHECK(snapshot.reader("other"));
 }
 
-TEST_CASE("a tensor of many chunks arrives whole") {
+TEST_CASE(
+    "large tensors arrive whole, in whatever order states and tensors are read, also when all is fetched before") {
   Sender sender;
-  std::string& data = sender.model.tensors.at("weight").data;
-  data.assign(std::size_t{9} << 20, 'x');
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 2654435761u >> 13);
-  sender.model.tensors.at("weight") = {"U8", {static_cast<std::int64_t>(data.size())}, data};
-  ckpt::Snapshot snapshot = received(sent());
-  std::string weight(data.size(), '\0');
-  snapshot.reader("model")->tensor("weight", std::as_writable_bytes(std::span(weight)));
-  CHECK((weight == sender.model.tensors.at("weight").data));
+  const std::string first = noise(std::size_t{9} << 20), second = noise((std::size_t{5} << 20) + 13);
+  sender.model.tensors = {{"first", {"U8", {static_cast<std::int64_t>(first.size())}, first}},
+                          {"second", {"U8", {static_cast<std::int64_t>(second.size())}, second}}};
+  for (const bool fetched : {false, true}) {
+    for (const bool backwards : {false, true}) {
+      const auto stream = receiver(sent());
+      ckpt::Snapshot snapshot = ckpt::read_states(stream);
+      if (fetched) stream->fetch();
+      if (!backwards) CHECK(snapshot.reader("other")->json("x").is_null());
+      const auto model = snapshot.reader("model");
+      if (backwards) CHECK((tensor_of(*model, "second") == second));
+      CHECK((tensor_of(*model, "first") == first));
+      if (!backwards) CHECK((tensor_of(*model, "second") == second));
+      if (backwards) CHECK(snapshot.reader("other")->json("x").is_null());
+    }
+  }
 }
 
-TEST_CASE("a stream that ends early, wherever, gives an error and no states") {
+TEST_CASE("a tensor can be read once, and a second time is an error, not other data") {
+  const Sender sender;
+  ckpt::Snapshot snapshot = received(sent());
+  const auto reader = snapshot.reader("model");
+  CHECK(tensor_of(*reader, "weight") == sender.model.tensors.at("weight").data);
+  CHECK_THROWS_WITH(tensor_of(*reader, "weight"), "the states that a member sent can be read only once");
+}
+
+TEST_CASE("a sender gets rid of everything, though nothing of it is wanted yet") {
+  const Sender sender;
+  const std::string bytes = sent();
+  std::size_t taken = 0;
+  const auto stream = std::make_shared<ckpt::StateStream>([&](std::span<std::byte> out) {
+    REQUIRE(out.size() <= bytes.size() - taken);
+    std::memcpy(out.data(), bytes.data() + taken, out.size());
+    taken += out.size();
+  });
+  ckpt::Snapshot snapshot = ckpt::read_states(stream);
+  CHECK(taken < bytes.size());
+  stream->fetch();
+  CHECK(taken == bytes.size());
+  CHECK(tensor_of(*snapshot.reader("model"), "weight") == sender.model.tensors.at("weight").data);
+}
+
+TEST_CASE("a stream that ends early, wherever, gives an error to whoever reads on") {
   const Sender sender;
   const std::string whole = sent();
-  for (std::size_t size = 0; size < whole.size(); ++size)
-    CHECK_THROWS_AS(received(whole.substr(0, size)), adaptdl::Error);
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const auto read_all = [&] {
+      ckpt::Snapshot snapshot = received(whole.substr(0, size));
+      for (const auto& state : snapshot.manifest().states) {
+        const auto reader = snapshot.reader(state.name);
+        for (const auto& tensor : reader->tensors()) (void)tensor_of(*reader, tensor.name);
+      }
+    };
+    CHECK_THROWS_WITH(read_all(), "the connection is lost");
+    const auto fetch = [&] {
+      const auto stream = receiver(whole.substr(0, size));
+      (void)ckpt::read_states(stream);
+      stream->fetch();
+    };
+    CHECK_THROWS_WITH(fetch(), "the connection is lost");
+  }
 }
 
 TEST_CASE("bytes that are no states give an error, or states, but never anything else") {
