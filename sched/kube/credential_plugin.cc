@@ -19,6 +19,7 @@
 
 #include "adaptdl/error.h"
 #include "kube/file.h"
+#include "kube/one_line.h"
 #include "kube/timestamp.h"
 #include "local/fd.h"
 
@@ -31,14 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLargestAnswer = std::size_t{1} << 20;
 
 std::string name_of(const Access& access) {
-  return fmt::format("the credential plugin '{}' of user '{}'", access.exec->command, access.user);
-}
-
-// What is shown to people of a hint that comes with a kubeconfig.
-std::string plain(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
-  return text;
+  return fmt::format("the credential plugin '{}' of user '{}'", one_line(access.exec->command), access.user);
 }
 
 json cluster_info(const Access& access) {
@@ -125,7 +119,7 @@ class Process {
     pid_ = -1;
     const std::string& hint = access.exec->install_hint;
     throw Error(fmt::format("{} cannot be started: {}{}", name_of(access), std::strerror(error),
-                            hint.empty() ? "" : "; " + plain(hint)));
+                            hint.empty() ? "" : "; " + one_line(hint)));
   }
   ~Process() {
     if (pid_ < 0) return;

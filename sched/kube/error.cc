@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "kube/one_line.h"
+
 namespace adaptdl::kube {
 namespace {
 
@@ -13,21 +15,6 @@ using nlohmann::json;
 constexpr int kDeepest = 16;  // of a Status; what is nested deeper is dropped
 constexpr std::size_t kLongestMessage = 2000;
 constexpr std::int64_t kLongestRetry = 3600;  // seconds
-
-// One line of printable text, whatever it was.
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text.substr(0, kLongestMessage)) {
-    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
-    if (!control && c != ' ')
-      line += c;
-    else if (!line.empty() && line.back() != ' ')
-      line += ' ';
-  }
-  while (line.ends_with(' ')) line.pop_back();
-  // What is no UTF-8 (or half a character, at the cut) could be written by no JSON.
-  return json::parse(json(line).dump(-1, ' ', false, json::error_handler_t::ignore)).get<std::string>();
-}
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -86,8 +73,7 @@ std::string text_of(const json& object, const char* key) {
 
 }  // namespace
 
-ApiError::ApiError(const std::string& message, int code, std::string reason, json details,
-                   std::string continue_token)
+ApiError::ApiError(const std::string& message, int code, std::string reason, json details, std::string continue_token)
     : Error(message),
       code_(code),
       reason_(std::move(reason)),

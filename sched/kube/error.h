@@ -17,8 +17,8 @@ class ApiError : public Error {
  public:
   ApiError(const std::string& message, int code, std::string reason, nlohmann::json details,
            std::string continue_token = {});
-  int code() const { return code_; }                        // the HTTP status
-  const std::string& reason() const { return reason_; }     // metav1.StatusReason, as "NotFound"; empty if none was given
+  int code() const { return code_; }                     // the HTTP status
+  const std::string& reason() const { return reason_; }  // metav1.StatusReason, as "NotFound"; empty if none was given
   const nlohmann::json& details() const { return details_; }  // Status.details, or null
   // Of a list that got too old on its way: with this the rest can still be had, though of a later version.
   const std::string& continue_token() const { return continue_token_; }

@@ -12,6 +12,7 @@
 #include "kube/file.h"
 #include "kube/in_cluster.h"
 #include "kube/kubeconfig_entry.h"
+#include "kube/one_line.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -205,12 +206,13 @@ Access access_of(const Files& files, const AccessChoice& choice) {
   access.context = chosen_context(files, choice);
   const std::optional<Entry> item = named(files, "contexts", access.context);
   if (!item)
-    throw Error(fmt::format("{}: there is no context '{}' ({})", names_of(files), access.context, contexts_of(files)));
+    throw Error(one_line(
+        fmt::format("{}: there is no context '{}' ({})", names_of(files), access.context, contexts_of(files))));
   const std::optional<Entry> context = item->find("context");
   if (!context) item->fail(fmt::format("the context '{}' is empty", access.context));
   const Entry cluster = part_of(files, *context, access.context, "cluster", "clusters");
   const Entry user = part_of(files, *context, access.context, "user", "users");
-  access.user = context->text("user");
+  access.user = one_line(context->text("user"));
   read_cluster(cluster, access);
   read_user(user, cluster, access);
   access.server = server_of(cluster, access.insecure_skip_tls_verify || !access.certificate_authority.empty() ||
@@ -219,6 +221,7 @@ Access access_of(const Files& files, const AccessChoice& choice) {
   if (!name_space.empty() && !is_label(name_space)) context->fail(fmt::format("'{}' can be no namespace", name_space));
   if (!name_space.empty()) access.name_space = name_space;
   if (!choice.name_space.empty()) access.name_space = choice.name_space;
+  access.context = one_line(access.context);
   return access;
 }
 

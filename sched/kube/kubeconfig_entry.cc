@@ -6,6 +6,7 @@
 
 #include "adaptdl/error.h"
 #include "kube/file.h"
+#include "kube/one_line.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -44,14 +45,14 @@ Entry Entry::parse(std::string_view text, const std::string& name, const std::fi
     return root;
   } catch (const YAML::Exception& error) {
     const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
-    throw Error(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg));
+    throw Error(one_line(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg)));
   }
 }
 
 void Entry::fail(std::string_view why) const {
   const YAML::Mark mark = node_.Mark();
-  throw Error(mark.is_null() ? fmt::format("{}: {}", source_->name, why)
-                             : fmt::format("{}:{}: {}", source_->name, mark.line + 1, why));
+  throw Error(one_line(mark.is_null() ? fmt::format("{}: {}", source_->name, why)
+                                      : fmt::format("{}:{}: {}", source_->name, mark.line + 1, why)));
 }
 
 std::vector<std::pair<std::string, Entry>> Entry::fields() const {

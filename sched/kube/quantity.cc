@@ -130,7 +130,7 @@ Quantity Quantity::parse(std::string_view text) {
 
   cpp_int nano = to_nanos(digits, decimals, *scale);
   if (scale->format == Format::kBinarySi) nano = std::min(nano, cpp_int(kMostInt64) * kNano);
-  if (nano >> 126 != 0) refuse(text, "it is too large");
+  if ((nano >> 126) != 0) refuse(text, "it is too large");
   Quantity quantity;
   quantity.nano_ = static_cast<Int>(nano);
   quantity.format_ = scale->format;
