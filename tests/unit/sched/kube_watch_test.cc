@@ -1,0 +1,230 @@
+// A watch over what a server may do to it, which a real one does not do on demand.
+#include "kube/watch.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using Kind = Change::Kind;
+
+namespace {
+
+// Answers requests one by one, with what it was given for lists and for watches; the last answer is for all that
+// follow.
+class Server {
+ public:
+  Server(std::vector<std::string> lists, std::vector<std::string> watches)
+      : lists_(std::move(lists)), watches_(std::move(watches)) {
+    open();
+  }
+  ~Server() { close(); }
+
+  // Closes all that it has, as a server that dies; `open` brings it back at the same port.
+  void close() {
+    ended_ = true;
+    ::shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    ::close(listener_);
+  }
+  void open() {
+    ended_ = false;
+    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port_);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener_, 8) == 0);
+    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  // The resourceVersions that watches were asked for.
+  std::vector<std::string> watched() {
+    const std::lock_guard lock(mutex_);
+    return watched_;
+  }
+
+ private:
+  void serve() {
+    for (int client; (client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0; ::close(client)) {
+      std::string request;
+      char buffer[4096];
+      for (ssize_t count; request.find("\r\n\r\n") == std::string::npos; request.append(buffer, std::size_t(count)))
+        if ((count = ::read(client, buffer, sizeof buffer)) <= 0) break;
+      const std::string answer = next(request.substr(0, request.find('\r')));
+      ::send(client, answer.data(), answer.size(), MSG_NOSIGNAL);
+      while (answer.ends_with("open\n") && !ended_) std::this_thread::sleep_for(5ms);  // the "open" is never complete
+    }
+  }
+  std::string next(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    const bool watches = line.find("watch=true") != std::string::npos;
+    if (watches) {
+      const std::size_t begin = line.find("resourceVersion=") + 16;
+      watched_.push_back(line.substr(begin, line.find_first_of("& ", begin) - begin));
+    }
+    std::vector<std::string>& answers = watches ? watches_ : lists_;
+    std::string answer = answers.front();
+    if (answers.size() > 1) answers.erase(answers.begin());
+    return answer;
+  }
+
+  int listener_ = -1;
+  std::uint16_t port_ = 0;
+  std::atomic<bool> ended_{false};
+  std::mutex mutex_;
+  std::vector<std::string> lists_, watches_, watched_;
+  std::thread thread_;
+};
+
+json object(const std::string& name, const std::string& version, const std::string& uid = "") {
+  return {{"metadata", {{"name", name}, {"uid", uid.empty() ? name : uid}, {"resourceVersion", version}}}};
+}
+
+std::string http(const std::string& body, const std::string& status = "200 OK") {
+  return "HTTP/1.1 " + status + "\r\nConnection: close\r\nContent-Type: application/json\r\n\r\n" + body;
+}
+
+std::string list(const std::string& version, const std::vector<json>& items) {
+  return http(json{{"metadata", {{"resourceVersion", version}}}, {"items", items}}.dump());
+}
+
+std::string event(const std::string& type, const json& what) {
+  return json{{"type", type}, {"object", what}}.dump() + "\n";
+}
+
+std::string gone() { return event("ERROR", {{"kind", "Status"}, {"code", 410}, {"message", "too old"}}); }
+
+// An answer that goes on, and says nothing more.
+std::string and_open(const std::string& events) {
+  return "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + events + "open\n";
+}
+
+// What is told, as "added a 1", until it is so much.
+class Watched {
+ public:
+  explicit Watched(const Server& server) {
+    Access access;
+    access.server = server.url();
+    client_ = std::make_unique<Client>(access, Client::Options{1s, 5s, 0ms});
+  }
+  std::vector<std::string> until(std::size_t count, const std::function<void(std::size_t)>& act = {}) {
+    std::vector<std::string> told;
+    watch(*client_, "/api/v1/things", {}, stop.get_token(), [&](Change&& change) {
+      const char* kinds[] = {"added", "modified", "deleted", "synced", "interrupted"};
+      std::string text = kinds[static_cast<int>(change.kind)];
+      if (change.object.is_object())
+        text += " " + change.object["metadata"]["name"].get<std::string>() + " " +
+                change.object["metadata"].value("resourceVersion", "-");
+      told.push_back(text);
+      if (act) act(told.size());
+      return told.size() < count;
+    });
+    return told;
+  }
+  std::stop_source stop;
+
+ private:
+  std::unique_ptr<Client> client_;
+};
+
+using Told = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a watch that ends goes on from the last version, which bookmarks move too") {
+  Server server({list("5", {object("a", "3"), object("b", "5")})},
+                {http(event("MODIFIED", object("a", "6")) + event("BOOKMARK", object("", "8"))),
+                 and_open(event("DELETED", object("a", "9")) + event("ADDED", object("c", "10")))});
+  CHECK(Watched(server).until(6) ==
+        Told{"added a 3", "added b 5", "synced", "modified a 6", "deleted a 9", "added c 10"});
+  CHECK(server.watched() == Told{"5", "8"});
+}
+
+TEST_CASE("a connection that breaks within an event loses and doubles nothing") {
+  const std::string whole = event("ADDED", object("b", "6")), cut = event("ADDED", object("c", "7")).substr(0, 30);
+  Server server({list("5", {object("a", "3")})}, {"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + whole + cut,
+                                                  and_open(event("ADDED", object("c", "7")))});
+  CHECK(Watched(server).until(4) == Told{"added a 3", "synced", "added b 6", "added c 7"});
+  CHECK(server.watched() == Told{"5", "6"});
+}
+
+TEST_CASE("what is told again, or is older than what was told, is told once") {
+  Server server({list("5", {object("a", "3")})},
+                {and_open(event("ADDED", object("a", "3")) + event("MODIFIED", object("a", "7")) +
+                          event("MODIFIED", object("a", "6")) + event("DELETED", object("x", "8")) +
+                          event("ADDED", object("b", "9")))});
+  CHECK(Watched(server).until(4) == Told{"added a 3", "synced", "modified a 7", "added b 9"});
+}
+
+TEST_CASE("a version that is too old leads to a new list, of which the differences are told") {
+  const std::string status = json{{"kind", "Status"}, {"code", 410}, {"reason", "Expired"}}.dump();
+  for (const std::string& expired : {http(gone()), http(status, "410 Gone")}) {
+    Server server({list("5", {object("a", "3"), object("b", "4"), object("c", "5")}),
+                   list("20", {object("a", "3"), object("b", "17"), object("c", "18", "another"), object("d", "19")})},
+                  {expired, and_open(event("MODIFIED", object("a", "21")))});
+    CHECK(Watched(server).until(10) == Told{"added a 3", "added b 4", "added c 5", "synced", "deleted c -",
+                                            "modified b 17", "added c 18", "added d 19", "synced", "modified a 21"});
+    CHECK(server.watched() == Told{"5", "20"});
+  }
+}
+
+TEST_CASE("a server that is away is told once, and when it is back") {
+  Server server({list("5", {object("a", "3")})}, {and_open(""), and_open(event("ADDED", object("b", "6")))});
+  std::thread back;
+  const Told told = Watched(server).until(5, [&](std::size_t count) {
+    if (count == 2) {
+      back = std::thread([&] {
+        while (server.watched().empty()) std::this_thread::sleep_for(1ms);
+        server.close();
+        std::this_thread::sleep_for(1s);
+        server.open();
+      });
+    }
+  });
+  back.join();
+  CHECK(told == Told{"added a 3", "synced", "interrupted", "synced", "added b 6"});
+  CHECK(server.watched() == Told{"5", "5"});
+}
+
+TEST_CASE("a stop ends a watch that hears nothing") {
+  Server server({list("5", {})}, {and_open("")});
+  Watched watched(server);
+  std::chrono::steady_clock::time_point asked;
+  std::thread stopper([&] {
+    while (server.watched().empty()) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(50ms);
+    asked = std::chrono::steady_clock::now();
+    watched.stop.request_stop();
+  });
+  CHECK(watched.until(100) == Told{"synced"});
+  stopper.join();
+  CHECK(std::chrono::steady_clock::now() - asked < 1s);
+}
+
+TEST_CASE("what the first list is refused comes out") {
+  const std::string status = json{{"kind", "Status"}, {"message", "no"}, {"reason", "Forbidden"}}.dump();
+  Server server({http(status, "403 Forbidden")}, {and_open("")});
+  CHECK_THROWS_AS(Watched(server).until(1), ApiError);
+}
