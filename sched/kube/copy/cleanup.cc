@@ -1,0 +1,48 @@
+#include "kube/copy/cleanup.h"
+
+#include <mutex>
+#include <utility>
+
+namespace adaptdl::kube {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::list<std::function<void()>> actions;
+};
+
+Registry& registry() {
+  static Registry& all = *new Registry;  // outlives every cleanup, of static objects too
+  return all;
+}
+
+}  // namespace
+
+Cleanup::Cleanup(std::function<void()> action) {
+  const std::lock_guard lock(registry().mutex);
+  entry_ = registry().actions.insert(registry().actions.end(), std::move(action));
+}
+
+Cleanup::~Cleanup() {
+  if (!held_) return;
+  const auto action = std::move(*entry_);
+  release();
+  if (action) action();
+}
+
+void Cleanup::release() {
+  if (!std::exchange(held_, false)) return;
+  const std::lock_guard lock(registry().mutex);
+  registry().actions.erase(entry_);
+}
+
+void Cleanup::run_all() {
+  std::unique_lock lock(registry().mutex);
+  for (auto entry = registry().actions.rbegin(); entry != registry().actions.rend(); ++entry) {
+    if (*entry) (*entry)();
+  }
+  // Nobody else does it again.
+  static_cast<void>(lock.release());
+}
+
+}  // namespace adaptdl::kube

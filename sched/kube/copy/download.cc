@@ -1,0 +1,220 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <future>
+
+#include "kube/copy/copy.h"
+#include "kube/copy/remote_files.h"
+#include "kube/copy/resumed_output.h"
+#include "kube/copy/temporary_file.h"
+#include "kube/copy/unpack.h"
+
+namespace adaptdl::kube {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kReadFile = R"sh(exec cat "$1")sh";
+constexpr std::string_view kReadFileFrom = R"sh(exec tail -c "+$2" "$1")sh";
+
+constexpr std::string_view kTar = R"sh(exec tar -C "$1" -cf - .)sh";
+// Of a pipe only the last command's end is known.
+constexpr std::string_view kTarFrom =
+    R"sh({ tar -C "$1" -cf - . || echo "adaptdl: status $?" >&2; } | tail -c "+$2")sh";
+constexpr std::string_view kStatus = "adaptdl: status ";
+constexpr std::string_view kTarPrefix = R"sh(tar -C "$1" -cf - . 2>/dev/null | head -c "$2" | sha256sum)sh";
+constexpr int kTarSawChanges = 1;
+constexpr int kMostStarts = 5;
+
+constexpr std::uint64_t kWorthThread = std::uint64_t{1} << 20;
+
+// The directory is another than when its copy began.
+struct Changed {};
+
+std::vector<std::string> from(std::string_view whole, std::string_view rest, const std::string& path,
+                              std::uint64_t offset) {
+  if (offset == 0) return script(whole, {as_argument(path)});
+  return script(rest, {as_argument(path), std::to_string(offset + 1)});
+}
+
+RemoteFile inspect_source(Shell& shell, const std::string& source, const CopyEvents& events) {
+  Persistence persistence = events.persistence();
+  const RemoteFile file = persist(persistence, [&] { return inspect(shell, source); });
+  if (file.found == Found::kNothing)
+    throw Error(
+        fmt::format("cannot read {} in {}: {}", source, shell.name(), file.why.empty() ? "it is not there" : file.why));
+  if (file.found == Found::kOther)
+    throw Error(fmt::format("{} in {} is neither a file nor a directory", source, shell.name()));
+  return file;
+}
+
+Found found_here(const fs::path& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  if (!fs::exists(status)) return Found::kNothing;
+  return fs::is_directory(status) ? Found::kDirectory : fs::is_regular_file(status) ? Found::kFile : Found::kOther;
+}
+
+// Passes the bytes of a file on and returns their SHA-256.
+std::string read_file(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,
+                      const Process::Sink& sink) {
+  ResumedOutput output(shell, events,
+                       [&source](std::uint64_t offset) { return from(kReadFile, kReadFileFrom, source, offset); });
+  Sha256 hash;
+  std::uint64_t done = 0;
+  events.tell(0, size);
+  // One that grows meanwhile is copied as long as it was.
+  while (done < size) {
+    std::string_view piece = output.read();
+    if (piece.empty()) break;
+    piece = piece.substr(0, size - done);
+    sink(piece);
+    hash.update(piece);
+    events.tell(done += piece.size(), size);
+  }
+  if (done == size) return hash.hex();
+  if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
+  throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
+}
+
+void compare(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
+             const std::string& here, const CopyEvents& events) {
+  if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
+  if (*there == here) return;
+  throw Error(fmt::format(
+      "{} in {} changed while it was copied, or was damaged on the way: its SHA-256 is {}, and the copy's {}", source,
+      shell.name(), *there, here));
+}
+
+// Reads a file while its place computes what it is to be compared with.
+void read_compared(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,
+                   const Process::Sink& sink) {
+  const auto hash_there = [&] {
+    Persistence persistence({}, {}, events.patience);
+    return persist(persistence, [&] { return remote_sha256(shell, source, size); });
+  };
+  auto there = std::async(size < kWorthThread ? std::launch::deferred : std::launch::async, hash_there);
+  const std::string here = read_file(shell, source, size, events, sink);
+  compare(shell, source, there.get(), here, events);
+}
+
+void download_file(Shell& shell, const std::string& source, const RemoteFile& file, const fs::path& target,
+                   const CopyEvents& events) {
+  TemporaryFile copy(target, file.size);
+  read_compared(shell, source, file.size, events, [&copy](std::string_view bytes) { copy.write(bytes); });
+  copy.commit(file.mode, file.modified);
+}
+
+ResumedOutput read_tar(Shell& shell, const std::string& source, const CopyEvents& events) {
+  return {shell, events, [source](std::uint64_t offset) { return from(kTar, kTarFrom, source, offset); }};
+}
+
+// A copy can go on only with the archive that it began with.
+void check_prefix(Shell& shell, const std::string& source, const ResumedOutput& output) {
+  const Outcome outcome = run(shell, kTarPrefix, {as_argument(source), std::to_string(output.bytes())});
+  if (!outcome.out.starts_with(output.sha256())) throw Changed();
+}
+
+void check_tar(const Shell& shell, const std::string& source, ResumedOutput& output, const CopyEvents& events) {
+  Outcome outcome = output.outcome();
+  if (const std::size_t status = outcome.err.rfind(kStatus); status != std::string::npos) {
+    outcome.exit_code = std::atoi(outcome.err.c_str() + status + kStatus.size());
+    outcome.err.resize(status);
+  }
+  if (outcome.exit_code == 0) return;
+  const bool live = outcome.err.find("changed as we read it") != std::string::npos ||
+                    outcome.err.find("File removed before we read it") != std::string::npos;
+  if (outcome.exit_code != kTarSawChanges || !live) refuse(shell, "read " + source, outcome);
+  events.say(fmt::format("{} was written to while it was copied", source));
+}
+
+void unpack_once(Shell& shell, const std::string& source, const fs::path& target, const CopyEvents& events) {
+  ResumedOutput output = read_tar(shell, source, events);
+  output.before_resume([&] { check_prefix(shell, source, output); });
+  bool ended = false;
+  const Pull pull = [&] {
+    const std::string_view piece = output.read();
+    ended = piece.empty();
+    events.tell(output.bytes());
+    return piece;
+  };
+  try {
+    unpack(pull, target, events.notice);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const Error&) {
+    if (ended) check_tar(shell, source, output, events);  // an archive that is cut off has a reason
+    throw;
+  }
+  while (!pull().empty()) {
+  }
+  check_tar(shell, source, output, events);
+}
+
+void download_directory(Shell& shell, const std::string& source, const RemoteFile& from, const fs::path& target,
+                        const CopyEvents& events) {
+  std::error_code error;
+  const bool made = fs::create_directory(target, error);
+  if (error) throw Error(fmt::format("cannot make {}: {}", target.string(), error.message()));
+  for (int start = 1;; ++start) {
+    try {
+      unpack_once(shell, source, target, events);
+      break;
+    } catch (const Changed&) {
+      if (start == kMostStarts) {
+        throw Error(
+            fmt::format("{} in {} changes all the time, and the connection breaks: copy it file by file, or while "
+                        "nothing writes to it",
+                        source, shell.name()));
+      }
+      events.say(fmt::format("{} has changed since the connection broke: starting again", source));
+    }
+  }
+  if (!made) return;
+  const timespec times[] = {{0, UTIME_OMIT}, {from.modified, 0}};
+  if (::chmod(target.c_str(), from.mode & 0777) != 0 || ::utimensat(AT_FDCWD, target.c_str(), times, 0) != 0)
+    fail("set the mode of " + target.string());
+}
+
+}  // namespace
+
+void download(Shell& shell, const std::string& source, const std::string& target, const CopyEvents& events) {
+  const RemoteFile file = inspect_source(shell, source, events);
+  const fs::path path = target_path(source, file.found, target, found_here(target));
+  if (file.found == Found::kDirectory) return download_directory(shell, source, file, path, events);
+  const Found there = found_here(path);
+  if (there == Found::kDirectory)
+    throw UsageError(fmt::format("cp: {} is a file, and {} a directory", source, path.string()));
+  if (there == Found::kOther) {
+    const sched::Fd device(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!device) fail("write " + path.string());
+    return download_stream(shell, source, device.get(), events);
+  }
+  // What a link stands for is replaced, not the link.
+  download_file(shell, source, file, there == Found::kFile ? fs::canonical(path) : path, events);
+}
+
+void download_stream(Shell& shell, const std::string& source, int to, const CopyEvents& events) {
+  const RemoteFile file = inspect_source(shell, source, events);
+  const Process::Sink sink = [to](std::string_view bytes) { write_all(to, bytes, "the stream"); };
+  if (file.found == Found::kFile) return read_compared(shell, source, file.size, events, sink);
+  ResumedOutput output = read_tar(shell, source, events);
+  output.before_resume([&] { check_prefix(shell, source, output); });
+  try {
+    for (std::string_view piece; !(piece = output.read()).empty();) {
+      sink(piece);
+      events.tell(output.bytes());
+    }
+  } catch (const Changed&) {
+    throw Error(
+        fmt::format("{} in {} has changed since the connection broke: its archive cannot be gone on with; try again",
+                    source, shell.name()));
+  }
+  check_tar(shell, source, output, events);
+}
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,146 @@
+#include "kube/copy/helper_pod.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <thread>
+
+#include "kube/copy/shell.h"
+#include "kube/job_why.h"
+#include "kube/timestamp.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kVolume = "adaptdl-pvc";
+constexpr const char* kContainer = "copy";
+constexpr std::size_t kLongestLabel = 63;
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
+constexpr auto kTroubleLasts = std::chrono::seconds(20);  // what may mend itself, as an image that comes slowly
+constexpr auto kLongestStart = std::chrono::minutes(3);
+
+std::string label_of(const std::string& job) { return job.substr(0, kLongestLabel); }
+
+json at(const json& object, const json::json_pointer& path) {
+  return object.is_object() ? object.value(path, json()) : json();
+}
+
+bool is_volume(const json& value) { return value.is_object() && value.value("name", "") == kVolume; }
+
+// Where the job's containers see the volume.
+json mounts_of(const json& containers) {
+  json mounts = json::array();
+  for (const json& container : containers) {
+    for (const json& mount : container.value("volumeMounts", json::array())) {
+      const bool known =
+          std::ranges::any_of(mounts, [&mount](const json& other) { return other["mountPath"] == mount["mountPath"]; });
+      if (is_volume(mount) && !known) mounts.push_back(mount);
+    }
+  }
+  return mounts;
+}
+
+}  // namespace
+
+json helper_pod_object(const json& job, const std::string& name, const std::string& image) {
+  const std::string job_name = job.at("metadata").at("name");
+  const json spec = at(job, "/spec/template/spec"_json_pointer);
+  const json containers = spec.is_object() ? spec.value("containers", json::array()) : json::array();
+  const json volumes = spec.is_object() ? spec.value("volumes", json::array()) : json::array();
+  const json mounts = mounts_of(containers);
+  const auto volume = std::ranges::find_if(volumes, is_volume);
+  if (volume == volumes.end() || mounts.empty()) {
+    throw Error(fmt::format("no replica of job {} runs, and it has no volume {} that could be copied from without one",
+                            job_name, kVolume));
+  }
+  json container{{"name", kContainer},
+                 {"image", image.empty() ? containers.front().value("image", "") : image},
+                 {"command", {"cat"}},
+                 {"stdin", true},
+                 {"resources", {{"requests", {{"cpu", "50m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "512Mi"}}}}},
+                 {"volumeMounts", mounts}};
+  if (containers.front().contains("securityContext"))
+    container["securityContext"] = containers.front()["securityContext"];
+  json pod_spec{
+      {"restartPolicy", "Never"},           {"activeDeadlineSeconds", std::chrono::seconds(kCopyDeadline).count()},
+      {"terminationGracePeriodSeconds", 0}, {"automountServiceAccountToken", false},
+      {"containers", {container}},          {"volumes", {*volume}}};
+  for (const char* key : {"imagePullSecrets", "tolerations", "nodeSelector", "securityContext"}) {
+    if (spec.contains(key)) pod_spec[key] = spec[key];
+  }
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata",
+           {{"name", name},
+            {"labels", {{kCopyLabel, label_of(job_name)}}},
+            {"ownerReferences",
+             {{{"apiVersion", "adaptdl.petuum.com/v1"},
+               {"kind", "AdaptDLJob"},
+               {"name", job_name},
+               {"uid", job.at("metadata").at("uid")}}}}}},
+          {"spec", pod_spec}};
+}
+
+bool is_leftover(const json& pod, std::chrono::system_clock::time_point now) {
+  const std::string phase = pod.value("/status/phase"_json_pointer, "");
+  if (phase == "Succeeded" || phase == "Failed") return true;
+  const auto created = parse_time(pod.value("/metadata/creationTimestamp"_json_pointer, ""));
+  return created && now - *created > kCopyDeadline;
+}
+
+HelperPod::HelperPod(Client& client, const json& job, const std::string& image, std::stop_token stop,
+                     const std::function<void(const std::string&)>& notice)
+    : client_(client) {
+  const std::string job_name = job.at("metadata").at("name");
+  const std::string name_space = job.at("metadata").at("namespace");
+  const std::string pods = path(kPods, name_space);
+  for (const json& pod : client.list(pods, {.label_selector = fmt::format("{}={}", kCopyLabel, label_of(job_name))})) {
+    if (!is_leftover(pod, std::chrono::system_clock::now())) continue;
+    try {
+      client.remove(path(kPods, name_space, pod.at("metadata").at("name").get<std::string>()));
+    } catch (const ApiError& error) {
+      if (!error.not_found()) throw;
+    }
+  }
+  name_ = fmt::format("{}-copy-{:08x}", job_name.substr(0, 48), std::random_device()());
+  path_ = path(kPods, name_space, name_);
+  const json object = helper_pod_object(job, name_, image);
+  cleanup_ = std::make_unique<Cleanup>([this] {
+    try {
+      client_.remove(path_, {.grace = std::chrono::seconds(0)});
+    } catch (const Error&) {
+      // It has a deadline and an owner.
+    }
+  });
+  client.create(pods, object);
+  wait_until_running(stop, notice);
+}
+
+void HelperPod::wait_until_running(std::stop_token stop, const std::function<void(const std::string&)>& notice) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto well = begin;
+  std::string told;
+  for (;;) {
+    check(stop);
+    const json pod = client_.get(path_);
+    const std::string phase = pod.value("/status/phase"_json_pointer, "");
+    if (phase == "Running") return;
+    const std::string trouble = pod_trouble(pod);
+    const auto now = std::chrono::steady_clock::now();
+    if (trouble.empty()) well = now;
+    const bool over = phase == "Failed" || phase == "Succeeded";
+    if (over || now - well > kTroubleLasts || now - begin > kLongestStart) {
+      throw Error(fmt::format("no replica runs, and the pod that was to copy instead does not start: {}",
+                              !trouble.empty() ? trouble
+                              : over           ? "it ended"
+                                               : "its volume or image takes too long"));
+    }
+    if (!trouble.empty() && trouble != told && notice) notice(told = trouble);
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+}  // namespace adaptdl::kube

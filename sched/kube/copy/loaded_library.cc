@@ -1,0 +1,52 @@
+#include "kube/copy/loaded_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::kube {
+namespace {
+
+void* open_library(const char* name, const char* package) {
+  if (void* library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  throw Error(fmt::format("{} is missing, which copies need: install {}", name, package));
+}
+
+template <typename Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+  if (function == nullptr) throw Error(fmt::format("{} is not in the library that is installed: update it", name));
+}
+
+#define ADAPTDL_FIND(name) find(library, #name, functions.name);
+
+Libarchive load_libarchive() {
+  void* library = open_library("libarchive.so.13", "libarchive13");
+  Libarchive functions;
+  ADAPTDL_LIBARCHIVE(ADAPTDL_FIND)
+  return functions;
+}
+
+Libcrypto load_libcrypto() {
+  void* library = open_library("libcrypto.so.3", "libssl3");
+  Libcrypto functions;
+  ADAPTDL_LIBCRYPTO(ADAPTDL_FIND)
+  return functions;
+}
+
+#undef ADAPTDL_FIND
+
+}  // namespace
+
+const Libarchive& libarchive() {
+  static const Libarchive functions = load_libarchive();
+  return functions;
+}
+
+const Libcrypto& libcrypto() {
+  static const Libcrypto functions = load_libcrypto();
+  return functions;
+}
+
+}  // namespace adaptdl::kube

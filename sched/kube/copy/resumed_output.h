@@ -1,0 +1,53 @@
+// What a command writes, over as many connections as it takes.
+//
+// The command must write the same each time it is started; it is started again from where the last piece ended.
+//
+// Threading: used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kube/copy/events.h"
+#include "kube/copy/sha256.h"
+#include "kube/copy/shell.h"
+
+namespace adaptdl::kube {
+
+class ResumedOutput {
+ public:
+  // The command that leaves out so many bytes.
+  using CommandAt = std::function<std::vector<std::string>(std::uint64_t offset)>;
+  ResumedOutput(Shell& shell, const CopyEvents& events, CommandAt command)
+      : shell_(shell), events_(events), persistence_(events.persistence()), command_(std::move(command)) {}
+
+  // Called before it goes on after a break; what it throws ends all.
+  void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
+
+  // The next piece; nothing: the command has ended. Throws Interrupted, and Error after long without a connection.
+  std::string_view read();
+
+  std::uint64_t bytes() const { return bytes_; }                         // read so far
+  std::string sha256() const { return hash_.hex(); }                     // of these
+  Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES the end
+
+ private:
+  bool read_some();
+
+  Shell& shell_;
+  const CopyEvents& events_;
+  Persistence persistence_;
+  CommandAt command_;
+  std::function<void()> before_resume_;
+  std::unique_ptr<Process> process_;
+  bool resuming_ = false, ended_ = false;
+  std::string buffer_, err_;
+  std::uint64_t bytes_ = 0;
+  Sha256 hash_;
+};
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,29 @@
+// SHA-256 of bytes as they come, in hexadecimal as `sha256sum` prints it.
+//
+// Threading: used by one thread at a time.
+#pragma once
+
+#include <openssl/evp.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::kube {
+
+class Sha256 {
+ public:
+  Sha256();
+  void update(std::string_view bytes);
+  // Of everything so far.
+  std::string hex() const;
+
+ private:
+  struct Free {
+    void operator()(EVP_MD_CTX* context) const;
+  };
+  using Context = std::unique_ptr<EVP_MD_CTX, Free>;
+  Context context_;
+};
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,156 @@
+#include "kube/copy/target_tree.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ranges>
+
+#include "adaptdl/error.h"
+#include "kube/copy/temporary_file.h"
+
+namespace adaptdl::kube {
+namespace {
+
+constexpr int kDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+}  // namespace
+
+std::vector<std::string> split_name(std::string_view name) {
+  std::vector<std::string> parts;
+  const auto refuse = [name](const char* why) { throw Error(fmt::format("the archive names '{}', {}", name, why)); };
+  if (name.empty()) refuse("which is no name; nothing more of it is unpacked");
+  if (name.front() == '/') refuse("an absolute path; nothing more of it is unpacked");
+  for (const auto range : std::views::split(name, '/')) {
+    std::string part(range.begin(), range.end());
+    if (part == "..") refuse("which leads out of the target; nothing more of it is unpacked");
+    if (!part.empty() && part != ".") parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+TargetTree::TargetTree(std::filesystem::path directory)
+    : directory_(std::move(directory)), root_(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!root_) fail("open " + directory_.string());
+}
+
+std::string TargetTree::shown(const std::vector<std::string>& name) const {
+  return (directory_ / fmt::format("{}", fmt::join(name, "/"))).string();
+}
+
+std::string TargetTree::temporary_name() { return fmt::format(".adaptdl-cp-{}-{}", ::getpid(), count_++); }
+
+sched::Fd TargetTree::open_directory(const std::vector<std::string>& name, bool make) {
+  sched::Fd directory(::openat(root_.get(), ".", kDirectory));
+  for (std::size_t i = 0; directory && i < name.size(); ++i) {
+    sched::Fd next(::openat(directory.get(), name[i].c_str(), kDirectory));
+    if (!next && errno == ENOENT && make && ::mkdirat(directory.get(), name[i].c_str(), 0755) == 0)
+      next = sched::Fd(::openat(directory.get(), name[i].c_str(), kDirectory));
+    if (!next && (errno == ELOOP || errno == ENOTDIR)) {
+      throw Error(fmt::format("{} is in the way: it is no directory, and a link is not followed",
+                              shown({name.begin(), name.begin() + static_cast<std::ptrdiff_t>(i) + 1})));
+    }
+    directory = std::move(next);
+  }
+  if (!directory) fail("open " + shown(name));
+  return directory;
+}
+
+int TargetTree::parent(const std::vector<std::string>& name) {
+  std::vector<std::string> wanted(name.begin(), name.end() - 1);
+  if (!parent_fd_ || wanted != parent_name_) {
+    parent_fd_ = open_directory(wanted, true);
+    parent_name_ = std::move(wanted);
+  }
+  return parent_fd_.get();
+}
+
+void TargetTree::make_directory(const std::vector<std::string>& name, const Attributes& attributes) {
+  if (name.empty()) return;
+  if (::mkdirat(parent(name), name.back().c_str(), 0700) == 0) {
+    made_.push_back({name, attributes});
+  } else if (errno == EEXIST) {
+    static_cast<void>(open_directory(name, false));
+  } else {
+    fail("make " + shown(name));
+  }
+}
+
+void TargetTree::take_place(int directory, const std::string& temporary, const std::vector<std::string>& name) {
+  if (::renameat(directory, temporary.c_str(), directory, name.back().c_str()) == 0) {
+    // Of two names of one file, a rename keeps both.
+    ::unlinkat(directory, temporary.c_str(), 0);
+    return;
+  }
+  const int error = errno;
+  ::unlinkat(directory, temporary.c_str(), 0);
+  errno = error;
+  fail("write " + shown(name));
+}
+
+void TargetTree::make_link(const std::vector<std::string>& name, const std::string& to) {
+  const int directory = parent(name);
+  const std::string temporary = temporary_name();
+  if (::symlinkat(to.c_str(), directory, temporary.c_str()) != 0) fail("write " + shown(name));
+  take_place(directory, temporary, name);
+}
+
+void TargetTree::make_hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of) {
+  const sched::Fd from = open_directory({of.begin(), of.end() - 1}, false);
+  const int directory = parent(name);
+  const std::string temporary = temporary_name();
+  struct stat status {};
+  if (::fstatat(from.get(), of.back().c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) fail("read " + shown(of));
+  if (!S_ISREG(status.st_mode)) throw Error(fmt::format("{} is no file that could have another name", shown(of)));
+  if (::linkat(from.get(), of.back().c_str(), directory, temporary.c_str(), 0) != 0) fail("link " + shown(name));
+  take_place(directory, temporary, name);
+}
+
+void TargetTree::begin_file(const std::vector<std::string>& name) {
+  const int directory = parent(name);
+  file_temporary_ = temporary_name();
+  file_ = sched::Fd(
+      ::openat(directory, file_temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file_) fail("write " + shown(name));
+  file_name_ = name;
+  const int own = ::fcntl(directory, F_DUPFD_CLOEXEC, 0);
+  file_cleanup_ = std::make_unique<Cleanup>([held = std::make_shared<sched::Fd>(own), temporary = file_temporary_] {
+    ::unlinkat(held->get(), temporary.c_str(), 0);
+  });
+}
+
+void TargetTree::write(std::string_view bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("write " + shown(file_name_));
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+}
+
+void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
+  const timespec times[] = {{0, UTIME_OMIT}, {attributes.modified, 0}};
+  // The size too, as a file may end with a hole.
+  if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0 || ::fchmod(file_.get(), attributes.mode) != 0 ||
+      ::futimens(file_.get(), times) != 0 || ::close(file_.release()) != 0)
+    fail("write " + shown(file_name_));
+  file_cleanup_->release();
+  take_place(parent(file_name_), file_temporary_, file_name_);
+}
+
+void TargetTree::finish() {
+  // What is below first, since a directory's time changes with what is in it and its mode may close it.
+  for (const Made& made : made_ | std::views::reverse) {
+    const timespec times[] = {{0, UTIME_OMIT}, {made.attributes.modified, 0}};
+    const sched::Fd directory = open_directory(made.name, false);
+    if (::futimens(directory.get(), times) != 0 || ::fchmod(directory.get(), made.attributes.mode) != 0)
+      fail("set the mode of " + shown(made.name));
+  }
+  made_.clear();
+}
+
+}  // namespace adaptdl::kube

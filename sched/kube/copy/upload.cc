@@ -1,0 +1,328 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "kube/copy/copy.h"
+#include "kube/copy/pack.h"
+#include "kube/copy/remote_files.h"
+#include "kube/copy/sha256.h"
+#include "kube/copy/temporary_file.h"
+#include "local/fd.h"
+
+namespace adaptdl::kube {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two writers of one file, of whom one does not know yet that its connection broke, write the same bytes to the same
+// places.
+constexpr std::string_view kWrite = R"sh(exec head -c "$2" >"$1")sh";
+constexpr std::string_view kWriteFrom = R"sh(head -c "$2" | dd of="$1" bs=65536 seek="$3" conv=notrunc)sh";
+constexpr std::uint64_t kBlock = 65536;
+constexpr std::string_view kSize = R"sh(if [ -e "$1" ]; then exec stat -c %s "$1"; else echo 0; fi)sh";
+constexpr std::string_view kTakePlace =
+    R"sh(chmod "$3" "$1" && { touch -c -d "@$4" "$1" 2>/dev/null; mv -f "$1" "$2"; })sh";
+constexpr std::string_view kRemove = R"sh(rm -f "$1")sh";
+constexpr std::string_view kMakeDirectory = R"sh([ -d "$1" ] || exec mkdir "$1")sh";
+constexpr std::string_view kUnpack = R"sh(head -c "$2" | tar -C "$1" -xpof -)sh";
+constexpr std::string_view kUnpackFile = R"sh(tar -C "$1" -xpof "$2" && rm -f "$2")sh";
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::uint64_t kLargestPack = std::uint64_t{32} << 20;
+constexpr std::uint64_t kSmallestPack = std::uint64_t{256} << 10;
+constexpr std::size_t kMostEntries = 5000;  // of a pack
+
+std::string random_name() { return fmt::format(".adaptdl-cp-{:08x}.part", std::random_device()()); }
+
+// Runs a script that must do its work, over as many connections as it takes.
+void must(Shell& shell, Persistence& persistence, std::string_view text, const std::vector<std::string>& arguments,
+          const std::string& action) {
+  const Outcome outcome = persist(persistence, [&] { return run(shell, text, arguments); });
+  if (outcome.exit_code != 0) refuse(shell, action, outcome);
+}
+
+// A file on its way: written beside its target, of which a connection that breaks leaves a beginning to go on from.
+class Part {
+ public:
+  Part(Shell& shell, const CopyEvents& events, const std::string& directory, const std::string& target)
+      : shell_(shell),
+        persistence_(events.persistence()),
+        stop_(events.stop),
+        target_(target),
+        path_(as_argument(directory) + '/' + random_name()),
+        cleanup_([this] { remove(); }) {}
+
+  const std::string& path() const { return path_; }
+
+  // Sends what comes from `read_at(offset, most)`, until `size` bytes are there. `base` of them are there for sure.
+  using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
+  void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
+            const std::function<void(std::uint64_t)>& sent) {
+    for (std::uint64_t start = base;;) {
+      try {
+        write_from(read_at, start, size, sent);
+        return;
+      } catch (const Broken& broken) {
+        persistence_.wait(broken, start);
+        start = std::max(base, size_there()) / kBlock * kBlock;
+      }
+    }
+  }
+
+  void check_size(std::uint64_t size) {
+    const std::uint64_t there = size_there();
+    if (there != size)
+      throw Error(
+          fmt::format("of {} {} bytes are in {}, where {} were sent: try again", target_, there, shell_.name(), size));
+  }
+
+  std::optional<std::string> sha256(std::uint64_t size) {
+    return persist(persistence_, [&] { return remote_sha256(shell_, path_, size); });
+  }
+
+  void take_place(mode_t mode, std::time_t modified) {
+    must(shell_, persistence_, kTakePlace,
+         {path_, as_argument(target_), fmt::format("{:o}", mode & 0777), std::to_string(modified)}, "write " + target_);
+    cleanup_.release();
+  }
+
+  void unpack(const std::string& directory) {
+    must(shell_, persistence_, kUnpackFile, {as_argument(directory), path_}, "unpack into " + directory);
+    cleanup_.release();
+  }
+
+ private:
+  void write_from(const ReadAt& read_at, std::uint64_t start, std::uint64_t size,
+                  const std::function<void(std::uint64_t)>& sent) {
+    std::uint64_t at = start;
+    const Feed feed = [&] {
+      check(stop_);
+      const std::string_view piece = read_at(at, std::min<std::uint64_t>(kPiece, size - at));
+      sent(at);
+      at += piece.size();
+      return piece;
+    };
+    std::vector<std::string> arguments{path_, std::to_string(size - start)};
+    if (start > 0) arguments.push_back(std::to_string(start / kBlock));
+    const Outcome outcome = run(shell_, start > 0 ? kWriteFrom : kWrite, arguments, feed);
+    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+    sent(size);
+  }
+
+  std::uint64_t size_there() {
+    return persist(persistence_, [&] {
+      const Outcome outcome = run(shell_, kSize, {path_});
+      if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+      return std::strtoull(outcome.out.c_str(), nullptr, 10);
+    });
+  }
+
+  void remove() {
+    try {
+      run(shell_, kRemove, {path_});
+    } catch (const Error&) {
+      // There is no way to it any more.
+    }
+  }
+
+  Shell& shell_;
+  Persistence persistence_;
+  std::stop_token stop_;
+  std::string target_, path_;
+  Cleanup cleanup_;
+};
+
+sched::Fd open_source(const fs::path& path) {
+  sched::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) fail("read " + path.string());
+  return file;
+}
+
+void compare(const Shell& shell, const std::string& target, const std::optional<std::string>& there,
+             const std::string& here, const CopyEvents& events) {
+  if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
+  if (*there == here) return;
+  throw Error(fmt::format(
+      "{} changed while it was copied, or was damaged on the way to {}: its SHA-256 is {}, and the copy's {}", target,
+      shell.name(), here, *there));
+}
+
+// `before` bytes of what is copied are there already.
+void upload_file(Shell& shell, const fs::path& source, const std::string& target, std::uint64_t before,
+                 std::optional<std::uint64_t> total, const CopyEvents& events) {
+  const sched::Fd file = open_source(source);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail("read " + source.string());
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  std::string buffer(kPiece, '\0');
+  Sha256 hash;
+  std::uint64_t hashed = 0;
+  const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
+    if (most == 0) return std::string_view();
+    const ssize_t got = ::pread(file.get(), buffer.data(), most, static_cast<off_t>(offset));
+    if (got < 0) fail("read " + source.string());
+    if (got == 0) throw Error(fmt::format("{} became shorter while it was copied: try again", source.string()));
+    const std::string_view piece(buffer.data(), static_cast<std::size_t>(got));
+    // What is sent again was hashed before.
+    if (offset + piece.size() > hashed) {
+      hash.update(piece.substr(hashed - offset));
+      hashed = offset + piece.size();
+    }
+    return piece;
+  };
+  Part part(shell, events, directory_of(target), target);
+  part.send(read_at, 0, size, [&](std::uint64_t sent) { events.tell(before + sent, total.value_or(size)); });
+  part.check_size(size);
+  compare(shell, target, part.sha256(size), hash.hex(), events);
+  part.take_place(status.st_mode, status.st_mtime);
+}
+
+// Sends a directory's entries in packs, large files by themselves.
+class TreeUpload {
+ public:
+  TreeUpload(Shell& shell, const fs::path& source, const std::string& target, const CopyEvents& events)
+      : shell_(shell),
+        source_(source),
+        target_(target),
+        events_(events),
+        persistence_(events.persistence()),
+        entries_(list_tree(source, events.notice)) {
+    for (const PackedEntry& entry : entries_) total_ += entry.size;
+  }
+
+  void run() {
+    for (std::size_t next = 0; next < entries_.size();) {
+      check(events_.stop);
+      if (entries_[next].size > pack_limit_) {
+        const PackedEntry& entry = entries_[next++];
+        upload_file(shell_, source_ / entry.name, target_ + '/' + entry.name, done_, total_, events_);
+        done_ += entry.size;
+      } else {
+        next = send_pack(next);
+      }
+    }
+    send_directories();
+  }
+
+ private:
+  // Packs what follows `first`, sends it, and returns what is next. After a break it packs less: what is sent must
+  // get through between two breaks.
+  std::size_t send_pack(std::size_t first) {
+    Pack pack(source_);
+    std::size_t next = first;
+    std::uint64_t size = 0;
+    for (; next < entries_.size() && next - first < kMostEntries && entries_[next].size <= pack_limit_; ++next) {
+      if (next > first && size + entries_[next].size > pack_limit_) break;
+      if (!pack.add(entries_[next]))
+        events_.say(fmt::format("{} became shorter while it was copied", (source_ / entries_[next].name).string()));
+      size += entries_[next].size;
+    }
+    try {
+      send(pack.finish());
+    } catch (const Broken& broken) {
+      persistence_.wait(broken, done_);
+      pack_limit_ = std::max(kSmallestPack, pack_limit_ / 2);
+      return first;
+    }
+    done_ += size;
+    events_.tell(done_, total_);
+    return next;
+  }
+
+  // Now that nothing is written in them any more, directories get their modes and times, those below first.
+  void send_directories() {
+    Pack pack(source_);
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      if (entry->kind == PackedEntry::Kind::kDirectory) pack.add(*entry, true);
+    }
+    const std::string bytes = pack.finish();
+    persist(persistence_, [&] { send(bytes); });
+  }
+
+  void send(const std::string& bytes) {
+    std::size_t at = 0;
+    const Feed feed = [&] {
+      check(events_.stop);
+      const std::string_view piece = std::string_view(bytes).substr(at, kPiece);
+      at += piece.size();
+      events_.tell(done_ + std::min<std::uint64_t>(at, total_ - done_), total_);
+      return piece;
+    };
+    const Outcome outcome = kube::run(shell_, kUnpack, {as_argument(target_), std::to_string(bytes.size())}, feed);
+    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+  }
+
+  Shell& shell_;
+  fs::path source_;
+  std::string target_;
+  const CopyEvents& events_;
+  Persistence persistence_;
+  std::vector<PackedEntry> entries_;
+  std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
+};
+
+// Fills the buffer; less only at the end.
+std::size_t fill(int from, std::string& buffer) {
+  std::size_t filled = 0;
+  while (filled < buffer.size()) {
+    const ssize_t got = ::read(from, buffer.data() + filled, buffer.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read the stream");
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  return filled;
+}
+
+}  // namespace
+
+void upload(Shell& shell, const std::string& source, const std::string& target, const CopyEvents& events) {
+  std::error_code error;
+  const auto status = fs::status(source, error);
+  if (!fs::exists(status))
+    throw Error(fmt::format("cannot read {}: {}", source, error ? error.message() : "it is not there"));
+  const bool directory = fs::is_directory(status);
+  if (!directory && !fs::is_regular_file(status))
+    throw Error(fmt::format("{} is neither a file nor a directory; give - to copy a stream", source));
+  Persistence persistence = events.persistence();
+  const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
+  const std::string path = target_path(source, directory ? Found::kDirectory : Found::kFile, target, there.found);
+  if (!directory) return upload_file(shell, source, path, 0, {}, events);
+  must(shell, persistence, kMakeDirectory, {as_argument(path)}, "make " + path);
+  TreeUpload(shell, source, path, events).run();
+}
+
+void upload_stream(Shell& shell, int from, const std::string& target, const CopyEvents& events) {
+  Persistence persistence = events.persistence();
+  const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
+  const bool directory = there.found == Found::kDirectory;
+  if (!directory) static_cast<void>(target_path("-", Found::kFile, target, there.found));
+  Part part(shell, events, directory ? target : directory_of(target), target);
+  std::string buffer(kLargestPack, '\0');
+  Sha256 hash;
+  std::uint64_t done = 0;
+  // Memory holds what was sent last, to send it again.
+  for (;;) {
+    check(events.stop);
+    const std::size_t filled = fill(from, buffer);
+    if (filled == 0 && done > 0) break;
+    hash.update({buffer.data(), filled});
+    const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
+      return std::string_view(buffer).substr(offset - done, most);
+    };
+    part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.tell(sent); });
+    done += filled;
+    if (filled < buffer.size()) break;
+  }
+  part.check_size(done);
+  compare(shell, target, part.sha256(done), hash.hex(), events);
+  if (directory) return part.unpack(target);
+  part.take_place(there.found == Found::kFile ? there.mode : 0644, std::time(nullptr));
+}
+
+}  // namespace adaptdl::kube

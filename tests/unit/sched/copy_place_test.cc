@@ -1,0 +1,45 @@
+#include <doctest/doctest.h>
+
+#include "adaptdl/error.h"
+#include "kube/copy/place.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+
+TEST_CASE("a job's path has the job before a colon, all else is of this machine") {
+  CHECK(parse_place("digits:/adaptdl/share/x").job == "digits");
+  CHECK(parse_place("digits:/adaptdl/share/x:y").path == "/adaptdl/share/x:y");
+  CHECK(parse_place("team/digits-2.b:x").job == "team/digits-2.b");
+  CHECK(parse_place("./digits:x").job.empty());
+  CHECK(parse_place("/tmp/digits:x").job.empty());
+  CHECK(parse_place("a b:x").path == "a b:x");
+  CHECK(parse_place("-").stream());
+  CHECK_FALSE(parse_place("digits:-").stream());
+  CHECK_THROWS_AS(parse_place("digits:"), UsageError);
+  CHECK_THROWS_AS(parse_place(""), UsageError);
+}
+
+TEST_CASE("names are those of the last part of a path") {
+  CHECK(base_name("/a/b") == "b");
+  CHECK(base_name("/a/b//") == "b");
+  CHECK(base_name("b") == "b");
+  CHECK(base_name("/") == "");
+  CHECK(base_name("/a/.") == "");
+  CHECK(base_name("..") == "");
+  CHECK(directory_of("/a/b") == "/a");
+  CHECK(directory_of("/a") == "/");
+  CHECK(directory_of("a/") == ".");
+  CHECK(as_argument("-rf") == "./-rf");
+  CHECK(as_argument("/-rf") == "/-rf");
+}
+
+TEST_CASE("a target stands for what cp takes it for") {
+  CHECK(target_path("/a/x", Found::kFile, "y", Found::kNothing) == "y");
+  CHECK(target_path("/a/x", Found::kFile, "y", Found::kFile) == "y");
+  CHECK(target_path("/a/x", Found::kFile, "y/", Found::kDirectory) == "y/x");
+  CHECK(target_path("/a/x/", Found::kDirectory, "y", Found::kDirectory) == "y/x");
+  CHECK(target_path("/a/x/.", Found::kDirectory, "y", Found::kDirectory) == "y");
+  CHECK(target_path("/a/x", Found::kDirectory, "y/", Found::kNothing) == "y");
+  CHECK_THROWS_AS(target_path("/a/x", Found::kFile, "y/", Found::kNothing), UsageError);
+  CHECK_THROWS_AS(target_path("/a/x", Found::kDirectory, "y", Found::kFile), UsageError);
+}
