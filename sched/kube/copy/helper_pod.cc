@@ -64,10 +64,12 @@ json helper_pod_object(const json& job, const std::string& name, const std::stri
                  {"volumeMounts", mounts}};
   if (containers.front().contains("securityContext"))
     container["securityContext"] = containers.front()["securityContext"];
-  json pod_spec{
-      {"restartPolicy", "Never"},           {"activeDeadlineSeconds", std::chrono::seconds(kCopyDeadline).count()},
-      {"terminationGracePeriodSeconds", 0}, {"automountServiceAccountToken", false},
-      {"containers", {container}},          {"volumes", {*volume}}};
+  json pod_spec{{"restartPolicy", "Never"},
+                {"activeDeadlineSeconds", std::chrono::seconds(kCopyDeadline).count()},
+                {"terminationGracePeriodSeconds", 0},
+                {"automountServiceAccountToken", false},
+                {"containers", json::array({container})},
+                {"volumes", json::array({*volume})}};
   for (const char* key : {"imagePullSecrets", "tolerations", "nodeSelector", "securityContext"}) {
     if (spec.contains(key)) pod_spec[key] = spec[key];
   }

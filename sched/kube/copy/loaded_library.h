@@ -12,7 +12,8 @@ namespace adaptdl::kube {
 
 #define ADAPTDL_LIBARCHIVE(X)                                                                                        \
   X(archive_read_new)                                                                                                \
-  X(archive_read_free) X(archive_read_support_format_tar) X(archive_read_support_filter_none) X(archive_read_open)   \
+  X(archive_read_free)                                                                                               \
+  X(archive_read_support_format_tar) X(archive_read_support_filter_none) X(archive_read_open)                        \
       X(archive_read_next_header) X(archive_read_data_block) X(archive_write_new) X(archive_write_free)              \
           X(archive_write_close) X(archive_write_set_format_pax_restricted) X(archive_write_set_bytes_per_block)     \
               X(archive_write_open) X(archive_write_header) X(archive_write_data) X(archive_error_string)            \
@@ -22,10 +23,9 @@ namespace adaptdl::kube {
                               X(archive_entry_perm) X(archive_entry_set_perm) X(archive_entry_set_size)              \
                                   X(archive_entry_mtime) X(archive_entry_set_mtime)
 
-#define ADAPTDL_LIBCRYPTO(X)                                                                              \
-  X(EVP_MD_CTX_new)                                                                                       \
-  X(EVP_MD_CTX_free) X(EVP_MD_CTX_copy_ex) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex) \
-      X(EVP_sha256)
+#define ADAPTDL_LIBCRYPTO(X) \
+  X(EVP_MD_CTX_new)          \
+  X(EVP_MD_CTX_free) X(EVP_MD_CTX_copy_ex) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex) X(EVP_sha256)
 
 #define ADAPTDL_FUNCTION(name) decltype(&::name) name;
 struct Libarchive {

@@ -2,13 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <tuple>
-
 #include "http/http.h"
 #include "kube/exec.h"
 
 namespace adaptdl::kube {
 namespace {
+
+template <typename Action>
+auto broken_as(const Action& action) {
+  try {
+    return action();
+  } catch (const http::ConnectionError& error) {
+    throw Broken(error.what());
+  }
+}
 
 class PodProcess : public Process {
  public:
@@ -26,29 +33,10 @@ class PodProcess : public Process {
   int exit_code() override { return session_.exit_code(); }
 
  private:
-  template <typename Action>
-  static auto broken_as(const Action& action) {
-    try {
-      return action();
-    } catch (const http::ConnectionError& error) {
-      throw Broken(error.what());
-    }
-  }
   Session session_;
 };
 
 }  // namespace
-
-const Replica* choose_replica(std::span<const Replica> replicas, std::optional<int> rank) {
-  const Replica* best = nullptr;
-  for (const Replica& replica : replicas) {
-    if (replica.phase != "Running" || !replica.started || replica.ended || replica.leaving) continue;
-    if (rank && replica.rank != *rank) continue;
-    if (best == nullptr || std::tuple(-replica.group, replica.rank) < std::tuple(-best->group, best->rank))
-      best = &replica;
-  }
-  return best;
-}
 
 PodShell::PodShell(Client& client, nlohmann::json job, PodChoice choice, std::stop_token stop,
                    std::function<void(const std::string&)> notice)
@@ -72,7 +60,8 @@ void PodShell::choose() {
   container_.clear();
   if (choice_.image.empty()) {
     std::vector<Replica> replicas;
-    for (const auto& pod : client_.list(path(kPods, name_space), {.label_selector = replica_selector(name)}))
+    for (const auto& pod :
+         client_.list(path(kPods, name_space), {.label_selector = replica_selector(name), .field_selector = ""}))
       replicas.push_back(parse_replica(pod));
     if (const Replica* replica = choose_replica(replicas, choice_.rank)) {
       pod_ = replica->name;

@@ -11,14 +11,13 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <stop_token>
 #include <string>
 
 #include "kube/client.h"
 #include "kube/copy/helper_pod.h"
+#include "kube/copy/replica_choice.h"
 #include "kube/copy/shell.h"
-#include "kube/job.h"
 
 namespace adaptdl::kube {
 
@@ -27,9 +26,6 @@ struct PodChoice {
   std::string container;    // empty: the first
   std::string image;        // not empty: a helper pod of this image, though replicas may run
 };
-
-// The replica to copy from: of the newest group, the lowest rank that runs. Null: there is none.
-const Replica* choose_replica(std::span<const Replica> replicas, std::optional<int> rank);
 
 class PodShell : public Shell {
  public:

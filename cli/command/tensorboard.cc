@@ -1,0 +1,147 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "command/stop_signals.h"
+#include "kube/port_forward.h"
+#include "kube/tensorboard.h"
+#include "terminal/table.h"
+#include "terminal/terminal.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+
+struct Options {
+  ClusterOptions cluster;
+  kube::TensorBoardOptions board;
+  std::string output, port, address = "127.0.0.1";
+  bool yes = false;
+};
+
+void create(const Options& options) {
+  kube::tensorboard_objects(options.board);  // refuses what is wrong before anybody is asked
+  kube::Client client(require_cluster(options.cluster));
+  kube::create_tensorboard(client, client.access().name_space, options.board);
+  fmt::print("Successfully created TensorBoard instance {}\n", options.board.name);
+}
+
+void list(const Options& options) {
+  if (!options.output.empty() && options.output != "json")
+    throw UsageError(fmt::format("tensorboard list: -o takes json, not '{}'", options.output));
+  kube::Client client(require_cluster(options.cluster));
+  const auto boards = kube::list_tensorboards(client, client.access().name_space);
+  if (options.output == "json") {
+    json all = json::array();
+    for (const auto& board : boards) {
+      all.push_back({{"name", board.name},
+                     {"nodePort", board.node_port ? json(*board.node_port) : json()},
+                     {"size", board.size ? json(*board.size) : json()},
+                     {"ready", board.ready},
+                     {"wanted", board.wanted},
+                     {"why", board.why}});
+    }
+    fmt::print("{}\n", all.dump(2, ' ', false, json::error_handler_t::replace));
+    return;
+  }
+  Table table({{"NAME"}, {"NODEPORT"}, {"SIZE"}, {"READY"}, {"WHY"}});
+  for (const auto& board : boards) {
+    table.add_row({board.name, board.node_port ? std::to_string(*board.node_port) : "<none>",
+                   board.size.value_or("<none>"), fmt::format("{}/{}", board.ready, board.wanted), board.why});
+  }
+  table.print();
+}
+
+std::uint16_t parse_port(const std::string& text) {
+  std::uint16_t port = 0;
+  if (text.empty()) return port;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port == 0)
+    throw UsageError(fmt::format("tensorboard proxy: -p takes a port from 1 to 65535, not '{}'", text));
+  return port;
+}
+
+std::string shown(const std::string& address) {
+  if (address == "127.0.0.1") return "localhost";
+  return address.find(':') == std::string::npos ? address : '[' + address + ']';
+}
+
+void proxy(const Options& options) {
+  const std::string service = kube::tensorboard_object_name(options.board.name);
+  kube::ForwardOptions forward{.service = service,
+                               .port = std::to_string(kube::kTensorBoardPort),
+                               .address = options.address,
+                               .local_port = parse_port(options.port)};
+  StopSignals signals([] {});
+  kube::Client client(require_cluster(options.cluster));
+  forward.name_space = client.access().name_space;
+  const auto notice = [](const std::string& line) { fmt::print(stderr, "adaptdl: {}\n", printable(line)); };
+  kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
+  if (signals.token().stop_requested()) return;
+  kube::PortForward served(client, forward);
+  fmt::print("Proxying to TensorBoard instance {} at http://{}:{}\n", options.board.name, shown(options.address),
+             served.local_port());
+  std::fflush(stdout);
+  served.serve(signals.token(), notice);
+}
+
+void remove(const Options& options) {
+  kube::tensorboard_object_name(options.board.name);
+  kube::Client client(require_cluster(options.cluster));
+  const std::string& name_space = client.access().name_space;
+  if (!options.yes && is_terminal(STDIN_FILENO)) {
+    kube::get_tensorboard(client, name_space, options.board.name);
+    fmt::print(stderr, "Delete TensorBoard instance {} of namespace {} with all that was written to it? [y/N] ",
+               options.board.name, name_space);
+    std::string answer;
+    std::getline(std::cin, answer);
+    if (answer != "y" && answer != "Y" && answer != "yes") throw Error("nothing was deleted");
+  }
+  kube::delete_tensorboard(client, name_space, options.board.name);
+  fmt::print("Successfully deleted TensorBoard instance {}\n", options.board.name);
+}
+
+CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, Options& options, bool named = true) {
+  CLI::App* verb = app.add_subcommand(name, summary);
+  if (named) verb->add_option("name", options.board.name, "the TensorBoard's name")->required()->type_name("NAME");
+  add_context_options(*verb, options.cluster);
+  return verb;
+}
+
+}  // namespace
+
+void add_tensorboard(CLI::App& app, int&) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = add_verb(app, "create", "create a TensorBoard that jobs can write to", *options);
+  verb->add_option("--storageclass", options->board.storage_class,
+                   "of its volume, which several nodes must be able to share; by default the cluster's")
+      ->type_name("NAME");
+  verb->add_option("--size", options->board.size, "of its volume (default 1Gi)")->type_name("QUANTITY");
+  verb->add_option("--image", options->board.image, "with the program `tensorboard` (default tensorflow/tensorflow)")
+      ->type_name("IMAGE");
+  verb->add_flag("--nodeport", options->board.node_port, "serve it on a port of every node too");
+  verb->callback([options] { create(*options); });
+
+  verb = add_verb(app, "list", "list TensorBoards, and why one is not ready", *options, false);
+  verb->add_option("-o,--output", options->output, "json for programs")->type_name("json");
+  verb->callback([options] { list(*options); });
+
+  verb = add_verb(app, "proxy", "serve a TensorBoard on this machine, until Ctrl-C", *options);
+  verb->add_option("-p,--port", options->port, "to serve on; by default a free one")->type_name("PORT");
+  verb->add_option("--address", options->address, "to serve on (default 127.0.0.1)")->type_name("ADDRESS");
+  verb->callback([options] { proxy(*options); });
+
+  verb = add_verb(app, "delete", "delete a TensorBoard with all that was written to it", *options);
+  verb->add_flag("--yes", options->yes, "do not ask");
+  verb->callback([options] { remove(*options); });
+}
+
+}  // namespace adaptdl::cli

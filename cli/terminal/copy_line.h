@@ -1,0 +1,33 @@
+// The line at the bottom of a terminal that says how a copy is getting on.
+//
+// Threading: used by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace adaptdl::cli {
+
+// "x  512 MiB of 1.00 GiB  50%  120 MiB/s  0:04 left", in at most `width` columns.
+std::string copy_text(const std::string& name, std::uint64_t done, std::optional<std::uint64_t> total,
+                      std::chrono::milliseconds elapsed, std::size_t width);
+
+// Redraws it on standard error, if that is a terminal, now and then.
+class CopyLine {
+ public:
+  explicit CopyLine(std::string name);
+  ~CopyLine() { clear(); }
+  void show(std::uint64_t done, std::optional<std::uint64_t> total);
+  // Takes it away, as before a line that stays.
+  void clear();
+
+ private:
+  std::string name_;
+  bool capable_, shown_ = false;
+  std::chrono::steady_clock::time_point begin_, drawn_{};
+};
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,97 @@
+#include <doctest/doctest.h>
+
+#include "adaptdl/error.h"
+#include "kube/copy/helper_pod.h"
+#include "kube/copy/replica_choice.h"
+#include "kube/timestamp.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using nlohmann::json;
+
+namespace {
+
+json job() {
+  return json::parse(
+      R"({"metadata": {"name": "digits", "namespace": "team", "uid": "u1"}, "spec": {"template": {"spec": {
+    "imagePullSecrets": [{"name": "pull"}],
+    "containers": [
+      {"name": "main", "image": "digits:1", "command": ["train"], "env": [{"name": "SECRET", "value": "x"}],
+       "resources": {"limits": {"nvidia.com/gpu": 1}},
+       "volumeMounts": [
+         {"name": "adaptdl-pvc", "mountPath": "/adaptdl/checkpoint", "subPath": "adaptdl/checkpoint"},
+         {"name": "adaptdl-pvc", "mountPath": "/adaptdl/share", "subPath": "adaptdl/share"},
+         {"name": "other", "mountPath": "/other"}]},
+      {"name": "beside", "image": "b", "volumeMounts": [{"name": "adaptdl-pvc", "mountPath": "/adaptdl/share", "subPath": "x"}]}],
+    "volumes": [{"name": "other", "emptyDir": {}},
+                {"name": "adaptdl-pvc", "persistentVolumeClaim": {"claimName": "claim"}}]}}}})");
+}
+
+Replica replica(int group, int rank, const std::string& phase = "Running") {
+  Replica made;
+  made.name = std::to_string(group) + '-' + std::to_string(rank);
+  made.group = group;
+  made.rank = rank;
+  made.phase = phase;
+  made.started = true;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a helper pod has the job's volume where the job has it, and nothing else of the job") {
+  const json pod = helper_pod_object(job(), "digits-copy-1", "");
+  const json& spec = pod["spec"];
+  REQUIRE(spec["containers"].size() == 1);
+  const json& container = spec["containers"][0];
+  CHECK(container["image"] == "digits:1");
+  CHECK(container["command"] == json::array({"cat"}));
+  CHECK(container["stdin"] == true);
+  CHECK_FALSE(container.contains("env"));
+  CHECK_FALSE(container["resources"]["limits"].contains("nvidia.com/gpu"));
+  CHECK(container["volumeMounts"] ==
+        json::parse(R"([{"name": "adaptdl-pvc", "mountPath": "/adaptdl/checkpoint", "subPath": "adaptdl/checkpoint"},
+                        {"name": "adaptdl-pvc", "mountPath": "/adaptdl/share", "subPath": "adaptdl/share"}])"));
+  CHECK(spec["volumes"] ==
+        json::parse(R"([{"name": "adaptdl-pvc", "persistentVolumeClaim": {"claimName": "claim"}}])"));
+  CHECK(spec["imagePullSecrets"] == job()["spec"]["template"]["spec"]["imagePullSecrets"]);
+}
+
+TEST_CASE("a helper pod ends without whoever made it, and the scheduler takes it for no replica") {
+  const json pod = helper_pod_object(job(), "digits-copy-1", "busybox");
+  CHECK(pod["spec"]["containers"][0]["image"] == "busybox");
+  CHECK(pod["spec"]["activeDeadlineSeconds"] == 3600);
+  CHECK(pod["spec"]["restartPolicy"] == "Never");
+  CHECK(
+      pod["metadata"]["ownerReferences"] ==
+      json::parse(R"([{"apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "name": "digits", "uid": "u1"}])"));
+  CHECK(pod["metadata"]["labels"] == json::parse(R"({"adaptdl/cli-copy": "digits"})"));
+}
+
+TEST_CASE("a job without a volume has no helper pod") {
+  json bare = job();
+  bare["spec"]["template"]["spec"]["volumes"] = json::array();
+  CHECK_THROWS_WITH_AS(helper_pod_object(bare, "x", ""), doctest::Contains("it has no volume adaptdl-pvc"), Error);
+  CHECK_THROWS_AS(helper_pod_object(json::parse(R"({"metadata": {"name": "x", "uid": "u"}})"), "x", ""), Error);
+}
+
+TEST_CASE("what ended or is older than its deadline is left over") {
+  const auto now = *parse_time("2026-01-01T12:00:00Z");
+  const auto pod = [](const char* phase, const char* created) {
+    return json{{"status", {{"phase", phase}}}, {"metadata", {{"creationTimestamp", created}}}};
+  };
+  CHECK_FALSE(is_leftover(pod("Running", "2026-01-01T11:30:00Z"), now));
+  CHECK(is_leftover(pod("Running", "2026-01-01T10:59:00Z"), now));
+  CHECK(is_leftover(pod("Failed", "2026-01-01T11:59:00Z"), now));
+}
+
+TEST_CASE("the replica to copy from is of the newest group, the lowest rank that runs") {
+  std::vector<Replica> replicas{replica(1, 0), replica(2, 1), replica(2, 0, "Pending"), replica(2, 2)};
+  REQUIRE(choose_replica(replicas, {}) != nullptr);
+  CHECK(choose_replica(replicas, {})->name == "2-1");
+  CHECK(choose_replica(replicas, 2)->name == "2-2");
+  CHECK(choose_replica(replicas, 3) == nullptr);
+  replicas[1].leaving = replicas[3].leaving = true;
+  CHECK(choose_replica(replicas, {})->name == "1-0");
+  CHECK(choose_replica({}, {}) == nullptr);
+}
