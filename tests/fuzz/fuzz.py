@@ -1,0 +1,45 @@
+"""Runs a libFuzzer program for a while, beginning with a corpus, which stays as it is: fuzz.py PROGRAM CORPUS SECONDS [ARGUMENT...]
+
+Without a program (an empty name) it is skipped. What makes the program fail is printed, and kept.
+"""
+import base64
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+
+
+def main():
+    program, corpus, seconds, *arguments = sys.argv[1:]
+    if not program:
+        print(f"skipped: {pathlib.Path(corpus).name} is fuzzed where there is a clang++ with libFuzzer "
+              "(Debian's clang and libclang-rt-14-dev)")
+        return SKIPPED
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-fuzz-"))
+    found = directory / "found"
+    found.mkdir()
+    command = [program, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=4096",
+               "-print_final_stats=1", f"-artifact_prefix={directory}/", *arguments, str(found), corpus]
+    try:
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                                timeout=float(seconds) + 300)
+        output, status = result.stdout, result.returncode
+    except subprocess.TimeoutExpired as error:
+        output, status = (error.stdout or b"").decode(errors="replace"), 1
+    runs = re.search(r"number_of_executed_units: (\d+)", output)
+    print(f"{pathlib.Path(corpus).name}: {runs.group(1) if runs else 'no'} inputs, {len(list(found.iterdir()))} of them new")
+    failures = [path for path in directory.iterdir() if path != found]
+    if status == 0 and not failures and runs:
+        subprocess.run(["rm", "-rf", str(directory)], check=True)
+        return 0
+    print(output[-20000:])
+    for path in failures:
+        print(f"{path}: {base64.b64encode(path.read_bytes()).decode()}")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
