@@ -87,6 +87,9 @@ Replica parse_replica(const json& pod) {
   replica.uid = text_field(pod, {"metadata", "uid"});
   replica.job = text_field(pod, {"metadata", "labels", "adaptdl/job"});
   replica.node = text_field(pod, {"spec", "nodeName"});
+  for (const json& owner : array_field(pod, {"metadata", "ownerReferences"})) {
+    if (text_field(owner, {"kind"}) == "AdaptDLJob") replica.owner = text_field(owner, {"uid"});
+  }
   replica.rank = annotation(pod, "adaptdl/rank").value_or(-1);
   replica.group = annotation(pod, "adaptdl/group").value_or(-1);
   replica.of = annotation(pod, "adaptdl/replicas").value_or(0);

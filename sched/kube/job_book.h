@@ -7,10 +7,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "kube/client.h"
 #include "kube/job.h"
 
 namespace adaptdl::kube {
@@ -35,8 +33,6 @@ class JobBook {
   std::vector<JobView> views(Time now) const;
   // Whether events could say more of any job.
   bool wants_events() const;
-  // The conditions and the rest of a job's hints are looked at only there.
-  const std::map<std::string, Job>& jobs() const { return jobs_; }
 
  private:
   using Pods = std::map<std::string, Replica>;  // by name
@@ -46,18 +42,5 @@ class JobBook {
   std::map<std::string, Pods> pods_;                            // by namespace/name of the job
   std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the object; by their own names
 };
-
-struct JobQuery {
-  std::string name_space;          // empty: all
-  std::string selector;            // of labels
-  std::vector<std::string> names;  // only these, of that namespace; none: all
-};
-
-// Jobs, pods and (where they could tell more) events, listed at the same time. A name of which there is no job is
-// passed over. Throws as Client does.
-//
-// Jobs are read as they are, so that what was created a moment ago is there. Pods and events come from what the API
-// server has in memory, which may be a moment old: they tell only why a job is as it is, and are most of the work.
-std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now);
 
 }  // namespace adaptdl::kube

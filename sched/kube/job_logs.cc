@@ -1,0 +1,267 @@
+#include "kube/job_logs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "http/http.h"
+#include "kube/log_stream.h"
+#include "kube/resource.h"
+#include "kube/watch.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using Clock = LogStream::Clock;
+
+// How long a line waits for older ones of a replica from which nothing comes, and of one that has not been heard yet.
+constexpr auto kSettles = std::chrono::milliseconds(200);
+constexpr auto kOpens = std::chrono::seconds(1);
+constexpr auto kLooksEvery = std::chrono::milliseconds(100);
+// What replicas of a job that has ended may still write.
+constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr std::size_t kBatch = 1000;  // lines
+
+class JobLogs {
+ public:
+  JobLogs(Client& client, const JobLogsQuery& query, const JobLogsSinks& sinks)
+      : client_(client), query_(query), sinks_(sinks) {}
+
+  void read(std::stop_token stop) {
+    start_present();
+    const bool goes_on = query_.follow && !job_ended();
+    if (streams_.empty() && !goes_on) throw Error(nothing());
+    if (goes_on) follow();
+    while (!stop.stop_requested() && show_some(stop)) {
+    }
+    for (auto& thread : watches_) thread.request_stop();
+    rethrow();
+  }
+
+ private:
+  struct Batch {
+    std::vector<std::pair<LogStream*, LogStream::Line>> lines;
+    bool over = false;
+  };
+
+  std::string selector() const { return replica_selector(query_.job); }
+
+  bool wanted(const Replica& replica) const {
+    return replica.started && (!query_.rank || *query_.rank == replica.rank) &&
+           (!query_.previous || replica.restarts > 0);
+  }
+
+  void start(const Replica& replica, bool present) {
+    const std::lock_guard lock(signal_.mutex);
+    if (!wanted(replica) || !known_.insert(replica.uid).second) return;
+    LogStreamOptions options{.since = {}, .tail = {}, .previous = query_.previous, .follow = query_.follow};
+    // A replica that comes later is shown from its start on.
+    if (present) {
+      options.since = query_.since;
+      options.tail = query_.tail;
+    }
+    streams_.push_back(std::make_unique<LogStream>(client_, signal_, replica, options));
+    signal_.changed.notify_all();
+  }
+
+  void start_present() {
+    client_.list(path(kPods, query_.name_space), {.label_selector = selector(), .field_selector = {}},
+                 [this](nlohmann::json&& pod) { start(parse_replica(pod), true); });
+  }
+
+  bool job_ended() {
+    try {
+      over_ = parse_job(client_.get(path(kAdaptDLJobs, query_.name_space, query_.job))).ended();
+    } catch (const ApiError& error) {
+      if (!error.not_found()) throw;
+      over_ = true;
+    }
+    return over_;
+  }
+
+  // Watches the job and its pods.
+  void follow() {
+    watches_.emplace_back([this](std::stop_token stop) {
+      guarded([&] {
+        watch(client_, path(kPods, query_.name_space), {.label_selector = selector(), .field_selector = {}}, stop,
+              [this](Change&& change) { return take_pod(change); });
+      });
+    });
+    watches_.emplace_back([this](std::stop_token stop) {
+      guarded([&] {
+        watch(client_, path(kAdaptDLJobs, query_.name_space),
+              {.label_selector = {}, .field_selector = "metadata.name=" + query_.job}, stop,
+              [this, &stop](Change&& change) { return take_job(change, stop); });
+      });
+    });
+  }
+
+  template <typename Work>
+  void guarded(const Work& work) {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard lock(signal_.mutex);
+      if (!failed_) failed_ = std::current_exception();
+      signal_.changed.notify_all();
+    }
+  }
+
+  bool take_pod(const Change& change) {
+    if (change.kind == Change::Kind::kInterrupted) return note_outage(change.message);
+    note_outage("");
+    if (change.kind == Change::Kind::kSynced) return true;
+    const Replica replica = parse_replica(change.object);
+    if (change.kind != Change::Kind::kDeleted) {
+      start(replica, false);
+      return true;
+    }
+    const std::lock_guard lock(signal_.mutex);
+    for (const auto& stream : streams_) {
+      if (stream->replica().uid == replica.uid) stream->leave();
+    }
+    return true;
+  }
+
+  bool take_job(const Change& change, const std::stop_token& stop) {
+    if (change.kind == Change::Kind::kInterrupted || change.kind == Change::Kind::kSynced) return true;
+    if (change.kind != Change::Kind::kDeleted && !parse_job(change.object).ended()) return true;
+    end(stop);
+    return false;
+  }
+
+  // The job has ended: what its pods have written by now is the last of it.
+  void end(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      try {
+        client_.list(path(kPods, query_.name_space), {.label_selector = selector(), .field_selector = {}},
+                     [this](nlohmann::json&& pod) { start(parse_replica(pod), false); });
+        break;
+      } catch (const http::ConnectionError&) {
+        std::this_thread::sleep_for(kLooksEvery);
+      }
+    }
+    const std::lock_guard lock(signal_.mutex);
+    over_ = true;
+    over_since_ = Clock::now();
+    signal_.changed.notify_all();
+  }
+
+  bool note_outage(const std::string& why) {
+    const std::lock_guard lock(signal_.mutex);
+    if (why.empty() != outage_.empty()) {
+      outage_ = why;
+      notices_.push_back(why.empty() ? "the cluster answers again"
+                                     : "the log goes on when the cluster answers: " + why);
+      signal_.changed.notify_all();
+    }
+    return true;
+  }
+
+  // The stream whose first line is the oldest, if no older one is to be waited for. Wants the mutex.
+  LogStream* next(Clock::time_point now) const {
+    LogStream* oldest = nullptr;
+    const auto order = [](const LogStream& stream) {
+      return std::tuple(stream.head()->time, stream.replica().group, stream.replica().rank);
+    };
+    for (const auto& stream : streams_) {
+      if (stream->head() != nullptr && (oldest == nullptr || order(*stream) < order(*oldest))) oldest = stream.get();
+    }
+    if (oldest == nullptr) return nullptr;
+    for (const auto& stream : streams_) {
+      if (stream->done() || stream->head() != nullptr) continue;
+      if (!query_.follow) return nullptr;
+      if (!stream->heard() && now - stream->opened() < kOpens) return nullptr;
+      if (now - oldest->head()->came < kSettles) return nullptr;
+    }
+    return oldest;
+  }
+
+  bool all_done() const {
+    return std::ranges::all_of(streams_,
+                               [](const auto& stream) { return stream->done() && stream->head() == nullptr; });
+  }
+
+  // The lines that can be shown now; waits for some. Ends with a stop.
+  Batch take(std::stop_token stop) {
+    Batch batch;
+    std::unique_lock lock(signal_.mutex);
+    while (!stop.stop_requested()) {
+      const auto now = Clock::now();
+      while (batch.lines.size() < kBatch) {
+        LogStream* stream = next(now);
+        if (stream == nullptr) break;
+        batch.lines.emplace_back(stream, stream->pop());
+      }
+      if (!batch.lines.empty() || !notices_.empty() || failed_) return batch;
+      if (all_done() && (!query_.follow || over_)) {
+        batch.over = true;
+        return batch;
+      }
+      if (over_ && over_since_ && now - *over_since_ > kFarewell) {
+        for (const auto& stream : streams_) stream->leave();
+        over_since_.reset();
+      }
+      signal_.changed.wait_for(lock, stop, kLooksEvery, [this] { return next(Clock::now()) != nullptr; });
+    }
+    return batch;
+  }
+
+  // False: that was all.
+  bool show_some(std::stop_token stop) {
+    const Batch batch = take(stop);
+    for (const auto& [stream, line] : batch.lines) {
+      if (!sinks_.line(stream->replica(), line.text)) return false;
+    }
+    if (!sinks_.flush()) return false;
+    std::vector<std::string> notices;
+    bool failed = false;
+    {
+      const std::lock_guard lock(signal_.mutex);
+      notices.swap(notices_);
+      failed = failed_ != nullptr;
+    }
+    for (const std::string& notice : notices) sinks_.notice(notice);
+    return !batch.over && !failed;
+  }
+
+  std::string nothing() const {
+    if (query_.previous)
+      return fmt::format("no container of job {} was restarted: there is no log of before", query_.job);
+    if (query_.rank) return fmt::format("job {} has no log of rank {}", query_.job, *query_.rank);
+    return fmt::format("job {} has no logs: no replica of it has run, or their pods are gone", query_.job);
+  }
+
+  void rethrow() {
+    const std::lock_guard lock(signal_.mutex);
+    if (failed_) std::rethrow_exception(failed_);
+    for (const auto& stream : streams_) {
+      if (stream->failed()) std::rethrow_exception(stream->failed());
+    }
+  }
+
+  Client& client_;
+  const JobLogsQuery& query_;
+  const JobLogsSinks& sinks_;
+  LogSignal signal_;
+  std::set<std::string> known_;  // uids of pods that have a stream
+  std::vector<std::string> notices_;
+  std::string outage_;
+  bool over_ = false;  // the job
+  std::optional<Clock::time_point> over_since_;
+  std::exception_ptr failed_;
+  std::vector<std::unique_ptr<LogStream>> streams_;
+  std::vector<std::jthread> watches_;  // last: they use all else
+};
+
+}  // namespace
+
+void read_job_logs(Client& client, const JobLogsQuery& query, std::stop_token stop, const JobLogsSinks& sinks) {
+  JobLogs(client, query, sinks).read(std::move(stop));
+}
+
+}  // namespace adaptdl::kube

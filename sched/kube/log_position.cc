@@ -1,0 +1,95 @@
+#include "kube/log_position.h"
+
+#include <algorithm>
+
+namespace adaptdl::kube {
+namespace {
+
+constexpr std::size_t kRecord = 16384;  // bytes, of containerd, CRI-O and Docker alike
+constexpr std::size_t kStamp = 40;      // bytes of a time, at most
+
+}  // namespace
+
+std::string LogPosition::since() const {
+  if (!last_) return "";
+  // Servers drop the fraction; without it, it is certain what they make of it.
+  return to_string(std::chrono::floor<std::chrono::seconds>(*last_)).substr(0, 19) + 'Z';
+}
+
+bool LogPosition::take(Time time) {
+  if (!last_ || time > *last_) {
+    last_ = time;
+    shown_ = again_ = 1;
+    return true;
+  }
+  if (time < *last_) return false;
+  if (again_++ < shown_) return false;
+  ++shown_;
+  return true;
+}
+
+bool TimedLines::add(std::string_view bytes, const Sink& sink) {
+  for (std::size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
+    std::string_view line = bytes.substr(0, end);
+    if (!begun_.empty()) {
+      begun_ += line;
+      line = begun_;
+    }
+    const bool more = give(line, true, sink);
+    begun_.clear();
+    if (!more) return false;
+  }
+  begun_ += bytes;
+  if (begun_.size() < kLongest + kStamp) return true;
+  // What may be the beginning of a time stays for the next piece.
+  const bool more = give(std::string_view(begun_).substr(0, kLongest), false, sink);
+  begun_.erase(0, kLongest);
+  return more;
+}
+
+bool TimedLines::finish(const Sink& sink) {
+  const bool more = begun_.empty() || give(begun_, true, sink);
+  begun_.clear();
+  return more;
+}
+
+void TimedLines::reset() {
+  begun_.clear();
+  in_line_ = false;
+}
+
+bool TimedLines::strip_time(std::string_view& text) {
+  const std::size_t space = std::min(text.find(' '), text.size());
+  if (space > kStamp) return false;
+  const auto time = parse_time(text.substr(0, space));
+  if (!time) return false;
+  last_ = *time;
+  text.remove_prefix(std::min(space + 1, text.size()));
+  return true;
+}
+
+bool TimedLines::give(std::string_view line, bool ends, const Sink& sink) {
+  if (!in_line_) {
+    strip_time(line);
+    in_record_ = 0;
+  }
+  in_line_ = !ends;
+  if (in_record_ + line.size() <= kRecord) {
+    in_record_ += line.size();
+    return sink(last_, line);
+  }
+  std::string text;
+  while (!line.empty()) {
+    if (in_record_ == kRecord) {
+      strip_time(line);
+      in_record_ = 0;
+    }
+    const std::string_view part = line.substr(0, kRecord - in_record_);
+    text += part;
+    in_record_ += part.size();
+    line.remove_prefix(part.size());
+  }
+  return sink(last_, text);
+}
+
+}  // namespace adaptdl::kube

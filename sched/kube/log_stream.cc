@@ -1,0 +1,177 @@
+#include "kube/log_stream.h"
+
+#include <algorithm>
+
+#include "http/http.h"
+#include "kube/error.h"
+#include "kube/resource.h"
+
+namespace adaptdl::kube {
+namespace {
+
+constexpr auto kFirstPause = std::chrono::milliseconds(100);
+constexpr auto kLongestPause = std::chrono::milliseconds(2000);
+// How long a log that is not followed is tried again without a line coming.
+constexpr auto kPatience = std::chrono::seconds(8);
+// What a pod that is gone may still have on its way.
+constexpr auto kFarewell = std::chrono::seconds(2);
+
+// Whether waiting may help: the server, or the node behind it, is not there now.
+bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
+
+}  // namespace
+
+LogStream::LogStream(Client& client, LogSignal& signal, Replica replica, LogStreamOptions options)
+    : client_(client), signal_(signal), replica_(std::move(replica)), options_(options) {
+  thread_ = std::jthread([this](std::stop_token stop) {
+    try {
+      run(stop);
+    } catch (...) {
+      const std::lock_guard lock(signal_.mutex);
+      failed_ = std::current_exception();
+    }
+    const std::lock_guard lock(signal_.mutex);
+    done_ = true;
+    signal_.changed.notify_all();
+  });
+}
+
+LogStream::Line LogStream::pop() {
+  Line line = std::move(lines_.front());
+  lines_.pop_front();
+  waiting_ -= line.text.size();
+  if (waiting_ + line.text.size() >= kFull && waiting_ < kFull) signal_.changed.notify_all();
+  return line;
+}
+
+void LogStream::leave() {
+  left_ = true;
+  signal_.changed.notify_all();
+}
+
+void LogStream::run(std::stop_token stop) {
+  if (options_.previous) {
+    read(stop, false, true);
+    return;
+  }
+  auto pause_for = kFirstPause;
+  auto last_line = Clock::now();
+  bool last_read = !options_.follow;  // nothing is written any more, or no more is wanted
+  for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
+    const Time before = position_.since().empty() ? Time() : *parse_time(position_.since());
+    Outcome outcome = Outcome::kBroken;
+    std::exception_ptr why;
+    try {
+      outcome = read(stop, !last_read, false);
+    } catch (const http::ConnectionError&) {
+      why = std::current_exception();
+    } catch (const ApiError& error) {
+      if (!may_pass(error)) throw;
+      why = std::current_exception();
+    }
+    if (!position_.since().empty() && *parse_time(position_.since()) != before) {
+      last_line = Clock::now();
+      pause_for = kFirstPause;
+    }
+    if (outcome == Outcome::kGone || (outcome == Outcome::kEnded && last_read)) return;
+    if (left_) return;
+    if (why && !options_.follow && Clock::now() - last_line > kPatience) std::rethrow_exception(why);
+    if (outcome == Outcome::kWaits && !options_.follow) return;
+    if (options_.follow) {
+      try {
+        const auto now = look(stop);
+        if (!now) return;
+        // The end of a container that has been started again since is in its log of before.
+        if (now->restarts > known_restarts) read(stop, false, true);
+        known_restarts = now->restarts;
+        // Whatever ended the log, all of it is there to be read once more.
+        last_read = now->ended;
+        if (last_read && outcome == Outcome::kEnded) continue;
+      } catch (const Error&) {
+        // The server is away: the log will be asked for again.
+      }
+    }
+    if (!pause(stop, pause_for)) return;
+    pause_for = std::min(pause_for * 2, kLongestPause);
+  }
+}
+
+Query LogStream::query(bool follow, bool previous) const {
+  Query query = {{"timestamps", "true"}};
+  if (!replica_.container.empty()) query.emplace_back("container", replica_.container);
+  if (follow) query.emplace_back("follow", "true");
+  if (previous) query.emplace_back("previous", "true");
+  if (const std::string since = position_.since(); !since.empty()) {
+    query.emplace_back("sinceTime", since);
+  } else {
+    if (options_.since) {
+      const auto open = std::chrono::ceil<std::chrono::seconds>(Clock::now() - opened_);
+      query.emplace_back("sinceSeconds", std::to_string((*options_.since + open).count()));
+    }
+    if (options_.tail) query.emplace_back("tailLines", std::to_string(*options_.tail));
+  }
+  return query;
+}
+
+LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previous) {
+  splitter_.reset();
+  position_.reopen();
+  const auto sink = [&](Time time, std::string_view text) { return put(stop, time, text); };
+  // A pod that is gone is left even where nothing comes any more.
+  std::stop_source over;
+  const std::stop_callback stopped(stop, [&over] { over.request_stop(); });
+  std::jthread farewell;
+  if (follow) {
+    farewell = std::jthread([this, &over](std::stop_token ended) {
+      std::unique_lock lock(signal_.mutex);
+      signal_.changed.wait(lock, ended, [this] { return left_.load(); });
+      if (ended.stop_requested()) return;
+      signal_.changed.wait_for(lock, ended, kFarewell, [] { return false; });
+      if (!ended.stop_requested()) over.request_stop();
+    });
+  }
+  try {
+    client_.stream(path(kPods, replica_.name_space, replica_.name, "log"), query(follow, previous), over.get_token(),
+                   [&](std::string_view bytes) { return splitter_.add(bytes, sink); });
+  } catch (const ApiError& error) {
+    if (error.not_found()) return Outcome::kGone;
+    if (error.code() == 400 && !previous) return Outcome::kWaits;  // no container has been started yet
+    throw;
+  }
+  if (stop.stop_requested()) return Outcome::kBroken;
+  // Of a log that goes on, a line without an end will come again, whole.
+  if (!follow) splitter_.finish(sink);
+  return Outcome::kEnded;
+}
+
+bool LogStream::put(std::stop_token stop, Time time, std::string_view text) {
+  if (!position_.take(time)) return !stop.stop_requested();
+  std::unique_lock lock(signal_.mutex);
+  if (waiting_ >= kFull) signal_.changed.wait(lock, stop, [this] { return waiting_ < kFull; });
+  if (stop.stop_requested()) return false;
+  lines_.push_back({time, Clock::now(), std::string(text)});
+  waiting_ += text.size();
+  heard_ = true;
+  // Whoever reads waits for a first line only.
+  if (lines_.size() == 1) signal_.changed.notify_all();
+  return true;
+}
+
+std::optional<Replica> LogStream::look(std::stop_token stop) {
+  try {
+    Replica now = parse_replica(client_.get(path(kPods, replica_.name_space, replica_.name), {}, stop));
+    if (now.uid != replica_.uid) return std::nullopt;
+    return now;
+  } catch (const ApiError& error) {
+    if (error.not_found()) return std::nullopt;
+    throw;
+  }
+}
+
+bool LogStream::pause(std::stop_token stop, std::chrono::milliseconds span) {
+  std::unique_lock lock(signal_.mutex);
+  signal_.changed.wait_for(lock, stop, span, [] { return false; });
+  return !stop.stop_requested();
+}
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,220 @@
+#include "kube/job_why.h"
+
+#include <doctest/doctest.h>
+
+#include "kube/job_book.h"
+
+using namespace adaptdl::kube;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+namespace {
+
+const Time kNow = *parse_time("2026-11-21T12:10:00Z");
+
+json make_job(const json& status = json::object()) {
+  return {
+      {"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "u"}, {"creationTimestamp", "2026-11-21T12:00:00Z"}}},
+      {"spec", {{"maxReplicas", 2}}},
+      {"status", status}};
+}
+
+json make_pod(int rank, const json& status, const std::string& node = "node0") {
+  json pod = {
+      {"metadata",
+       {{"namespace", "ns"},
+        {"name", "job-u-0-" + std::to_string(rank)},
+        {"uid", "p" + std::to_string(rank)},
+        {"labels", {{"adaptdl", "true"}, {"adaptdl/job", "job"}}},
+        {"annotations", {{"adaptdl/group", "0"}, {"adaptdl/rank", std::to_string(rank)}, {"adaptdl/replicas", "2"}}}}},
+      {"spec", {{"containers", {{{"name", "main"}, {"image", "registry.local/x:1"}}}}}},
+      {"status", status}};
+  if (!node.empty()) pod["spec"]["nodeName"] = node;
+  return pod;
+}
+
+json waiting(const std::string& reason, const std::string& message = "") {
+  json state = {{"reason", reason}};
+  if (!message.empty()) state["message"] = message;
+  return {{"phase", "Pending"},
+          {"containerStatuses", {{{"name", "main"}, {"restartCount", 0}, {"state", {{"waiting", state}}}}}}};
+}
+
+json terminated(const json& how) {
+  return {{"phase", "Failed"},
+          {"containerStatuses", {{{"name", "main"}, {"restartCount", 0}, {"state", {{"terminated", how}}}}}}};
+}
+
+json running() {
+  return {{"phase", "Running"},
+          {"containerStatuses",
+           {{{"name", "main"}, {"ready", true}, {"restartCount", 0}, {"state", {{"running", json::object()}}}}}}};
+}
+
+json unschedulable(const std::string& message) {
+  return {{"phase", "Pending"},
+          {"conditions",
+           {{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", message}}}}};
+}
+
+json make_event(const std::string& kind, const std::string& name, const std::string& reason,
+                const std::string& message) {
+  return {{"metadata", {{"name", name + reason + std::to_string(message.size())}}},
+          {"involvedObject", {{"kind", kind}, {"namespace", "ns"}, {"name", name}}},
+          {"type", "Warning"},
+          {"reason", reason},
+          {"message", message},
+          {"lastTimestamp", "2026-11-21T12:05:00Z"}};
+}
+
+std::string why(const json& job, const std::vector<json>& pods = {}, const std::vector<json>& events = {}) {
+  JobBook book;
+  book.put_job(job);
+  for (const json& pod : pods) book.put_pod(pod);
+  for (const json& event : events) book.put_event(event);
+  return book.views(kNow).at(0).why;
+}
+
+const json kStarting = {{"phase", "Starting"}, {"replicas", 2}};
+
+}  // namespace
+
+TEST_CASE("an image that cannot be pulled is named, with what the registry said") {
+  CHECK(
+      why(make_job(kStarting), {make_pod(0, waiting("ErrImagePull", "rpc error: code = NotFound desc = not found"))}) ==
+      "cannot pull the image registry.local/x:1: not found");
+  const json back_off = waiting("ImagePullBackOff", "Back-off pulling image \"registry.local/x:1\"");
+  CHECK(why(make_job(kStarting), {make_pod(0, back_off)}) == "cannot pull the image registry.local/x:1");
+  CHECK(
+      why(make_job(kStarting), {make_pod(0, back_off)},
+          {make_event("Pod", "job-u-0-0", "Failed",
+                      "Failed to pull image \"registry.local/x:1\": rpc error: code = Unknown desc = no route to host"),
+           make_event("Pod", "job-u-0-0", "Failed", "Error: ImagePullBackOff")}) ==
+      "cannot pull the image registry.local/x:1: no route to host");
+}
+
+TEST_CASE("the scheduler's message is told in plain words") {
+  CHECK(plain_unschedulable("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") ==
+        "no node fits: of 2, 2 too little nvidia.com/gpu free");
+  CHECK(plain_unschedulable(
+            "0/3 nodes are available: 1 node(s) had taint {node-role.kubernetes.io/master: }, that the pod "
+            "didn't tolerate, 2 Insufficient cpu.") ==
+        "no node fits: of 3, 1 reserved by the taint node-role.kubernetes.io/master: , 2 too little cpu free");
+  CHECK(plain_unschedulable("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity.") ==
+        "no node fits: of 2, 2 without the labels that the pod asks for");
+  CHECK(plain_unschedulable(
+            "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. preemption: 0/2 nodes are "
+            "available: 2 No preemption victims found for incoming pod.") ==
+        "no node fits: of 2, 1 too little cpu free, 1 too little memory free");
+  CHECK(plain_unschedulable("0/2 nodes are available: 2 persistentvolumeclaim \"data\" not found.") ==
+        "its volume claim data does not exist");
+  CHECK(plain_unschedulable("persistentvolumeclaim \"data\" not found") == "its volume claim data does not exist");
+  CHECK(plain_unschedulable("0/2 nodes are available: 2 pod has unbound immediate PersistentVolumeClaims.") ==
+        "its volume claim is not bound to any volume yet");
+  CHECK(plain_unschedulable("something new") == "no node is found for it: something new");
+}
+
+TEST_CASE("a trouble that all replicas share is said once, that of some behind the lowest rank") {
+  const json full = unschedulable("0/2 nodes are available: 2 Insufficient cpu.");
+  CHECK(why(make_job(kStarting), {make_pod(0, full, ""), make_pod(1, full, "")}) ==
+        "no node fits: of 2, 2 too little cpu free");
+  CHECK(why(make_job(kStarting), {make_pod(0, running()), make_pod(1, full, "")}) ==
+        "replica 1: no node fits: of 2, 2 too little cpu free");
+}
+
+TEST_CASE("what only events tell of a pod that waits is said") {
+  const json creating = waiting("ContainerCreating");
+  CHECK(why(make_job(kStarting), {make_pod(0, creating)}).empty());
+  CHECK(why(make_job(kStarting), {make_pod(0, creating)},
+            {make_event("Pod", "job-u-0-0", "FailedMount",
+                        "MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found")}) ==
+        "its volume cannot be mounted: MountVolume.SetUp failed for volume \"v\" : secret \"nope\" not found");
+  // It has got over that.
+  CHECK(why(make_job({{"phase", "Running"}}), {make_pod(0, running())},
+            {make_event("Pod", "job-u-0-0", "FailedMount", "timed out")})
+            .empty());
+}
+
+TEST_CASE("a quota, or whatever else keeps pods from being made, is told of the job") {
+  CHECK(
+      why(make_job(kStarting), {},
+          {make_event("AdaptDLJob", "job", "FailedCreate",
+                      "Error creating: pods \"job-u-0-0\" is forbidden: exceeded quota: few, requested: pods=1, used: "
+                      "pods=2, limited: pods=2")}) ==
+      "its pods exceed the quota few, requested: pods=1, used: pods=2, limited: pods=2");
+  CHECK(why(make_job(kStarting), {}, {make_event("AdaptDLJob", "job", "FailedCreate", "admission webhook said no")}) ==
+        "its pods cannot be made: admission webhook said no");
+}
+
+TEST_CASE("failures are told apart") {
+  const json failed = {{"phase", "Failed"}, {"reason", "PodFailure"}, {"message", "job-u-0-1 Failed"}};
+  CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 7}, {"reason", "Error"}}))}) ==
+        "exited with code 7");
+  CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 137}, {"reason", "OOMKilled"}}))}) ==
+        "was killed as it ran out of memory");
+  CHECK(why(make_job(failed), {make_pod(1, terminated({{"exitCode", 139}, {"reason", "Error"}}))}) ==
+        "was killed by signal 11");
+  CHECK(why(make_job(failed), {make_pod(1, {{"phase", "Failed"},
+                                            {"reason", "Evicted"},
+                                            {"message", "The node was low on resource: memory. "}})}) ==
+        "was evicted: The node was low on resource: memory");
+  CHECK(why(make_job(failed)) == "job-u-0-1 Failed");
+  CHECK(why(make_job({{"phase", "Failed"}, {"reason", "Invalid"}, {"message", "inconsistent pods in group"}})) ==
+        "Invalid: inconsistent pods in group");
+}
+
+TEST_CASE("a replica that checkpointed on request has not failed, unless the job may not be moved") {
+  json job = make_job({{"phase", "Stopping"}});
+  const json asked = terminated({{"exitCode", 143}, {"reason", "Error"}});
+  CHECK(why(job, {make_pod(0, asked)}) == "its replicas checkpoint and end");
+  job["spec"]["preemptible"] = false;
+  CHECK(why(job, {make_pod(0, asked)}) == "exited with code 143");
+}
+
+TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
+  CHECK(why(make_job()) == "no scheduler has acted on it: is the AdaptDL scheduler running in this cluster?");
+  CHECK(why(make_job({{"phase", "Pending"}})) == "waits for nodes to be free");
+  json job = make_job({{"phase", "Running"}});
+  job["metadata"]["deletionTimestamp"] = "2026-11-21T12:09:00Z";
+  CHECK(why(job) == "is being deleted");
+  job["metadata"]["finalizers"] = {"example.com/hold"};
+  CHECK(why(job) == "is being deleted, and held by example.com/hold");
+}
+
+TEST_CASE("objects that lack anything, or have anything in its place, are borne") {
+  const std::vector<json> odd = {
+      json(),
+      json::array(),
+      7,
+      "x",
+      json::object(),
+      {{"metadata", 3}, {"spec", "x"}, {"status", {1}}},
+      {{"status", {{"containerStatuses", {1, nullptr, json::object()}}, {"conditions", "x"}}}}};
+  for (const json& object : odd) {
+    JobBook book;
+    book.put_job(object);
+    book.put_pod(object);
+    book.put_event(object);
+    CHECK(book.views(kNow).size() == 1);
+    book.drop_pod(object);
+    book.drop_event(object);
+    book.drop_job(object);
+    CHECK(book.views(kNow).empty());
+  }
+}
+
+TEST_CASE("replicas are counted as they are ready, of the newest group alone") {
+  JobBook book;
+  book.put_job(make_job({{"phase", "Running"}, {"replicas", 2}, {"readyReplicas", 0}, {"group", 1}}));
+  json old = make_pod(0, running());
+  old["metadata"]["name"] = "old";
+  book.put_pod(old);
+  json fresh = make_pod(0, running()), other = make_pod(1, waiting("ContainerCreating"));
+  for (json* pod : {&fresh, &other}) (*pod)["metadata"]["annotations"]["adaptdl/group"] = "1";
+  book.put_pod(fresh);
+  book.put_pod(other);
+  const JobView view = book.views(kNow).at(0);
+  CHECK(view.replicas.size() == 2);
+  CHECK(view.ready == 1);
+  CHECK(view.wanted == 2);
+}
