@@ -5,74 +5,117 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/cluster_watch.h"
 #include "command/command.h"
-#include "local/run_client.h"
-#include "local/run_directory.h"
-#include "terminal/runs_table.h"
+#include "command/listing.h"
+#include "kube/job_list.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
 namespace {
 
-using nlohmann::json;
-using sched::RunStatus;
-
-// Runs that ended before are listed with --all only.
-constexpr auto kRecent = std::chrono::hours(24);
-constexpr timespec kRedrawEvery{.tv_sec = 0, .tv_nsec = 500'000'000};
+// Changes of the cluster show at once; runs of this machine are looked at now and then.
+constexpr timespec kLookEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
+constexpr auto kLookAtRunsEvery = std::chrono::milliseconds(500);
 
 struct Options {
+  ClusterOptions cluster;
+  std::vector<std::string> names;
+  std::string output, selector;
   bool all = false;
+  bool all_namespaces = false;
   bool json = false;
   bool watch = false;
+
+  // Runs have no labels.
+  bool runs() const { return !cluster.cluster && selector.empty(); }
 };
 
-struct Listing {
-  std::vector<RunStatus> runs;
-  std::size_t older = 0;  // left out
-  RunStatus::Time now;
-};
+Form form(const Options& options) {
+  if (options.json || options.output == "json") return Form::kJson;
+  if (options.output.empty()) return Form::kTable;
+  if (options.output == "wide") return Form::kWide;
+  if (options.output == "yaml") return Form::kYaml;
+  if (options.output == "name") return Form::kName;
+  throw UsageError(fmt::format("ls: -o takes wide, json, yaml or name, not '{}'", options.output));
+}
 
-Listing list(const Options& options) {
-  Listing listing{.runs = {}, .older = 0, .now = std::chrono::system_clock::now()};
-  for (const sched::RunEntry& entry : sched::list_runs(sched::runs_directory())) {
-    RunStatus run = sched::status_now(entry);
-    if (!options.all && run.ended && listing.now - *run.ended > kRecent) {
-      ++listing.older;
-    } else {
-      listing.runs.push_back(std::move(run));
-    }
+void check(const Options& options) {
+  form(options);
+  if (options.cluster.local && (options.all_namespaces || !options.selector.empty()))
+    throw UsageError("ls: -A and --selector are of jobs of a cluster, and --local leaves them out");
+  if (!options.names.empty() && (options.all_namespaces || !options.selector.empty()))
+    throw UsageError("ls: NAMEs exclude -A and --selector");
+  if (options.watch && form(options) == Form::kYaml) throw UsageError("ls: --watch excludes -o yaml");
+}
+
+std::optional<kube::Access> access(const Options& options) {
+  // Whoever asks for what only a cluster has, is told that there is none.
+  const bool asked = options.cluster.cluster || options.all_namespaces || !options.selector.empty() ||
+                     !options.cluster.name_space.empty() || !options.cluster.context.empty();
+  if (asked && !options.cluster.local) return require_cluster(options.cluster);
+  return cluster_access(options.cluster);
+}
+
+std::string name_space(const Options& options, const kube::Access& access) {
+  return options.all_namespaces ? "" : access.name_space;
+}
+
+void add_jobs(Listing& listing, const Options& options) {
+  const auto where = access(options);
+  if (!where) return;
+  kube::Client client(*where);
+  try {
+    listing.jobs = kube::list_jobs(
+        client, {.name_space = name_space(options, *where), .selector = options.selector, .names = options.names},
+        listing.now);
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+    // A cluster without AdaptDL is as good as none to those who did not ask for it.
+    if (!options.runs() || options.cluster.cluster) throw Error(no_such_kind(client));
+    return;
   }
-  return listing;
-}
-
-json to_json(const std::vector<RunStatus>& runs) {
-  json all = json::array();
-  for (const RunStatus& run : runs) all.push_back(sched::to_json(run));
-  return all;
-}
-
-std::string dump(const json& value, int indent) {
-  return value.dump(indent, ' ', false, json::error_handler_t::replace) + '\n';
-}
-
-std::string text(const Listing& listing) {
-  const std::string older = listing.older == 0 ? "" : fmt::format("; --all shows {} more", listing.older);
-  if (listing.runs.empty())
-    return listing.older == 0 ? "no runs\n" : fmt::format("no run goes on or ended in the last day{}\n", older);
-  return runs_table(listing.runs, listing.now).render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO));
+  listing.context = where->context;
 }
 
 // How to go on with the lost runs, in lines of any length: on a terminal, their rows are cut.
 std::string how_to_go_on(const Listing& listing) {
   std::string text;
   if (!terminal_width(STDOUT_FILENO)) return text;
-  for (const RunStatus& run : listing.runs) {
+  for (const sched::RunStatus& run : listing.runs) {
     if (run.state == "lost") text += printable(fmt::format("{}: {}", run.name, run.why)) + '\n';
   }
   return text;
+}
+
+void refuse_missing(const Listing& listing, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const bool found = std::ranges::any_of(listing.runs, [&](const auto& run) { return run.name == name; }) ||
+                       std::ranges::any_of(listing.jobs, [&](const auto& view) { return view.job.name == name; });
+    if (!found) throw Error(fmt::format("there is no run or job named {}; `adaptdl ls --all` lists all", name));
+  }
+}
+
+void show_once(const Options& options) {
+  Listing listing{.runs = {}, .older = 0, .jobs = {}, .context = {}, .now = std::chrono::system_clock::now()};
+  std::exception_ptr failed;
+  try {
+    add_jobs(listing, options);
+  } catch (const Error&) {
+    failed = std::current_exception();
+  }
+  if (options.runs()) add_runs(listing, options.all, options.names);
+  const Form wanted = form(options);
+  // The rows of this machine are good also where those of the cluster cannot be had.
+  if (!failed || (options.runs() && !(wanted <= Form::kWide && listing.runs.empty()))) {
+    fmt::print("{}", render(listing, wanted, options.all_namespaces));
+    if (wanted <= Form::kWide) fmt::print("{}", how_to_go_on(listing));
+  }
+  if (failed) std::rethrow_exception(failed);
+  refuse_missing(listing, options.names);
 }
 
 // The last lines of the text, below its first, if it has more than there is room for.
@@ -85,49 +128,122 @@ std::string fit(const std::string& text, std::size_t height) {
   return text.substr(0, header) + text.substr(begin);
 }
 
-// Shows runs until Ctrl-C: on a terminal in one place, elsewhere whenever something changed.
+// What a watch has shown so far, on a terminal in one place.
+class Screen {
+ public:
+  explicit Screen(const Options& options)
+      : options_(options), form_(form(options)), redraw_(is_capable_terminal(STDOUT_FILENO) && form_ != Form::kJson) {}
+
+  bool redraws() const { return redraw_; }
+
+  void show(const Listing& listing) {
+    const std::string all = to_json(listing).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    if (redraw_) {
+      const std::string block =
+          fit(render(listing, form_, options_.all_namespaces), terminal_height(STDOUT_FILENO).value_or(24));
+      if (lines_ > 0) fmt::print("\x1b[{}A\r\x1b[J", lines_);
+      fmt::print("{}", block);
+      lines_ = std::ranges::count(block, '\n');
+    } else if (all != shown_) {
+      fmt::print("{}{}", shown_.empty() || form_ == Form::kJson ? "" : "\n",
+                 form_ == Form::kJson ? all : render(listing, form_, options_.all_namespaces));
+    }
+    shown_ = all;
+  }
+
+  // Says once when the cluster is out of reach, and that it is back.
+  void outage(const std::string& why) {
+    if (why.empty() == outage_.empty()) return;
+    fmt::print(stderr, "adaptdl: {}\n",
+               why.empty() ? "the cluster answers again"
+                           : fmt::format("the rows of the cluster stay as they were: {}", printable(why)));
+    outage_ = why;
+    lines_ = 0;  // what stands on the terminal is above that line now
+  }
+
+ private:
+  const Options& options_;
+  Form form_;
+  bool redraw_;
+  std::string shown_, outage_;
+  std::ptrdiff_t lines_ = 0;
+};
+
+bool is_wanted(const kube::JobView& view, const Options& options) {
+  return options.names.empty() || std::ranges::find(options.names, view.job.name) != options.names.end();
+}
+
+bool is_ready(const ClusterWatch& cluster, const kube::Client& client) {
+  try {
+    return cluster.ready();
+  } catch (const kube::ApiError& error) {
+    if (error.not_found()) throw Error(no_such_kind(client));
+    throw;
+  }
+}
+
+// Shows runs and jobs until Ctrl-C: on a terminal in one place, elsewhere whenever something changed.
 void watch(const Options& options) {
   sigset_t interrupt;
   ::sigemptyset(&interrupt);
   ::sigaddset(&interrupt, SIGINT);
   ::sigprocmask(SIG_BLOCK, &interrupt, nullptr);
-  const bool redraw = is_capable_terminal(STDOUT_FILENO) && !options.json;
-  std::string shown;
-  std::ptrdiff_t lines = 0;
+  std::unique_ptr<kube::Client> client;
+  std::unique_ptr<ClusterWatch> cluster;
+  if (const auto where = access(options)) {
+    client = std::make_unique<kube::Client>(*where);
+    cluster = std::make_unique<ClusterWatch>(*client, name_space(options, *where), options.selector);
+  }
+  Screen screen(options);
+  std::size_t version = 0;
+  auto looked = std::chrono::steady_clock::time_point();
   do {
-    const Listing listing = list(options);
-    const std::string all = dump(to_json(listing.runs), -1);
-    if (redraw) {
-      const std::string block = fit(text(listing), terminal_height(STDOUT_FILENO).value_or(24));
-      if (lines > 0) fmt::print("\x1b[{}A\r\x1b[J", lines);
-      fmt::print("{}", block);
-      lines = std::ranges::count(block, '\n');
-    } else if (all != shown) {
-      fmt::print("{}{}", shown.empty() || options.json ? "" : "\n", options.json ? all : text(listing));
+    const auto now = std::chrono::steady_clock::now();
+    if (cluster && !is_ready(*cluster, *client)) {
+      screen.outage(cluster->outage());
+      continue;
     }
-    shown = all;
-  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kRedrawEvery) != SIGINT);
-}
-
-void ls(const Options& options) {
-  if (options.watch) return watch(options);
-  const Listing listing = list(options);
-  fmt::print("{}", options.json ? dump(to_json(listing.runs), 2) : text(listing) + how_to_go_on(listing));
+    const bool changed = cluster && cluster->version() != version;
+    if (!changed && now - looked < kLookAtRunsEvery) continue;
+    looked = now;
+    Listing listing{.runs = {}, .older = 0, .jobs = {}, .context = {}, .now = std::chrono::system_clock::now()};
+    if (options.runs()) add_runs(listing, options.all, options.names);
+    if (cluster) {
+      version = cluster->version();
+      screen.outage(cluster->outage());
+      listing.context = client->access().context;
+      listing.jobs = cluster->views(listing.now);
+      std::erase_if(listing.jobs, [&](const auto& view) { return !is_wanted(view, options); });
+    }
+    screen.show(listing);
+  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kLookEvery) != SIGINT);
 }
 
 }  // namespace
 
 void add_ls(CLI::App& app, int&) {
   auto options = std::make_shared<Options>();
+  app.add_option("name", options->names, "only these")->type_name("JOB");
+  add_context_options(app, options->cluster);
+  app.add_flag("-A,--all-namespaces", options->all_namespaces, "the jobs of all namespaces, as NAMESPACE/NAME");
+  app.add_option("-l,--selector", options->selector, "only the jobs with these labels, as kubectl takes them")
+      ->type_name("LABELS");
+  add_place_options(app, options->cluster);
   app.add_flag("--all", options->all, "also runs that ended more than a day ago");
+  app.add_option("-o,--output", options->output, "the form: more columns, JSON, YAML, or the names alone")
+      ->type_name("wide|json|yaml|name");
   app.add_flag("--json", options->json, "print JSON: an array of objects, with --watch one a line");
-  app.add_flag(
-      "--watch", options->watch,
-      "go on until Ctrl-C: redrawn twice a second on a terminal, elsewhere printed again when something changed");
+  app.add_flag("--watch", options->watch,
+               "go on until Ctrl-C: redrawn in place on a terminal, elsewhere printed again when something changed");
   app.footer(
-      "States are starting, waiting (for devices), running, rescaling, stopping, restarting, done, failed, stopped\n"
-      "and lost. A run is lost if its launcher was killed; WHY says how to go on.");
-  app.callback([options] { ls(*options); });
+      "Where a kubeconfig leads to a cluster, its jobs are listed too. WHY says what a job or run waits for, or how "
+      "it\n"
+      "failed. States of runs are starting, waiting (for devices), running, rescaling, stopping, restarting, done,\n"
+      "failed, stopped and lost. A run is lost if its launcher was killed; WHY says how to go on.");
+  app.callback([options] {
+    check(*options);
+    options->watch ? watch(*options) : show_once(*options);
+  });
 }
 
 }  // namespace adaptdl::cli

@@ -1,0 +1,58 @@
+#include "terminal/jobs_table.h"
+
+#include <doctest/doctest.h>
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+
+namespace {
+
+const kube::Time kNoon = std::chrono::system_clock::from_time_t(1'700'000'000);
+
+kube::JobView make_job(const std::string& name) {
+  kube::JobView view;
+  view.job.name_space = "ns";
+  view.job.name = name;
+  view.job.created = kNoon - 26h;
+  return view;
+}
+
+}  // namespace
+
+TEST_CASE("runs and jobs stand in one table, and what is not known is a dash") {
+  std::vector<sched::RunStatus> runs(1);
+  runs[0].name = "mine";
+  runs[0].state = "running";
+  runs[0].replicas = 1;
+  runs[0].wanted = 2;
+  runs[0].started = kNoon - 65s;
+  runs[0].progress = {{"epoch", 3}};
+  std::vector<kube::JobView> jobs = {make_job("trains"), make_job("new"), make_job("over")};
+  jobs[0].job.phase = "Running";
+  jobs[0].job.group = 2;
+  jobs[0].job.train = {{"progress", 999}, {"targetProgress", 1000}};
+  jobs[0].ready = 1;
+  jobs[0].wanted = 2;
+  jobs[1].why = "no node fits";
+  jobs[2].job.phase = "Succeeded";
+  jobs[2].job.completed = kNoon - 25h;
+  CHECK(cli::jobs_table(runs, jobs, {.context = "dev", .namespaces = false, .wide = false}, kNoon).render() ==
+        "NAME    WHERE  STATUS     REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  WHY\n"
+        "mine    local  running         1/2         0   epoch 3  1m 5s         1:05\n"
+        "trains  dev    running         1/2         2       99%  1d 2h  1d 02:00:00\n"
+        "new     dev    pending         0/0         0         -  1d 2h            -  no node fits\n"
+        "over    dev    succeeded         -         0         -  1d 2h      1:00:00\n");
+}
+
+TEST_CASE("the wide form and all namespaces show more of a job") {
+  kube::JobView job = make_job("job");
+  job.job.phase = "Running";
+  job.job.group = 0;
+  job.job.min_replicas = 1;
+  job.job.max_replicas = 4;
+  job.job.allocation = {"b", "a", "a"};
+  job.job.train = {{"initBatchSize", 128}};
+  CHECK(cli::jobs_table({}, {&job, 1}, {.context = "dev", .namespaces = true, .wide = true}, kNoon).render() ==
+        "NAME    WHERE  STATUS   REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  BOUNDS  BATCH  NODES  WHY\n"
+        "ns/job  dev    running       0/0         0         -  1d 2h  1d 02:00:00     1:4    128  a,b\n");
+}

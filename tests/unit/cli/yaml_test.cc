@@ -1,0 +1,29 @@
+#include "terminal/yaml.h"
+
+#include <doctest/doctest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <nlohmann/json.hpp>
+
+using namespace adaptdl;
+using nlohmann::json;
+
+TEST_CASE("text that looks like something else stays text") {
+  for (const std::string text :
+       {"true", "No", "null", "~",  "123", "1e3", "0x1f", "",   " a", "a ", "a: b",       "- a",   "#a", "a #b",
+        "\"",   "'",  "a\nb", "@x", "*x",  "&x",  "!x",   "%x", "{}", "[]", "2026-01-31", "plain", "a b"}) {
+    CAPTURE(text);
+    const std::string yaml = cli::to_yaml({{"key", text}, {text, 1}});
+    const YAML::Node node = YAML::Load(yaml);
+    CHECK(node["key"].as<std::string>() == text);
+    CHECK(node[text].as<int>() == 1);
+    // A parser that guesses kinds must find a tag or quotes, where the text alone reads as another kind.
+    if (text == "true" || text == "No" || text == "null" || text == "123") CHECK(node["key"].Tag() == "!");
+  }
+}
+
+TEST_CASE("what is nested or empty is so in YAML") {
+  CHECK(cli::to_yaml(json::array()) == "[]\n");
+  CHECK(cli::to_yaml({{"a", {1, 2.5, true, nullptr}}, {"b", json::object()}}) ==
+        "a:\n  - 1\n  - 2.5\n  - true\n  - null\nb: {}\n");
+}
