@@ -29,11 +29,14 @@ std::optional<sched::RunEntry> find_local(const std::string& name) {
   return sched::find_run(runs, name);
 }
 
-Target job_target(const ClusterOptions& options, const std::string& name) {
+using Client = std::shared_ptr<kube::Client>;
+
+Target job_target(const ClusterOptions& options, const std::string& name, Client& client) {
+  if (!client) client = std::make_shared<kube::Client>(require_cluster(options));
   Target target;
-  target.client = std::make_shared<kube::Client>(require_cluster(options));
-  target.name = parse_job_name(name, target.client->access());
-  target.job = get_job(*target.client, target.name);
+  target.client = client;
+  target.name = parse_job_name(name, client->access());
+  target.job = get_job(*client, target.name);
   return target;
 }
 
@@ -110,8 +113,8 @@ nlohmann::json get_job(kube::Client& client, const JobName& name) {
   return std::move(*job);
 }
 
-Target find_target(const ClusterOptions& options, const std::string& name) {
-  if (options.cluster) return job_target(options, name);
+static Target find(const ClusterOptions& options, const std::string& name, Client& client) {
+  if (options.cluster) return job_target(options, name, client);
   Target target;
   if (options.local) {
     target.run = sched::find_run(sched::runs_directory(), name);
@@ -123,15 +126,27 @@ Target find_target(const ClusterOptions& options, const std::string& name) {
     if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // says that there is none
     return target;
   }
-  if (!target.run) return job_target(options, name);
+  if (!target.run) return job_target(options, name, client);
   if (const auto job = ask_briefly(*access, parse_job_name(name, *access))) {
     if (named_exactly(target.run, name)) {
       throw UsageError(fmt::format("{} is a run of this machine and a job of context {}: which? --local or --cluster",
                                    name, access->context));
     }
-    return job_target(options, name);
+    return job_target(options, name, client);
   }
   return target;
+}
+
+Target find_target(const ClusterOptions& options, const std::string& name) {
+  Client client;
+  return find(options, name, client);
+}
+
+std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names) {
+  Client client;
+  std::vector<Target> targets;
+  for (const std::string& name : names) targets.push_back(find(options, name, client));
+  return targets;
 }
 
 }  // namespace adaptdl::cli

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "kube/access.h"
 #include "kube/client.h"
@@ -59,5 +60,7 @@ struct Target {
 // Finds it. A whole name goes before the beginning of a run's. A cluster that is out of reach stands in the way of
 // nothing that is a run of this machine. Throws UsageError if it is both or neither, and what the cluster had to say.
 Target find_target(const ClusterOptions& options, const std::string& name);
+// The same for several, by one client.
+std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);
 
 }  // namespace adaptdl::cli

@@ -4,7 +4,9 @@
 // (and, if it has verbs of its own, CLI11 subcommands) in `add`, and does its work in the callback of the app, or of
 // the subcommand, that was chosen. Help, completion and man pages are made from what `add` registers, so an option that
 // is registered is documented:
-//   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, "a|b|c" to
+//   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, JOB to
+//   those
+//     of runs and of jobs of the cluster, "a|b|c" to
 //     one of these words, anything else to nothing;
 //   - a description is one or two sentences without a final full stop, with the default in it.
 //
@@ -39,6 +41,7 @@ const Command* find_command(std::string_view name);
 void add_run(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);
 void add_logs(CLI::App& app, int& exit_code);
+void add_describe(CLI::App& app, int& exit_code);
 void add_resize(CLI::App& app, int& exit_code);
 void add_delete(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);

@@ -7,12 +7,14 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a program as the replicas of a job on this machine", Needs::kNothing, add_run},
-    {"ls", "list the runs of this machine, and how they are getting on", Needs::kNothing, add_ls},
-    {"logs", "show what the replicas of a run wrote", Needs::kRun, add_logs},
+    {"ls", "list the runs of this machine and the jobs of a cluster, and why they are as they are", Needs::kNothing,
+     add_ls},
+    {"logs", "show what the replicas of a run or job wrote", Needs::kRun, add_logs},
+    {"describe", "show all that is known of a run or job", Needs::kRun, add_describe},
     {"resize", "change how many replicas a run has", Needs::kRun, add_resize},
     {"checkpoint", "look at the checkpoints of a job, check, export and prune them, or have one saved", Needs::kNothing,
      add_checkpoint},
-    {"delete", "end a run and remove what is kept of it", Needs::kRun, add_delete},
+    {"delete", "end runs or jobs and remove what is kept of them", Needs::kRun, add_delete},
     {"simulate", "replay a workload on a simulated cluster, under one scheduling policy or several", Needs::kNothing,
      add_simulate},
     {"help", "show what adaptdl can do, or how one command is used", Needs::kNothing, add_help},

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <sstream>
 
 #include "adaptdl/error.h"
+#include "command/cluster_options.h"
 #include "command/command.h"
 #include "command/describe.h"
+#include "kube/json_fields.h"
+#include "kube/resource.h"
 #include "local/run_directory.h"
 #include "local/run_record.h"
 
@@ -32,13 +36,58 @@ Candidates run_names(std::string_view typed) {
   return candidates;
 }
 
+// How long a shell waits for a cluster, and how many of its jobs are offered.
+constexpr auto kAskBriefly = std::chrono::milliseconds(300);
+constexpr const char* kMostJobs = "200";
+
+// Which cluster the words before name.
+ClusterOptions cluster_options(const std::vector<std::string>& words) {
+  ClusterOptions options;
+  const auto value = [&words](std::size_t i, std::initializer_list<std::string_view> names, std::string& to) {
+    for (const std::string_view name : names) {
+      if (words[i] == name && i + 2 < words.size()) to = words[i + 1];
+      if (words[i].starts_with(name) && words[i].substr(name.size()).starts_with('='))
+        to = words[i].substr(name.size() + 1);
+    }
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    value(i, {"-n", "--namespace"}, options.name_space);
+    value(i, {"--context"}, options.context);
+    options.local = options.local || words[i] == "--local";
+  }
+  return options;
+}
+
+// A cluster that is away, or slow, offers nothing: a shell that hangs is worse.
+Candidates job_names(std::string_view typed, const std::vector<std::string>& words) {
+  Candidates candidates;
+  try {
+    const auto access = cluster_access(cluster_options(words));
+    if (!access || access->exec) return {};  // a credential plugin may ask for a password
+    kube::Client client(*access, {.connect_timeout = kAskBriefly, .timeout = kAskBriefly, .patience = {}});
+    const auto jobs = client.get(kube::path(kube::kAdaptDLJobs, access->name_space), {{"limit", kMostJobs}});
+    for (const auto& job : kube::array_field(jobs, {"items"}))
+      offer(candidates, typed, kube::text_field(job, {"metadata", "name"}), kube::text_field(job, {"status", "phase"}));
+  } catch (const Error&) {
+    return {};
+  }
+  return candidates;
+}
+
 // What can be the value of something that help calls `kind`; `before` is what is typed before the value in the same
-// word.
-Candidates values(const std::string& kind, std::string_view typed, const std::string& before = "") {
+// word, `words` is all that is typed.
+Candidates values(const std::string& kind, std::string_view typed, const std::vector<std::string>& words,
+                  const std::string& before = "") {
   Candidates candidates;
   if (kind == "DIR") return {":dir"};
   if (kind == "FILE") return {":file"};
   if (kind == "RUN") return run_names(typed);
+  if (kind == "JOB") {
+    const bool cluster = std::ranges::find(words, "--cluster") != words.end();
+    candidates = cluster ? Candidates() : run_names(typed);
+    std::ranges::move(job_names(typed, words), std::back_inserter(candidates));
+    return candidates;
+  }
   if (kind.find('|') == std::string::npos) return candidates;
   std::istringstream choices(kind);
   for (std::string choice; std::getline(choices, choice, '|');) {
@@ -65,7 +114,8 @@ Candidates option_names(const CLI::App& app, std::string_view typed) {
 }
 
 // What may follow in the place of an argument, before which there are `before` others.
-Candidates arguments(const CLI::App& app, std::string_view typed, std::size_t before) {
+Candidates arguments(const CLI::App& app, const std::vector<std::string>& words, std::size_t before) {
+  const std::string& typed = words.back();
   Candidates candidates;
   // Where a path can stand too, a verb is offered once it is begun.
   if (before == 0 && (!typed.empty() || !works_alone(app))) {
@@ -77,7 +127,7 @@ Candidates arguments(const CLI::App& app, std::string_view typed, std::size_t be
   if (app.get_name() == "help") return command_names(typed);
   for (const CLI::Option* argument :
        app.get_options([](const CLI::Option* option) { return option->get_positional(); })) {
-    if (before-- == 0 || argument->get_items_expected_max() > 1) return values(argument->get_type_name(), typed);
+    if (before-- == 0 || argument->get_items_expected_max() > 1) return values(argument->get_type_name(), typed, words);
   }
   return candidates;
 }
@@ -103,13 +153,13 @@ Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& wo
       ++given;
     }
   }
-  if (pending != nullptr) return values(value_name(*pending), typed);
-  if (only_arguments || !typed.starts_with('-')) return arguments(app, typed, given);
+  if (pending != nullptr) return values(value_name(*pending), typed, words);
+  if (only_arguments || !typed.starts_with('-')) return arguments(app, words, given);
   const std::size_t equals = typed.find('=');
   if (equals == std::string::npos) return option_names(app, typed);
   const CLI::Option* option = app.get_option_no_throw(typed.substr(0, equals));
   return option == nullptr ? Candidates()
-                           : values(value_name(*option), typed.substr(equals + 1), typed.substr(0, equals + 1));
+                           : values(value_name(*option), typed.substr(equals + 1), words, typed.substr(0, equals + 1));
 }
 
 }  // namespace

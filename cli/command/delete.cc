@@ -1,21 +1,37 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <iostream>
 #include <memory>
+#include <thread>
 
 #include "adaptdl/error.h"
+#include "command/cluster_options.h"
 #include "command/command.h"
+#include "kube/job.h"
+#include "kube/resource.h"
 #include "local/run_client.h"
 #include "local/run_directory.h"
+#include "terminal/terminal.h"
 
 namespace adaptdl::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
+// How often to look whether a job is gone, and after how long to say what it waits for.
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
+constexpr auto kSayAfter = std::chrono::seconds(5);
+
 struct Options {
-  std::string run;
+  ClusterOptions cluster;
+  std::vector<std::string> names;
   bool keep_checkpoints = false;
   bool now = false;
+  bool yes = false;
+  bool no_wait = false;
 };
 
 // Another run may go on from the checkpoints of this one.
@@ -38,10 +54,8 @@ void end(const sched::RunEntry& run, bool now) {
   sched::wait_for_end(run);
 }
 
-void remove(const Options& options) {
-  const fs::path runs = sched::runs_directory();
-  const sched::RunEntry run = sched::find_run(runs, options.run);
-  if (!options.keep_checkpoints) refuse_if_used(runs, run);
+void remove_run(const sched::RunEntry& run, const Options& options) {
+  if (!options.keep_checkpoints) refuse_if_used(sched::runs_directory(), run);
   if (run.alive) end(run, options.now);
   const fs::path checkpoints = run.status.checkpoints;
   sched::remove_run(run, options.keep_checkpoints);
@@ -52,16 +66,124 @@ void remove(const Options& options) {
              kept ? fmt::format("; its checkpoints are in {}", checkpoints.string()) : "");
 }
 
+std::vector<kube::Replica> pods_of(const Target& target) {
+  std::vector<kube::Replica> pods;
+  target.client->list(kube::path(kube::kPods, target.name.name_space),
+                      {.label_selector = kube::replica_selector(target.name.name), .field_selector = {}},
+                      [&pods](nlohmann::json&& pod) { pods.push_back(kube::parse_replica(pod)); });
+  return pods;
+}
+
+// Asks for the deletion; with `now` its pods are given no time to checkpoint.
+void ask(const Target& target, const Options& options) {
+  if (options.keep_checkpoints) {
+    throw UsageError(fmt::format(
+        "delete: --keep-checkpoints is for runs of this machine; those of job {} are on its volume, which goes "
+        "with it unless it is claimed apart from the job",
+        target.name.name));
+  }
+  const kube::Job job = kube::parse_job(target.job);
+  try {
+    target.client->remove(kube::path(kube::kAdaptDLJobs, target.name.name_space, target.name.name),
+                          {.grace = {}, .uid = job.uid});
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+  }
+  if (!options.now) return;
+  for (const kube::Replica& pod : pods_of(target)) {
+    try {
+      target.client->remove(kube::path(kube::kPods, pod.name_space, pod.name),
+                            {.grace = std::chrono::seconds(0), .uid = pod.uid});
+    } catch (const kube::ApiError& error) {
+      if (!error.not_found() && !error.conflict()) throw;
+    }
+  }
+}
+
+// What of the job is still there, in words; empty if nothing is.
+std::string remains(const Target& target, const std::string& uid) {
+  if (const auto job = find_job(*target.client, target.name)) {
+    const kube::Job now = kube::parse_job(*job);
+    if (now.uid == uid) {
+      return now.finalizers.empty() ? "the job itself"
+                                    : fmt::format("the finalizers {}", fmt::join(now.finalizers, ", "));
+    }
+  }
+  std::vector<std::string> names;
+  for (const kube::Replica& pod : pods_of(target)) {
+    if (pod.owner == uid) names.push_back(pod.name);
+  }
+  return names.empty() ? "" : fmt::format("the pods {}", fmt::join(names, ", "));
+}
+
+void wait_until_gone(const Target& target) {
+  const std::string uid = kube::parse_job(target.job).uid;
+  const auto begin = std::chrono::steady_clock::now();
+  std::string said;
+  for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookEvery)) {
+    if (std::chrono::steady_clock::now() - begin < kSayAfter || left == said) continue;
+    fmt::print(stderr, "adaptdl: job {} waits for {}; Ctrl-C leaves it to that\n", target.name.name, left);
+    said = left;
+  }
+}
+
+bool agreed(const Options& options) {
+  if (options.names.size() < 2 || options.yes || !is_terminal(STDIN_FILENO) || !is_terminal(STDERR_FILENO)) return true;
+  fmt::print(stderr, "delete {}? [y/N] ", fmt::join(options.names, ", "));
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer == "y" || answer == "Y" || answer == "yes";
+}
+
+// One that fails keeps no other from being deleted; the first that did is thrown in the end.
+template <typename Work>
+void each(const std::vector<Target>& targets, std::exception_ptr& failed, const Work& work) {
+  for (const Target& target : targets) {
+    try {
+      work(target);
+    } catch (const Error& error) {
+      if (failed) fmt::print(stderr, "adaptdl: error: {}\n", error.what());
+      if (!failed) failed = std::current_exception();
+    }
+  }
+}
+
+void remove(const Options& options) {
+  // A name that is wrong is found before anything is deleted.
+  const std::vector<Target> targets = find_targets(options.cluster, options.names);
+  if (!agreed(options)) throw Error("nothing was deleted");
+  std::exception_ptr failed;
+  std::vector<Target> asked;
+  each(targets, failed, [&](const Target& target) {
+    if (target.run) return remove_run(*target.run, options);
+    ask(target, options);
+    asked.push_back(target);
+  });
+  each(asked, failed, [&](const Target& target) {
+    if (!options.no_wait) wait_until_gone(target);
+    fmt::print("{} {}\n", options.no_wait ? "deleting" : "deleted", target.name.name);
+  });
+  if (failed) std::rethrow_exception(failed);
+}
+
 }  // namespace
 
 void add_delete(CLI::App& app, int&) {
   auto options = std::make_shared<Options>();
-  app.add_option("run", options->run, "the run, by its name or the beginning of it")->required()->type_name("RUN");
-  app.add_flag("--keep-checkpoints", options->keep_checkpoints, "remove all but the checkpoints");
+  app.add_option("job", options->names,
+                 "runs of this machine, by their names or the beginnings of them, or jobs of the cluster")
+      ->required()
+      ->type_name("JOB");
+  app.add_flag("--yes", options->yes, "do not ask: on a terminal, more than one is asked for");
+  app.add_flag("--no-wait", options->no_wait, "of a job: do not wait until it and its pods are gone");
+  app.add_flag("--keep-checkpoints", options->keep_checkpoints, "of a run: remove all but the checkpoints");
   app.add_flag("--now", options->now, "kill the replicas at once, without a checkpoint");
+  add_context_options(app, options->cluster);
+  add_place_options(app, options->cluster);
   app.footer(
       "A run that goes on is asked to checkpoint and to exit, as by Ctrl-C, and waited for. A directory that it was\n"
-      "given with --checkpoint or --logs is left as it is.");
+      "given with --checkpoint or --logs is left as it is. With a job go its pods, and the volume claims that it "
+      "owns.");
   app.callback([options] { remove(*options); });
 }
 

@@ -3,15 +3,21 @@
 
 #include <charconv>
 #include <cstdio>
+#include <deque>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <thread>
 
+#include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "command/cluster_options.h"
 #include "command/command.h"
+#include "kube/job_logs.h"
 #include "local/run_directory.h"
 #include "local/run_logs.h"
 #include "local/run_record.h"
+#include "terminal/terminal.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -19,18 +25,20 @@ namespace {
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 struct Options {
-  std::string run, rank;
+  ClusterOptions cluster;
+  std::string run, rank, tail, since;
   bool follow = false;
+  bool previous = false;
   bool notices = false;
 };
 
-std::optional<int> parse_rank(const std::string& text) {
+std::optional<int> parse_number(const std::string& text, const char* what) {
   if (text.empty()) return std::nullopt;
-  int rank = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
-  if (error != std::errc() || end != text.data() + text.size() || rank < 0)
-    throw UsageError(fmt::format("logs: --rank takes a rank, from 0, not '{}'", text));
-  return rank;
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < 0)
+    throw UsageError(fmt::format("logs: {}, from 0, not '{}'", what, text));
+  return number;
 }
 
 void write(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
@@ -59,9 +67,37 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   });
 }
 
-void logs(const Options& options) {
-  const std::optional<int> rank = parse_rank(options.rank);
-  const sched::RunEntry run = sched::find_run(sched::runs_directory(), options.run);
+// The last lines of each rank, which then are shown in their order.
+class Tail {
+ public:
+  explicit Tail(std::size_t count) : count_(count) {}
+  void add(int rank, std::string_view line) {
+    if (count_ == 0) return;
+    auto& kept = kept_[rank];
+    if (kept.size() == count_) {
+      lines_.erase(kept.front());
+      kept.pop_front();
+    }
+    kept.push_back(next_);
+    lines_.emplace(next_++, std::pair(rank, std::string(line)));
+  }
+  void give(const sched::RunLogs::Sink& sink) {
+    for (const auto& [number, line] : lines_) sink(line.first, line.second);
+    lines_.clear();
+  }
+
+ private:
+  std::size_t count_, next_ = 0;
+  std::map<int, std::deque<std::size_t>> kept_;
+  std::map<std::size_t, std::pair<int, std::string>> lines_;
+};
+
+void show_run(const sched::RunEntry& run, const Options& options, std::optional<int> rank, std::optional<int> tail) {
+  if (!options.since.empty() || options.previous) {
+    throw UsageError(
+        fmt::format("logs: {} is for jobs of a cluster; the logs of run {} have no times, and are of all its starts",
+                    options.previous ? "--previous" : "--since", run.status.name));
+  }
   if (options.notices) return show_notices(run, options.follow);
   const std::filesystem::path directory = run.status.logs;
   const auto ranks = sched::logged_ranks(directory);
@@ -77,20 +113,74 @@ void logs(const Options& options) {
     write(line);
     write("\n");
   };
+  if (tail) {
+    Tail last(static_cast<std::size_t>(*tail));
+    const sched::RunLogs::Sink keep = [&last](int of, std::string_view line) { last.add(of, line); };
+    reader.read(keep);
+    if (!options.follow || !sched::is_alive(run)) reader.finish(keep);
+    last.give(sink);
+  }
   follow_run(run, options.follow, [&] { reader.read(sink); });
   reader.finish(sink);
+}
+
+void show_job(const Target& target, const Options& options, std::optional<int> rank, std::optional<int> tail) {
+  if (options.notices)
+    throw UsageError(fmt::format("logs: --notices is for runs of this machine, and {} is a job", target.name.name));
+  if (options.previous && options.follow)
+    throw UsageError("logs: --previous excludes --follow: what was before is over");
+  kube::JobLogsQuery query{.name_space = target.name.name_space,
+                           .job = target.name.name,
+                           .rank = rank,
+                           .since = {},
+                           .tail = tail,
+                           .previous = options.previous,
+                           .follow = options.follow};
+  if (!options.since.empty())
+    query.since = std::chrono::ceil<std::chrono::seconds>(env::parse_duration(options.since, "logs: --since"));
+  std::string line_text;
+  const kube::JobLogsSinks sinks{
+      .line =
+          [&](const kube::Replica& replica, std::string_view line) {
+            line_text.clear();
+            if (!rank) line_text = replica.rank < 0 ? '[' + replica.name + "] " : fmt::format("[{}] ", replica.rank);
+            line_text += line;
+            line_text += '\n';
+            write(line_text);
+            return std::ferror(stdout) == 0;
+          },
+      .flush = [] { return std::fflush(stdout) == 0; },
+      .notice = [](const std::string& text) { fmt::print(stderr, "adaptdl: {}\n", printable(text)); }};
+  kube::read_job_logs(*target.client, query, {}, sinks);
+}
+
+void logs(const Options& options) {
+  const auto rank = parse_number(options.rank, "--rank takes a rank");
+  const auto tail = parse_number(options.tail, "--tail takes a number of lines");
+  const Target target = find_target(options.cluster, options.run);
+  target.run ? show_run(*target.run, options, rank, tail) : show_job(target, options, rank, tail);
 }
 
 }  // namespace
 
 void add_logs(CLI::App& app, int&) {
   auto options = std::make_shared<Options>();
-  app.add_option("run", options->run, "the run, by its name or the beginning of it")->required()->type_name("RUN");
+  app.add_option("job", options->run,
+                 "a run of this machine, by its name or the beginning of it, or a job of the cluster")
+      ->required()
+      ->type_name("JOB");
   app.add_option("--rank", options->rank, "only the replica of this rank, without its rank before each line")
       ->type_name("N");
-  app.add_flag("--follow", options->follow, "go on until the run ends");
+  app.add_flag("--follow", options->follow, "go on until the run or job ends, over changes of its size and restarts");
+  app.add_option("--tail", options->tail, "of each replica, only the last lines of what is there, so many")
+      ->type_name("LINES");
+  app.add_option("--since", options->since, "of a job: only what was written in so much time before now, as 90s or 2h")
+      ->type_name("DURATION");
+  app.add_flag("--previous", options->previous, "of a job: what containers wrote that were restarted in their pods");
   app.add_flag("--notices", options->notices,
                "what the launcher of a detached run had to say, in place of the replicas");
+  add_context_options(app, options->cluster);
+  add_place_options(app, options->cluster);
   app.footer("Lines of several ranks are in the order in which they were written, behind their ranks.");
   app.callback([options] { logs(*options); });
 }

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <future>
+#include <memory>
+#include <set>
+
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "command/listing.h"
+#include "kube/job_book.h"
+#include "kube/resource.h"
+#include "local/run_client.h"
+#include "terminal/job_text.h"
+
+namespace adaptdl::cli {
+namespace {
+
+struct Options {
+  ClusterOptions cluster;
+  std::string name;
+};
+
+std::string describe(const Target& target) {
+  kube::Client& client = *target.client;
+  kube::JobBook book;
+  book.put_job(target.job);
+  std::vector<nlohmann::json> all_events;
+  auto listed = std::async(std::launch::async,
+                           [&] { all_events = client.list(kube::path(kube::kEvents, target.name.name_space)); });
+  std::set<std::string> pods;
+  client.list(kube::path(kube::kPods, target.name.name_space),
+              {.label_selector = kube::replica_selector(target.name.name), .field_selector = {}},
+              [&](nlohmann::json&& pod) {
+                book.put_pod(pod);
+                pods.insert(kube::parse_replica(pod).name);
+              });
+  listed.get();
+  const kube::Job job = kube::parse_job(target.job);
+  std::vector<kube::Event> events;
+  for (const nlohmann::json& object : all_events) {
+    kube::Event event = kube::parse_event(object);
+    // The pods of its groups before are gone, but what was said of them is its history.
+    const bool of_pod =
+        event.kind == "Pod" && (pods.contains(event.name) || event.name.starts_with(job.name + '-' + job.uid + '-'));
+    const bool of_job =
+        event.kind == "AdaptDLJob" && event.name == job.name && (event.uid.empty() || event.uid == job.uid);
+    if (!of_pod && !of_job) continue;
+    book.put_event(object);
+    events.push_back(std::move(event));
+  }
+  const auto now = std::chrono::system_clock::now();
+  return job_text(target.job, book.views(now).at(0), std::move(events), client.access().context, now);
+}
+
+void describe_one(const Options& options) {
+  const Target target = find_target(options.cluster, options.name);
+  fmt::print(
+      "{}", target.run ? run_text(sched::status_now(*target.run), std::chrono::system_clock::now()) : describe(target));
+}
+
+}  // namespace
+
+void add_describe(CLI::App& app, int&) {
+  auto options = std::make_shared<Options>();
+  app.add_option("job", options->name,
+                 "a run of this machine, by its name or the beginning of it, or a job of the cluster")
+      ->required()
+      ->type_name("JOB");
+  add_context_options(app, options->cluster);
+  add_place_options(app, options->cluster);
+  app.footer(
+      "Of a job: what it asks for, where its replicas are and how they are getting on, what it writes where, what it\n"
+      "reported to the scheduler, how fast that says it trains, and what happened to it as far as the cluster "
+      "remembers.");
+  app.callback([options] { describe_one(*options); });
+}
+
+}  // namespace adaptdl::cli

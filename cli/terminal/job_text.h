@@ -1,0 +1,24 @@
+// All that is known of one run or job, as people read it. Pure.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kube/job_book.h"
+#include "local/run_status.h"
+
+namespace adaptdl::cli {
+
+// Of a run of this machine.
+std::string run_text(const sched::RunStatus& run, kube::Time now);
+
+// Of a job: `object` is the AdaptDLJob, `events` are those about it and its pods.
+std::string job_text(const nlohmann::json& object, const kube::JobView& view, std::vector<kube::Event> events,
+                     const std::string& context, kube::Time now);
+
+// How fast the hints say it trains; empty as long as too little was measured.
+std::string goodput_text(const nlohmann::json& train, int nodes, int replicas);
+
+}  // namespace adaptdl::cli
