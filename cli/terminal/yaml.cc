@@ -33,6 +33,8 @@ void emit(YAML::Emitter& out, const nlohmann::json& value) {
     const auto text = value.get<std::string>();
     if (!reads_as_text(text)) out << YAML::DoubleQuoted;
     out << text;
+  } else if (value.is_null()) {
+    out << YAML::Null;
   } else {
     out << value.dump();
   }

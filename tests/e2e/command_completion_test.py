@@ -44,6 +44,8 @@ class Shell(unittest.TestCase):
             "XDG_STATE_HOME": str(self.directory / "state"),
             "TERM": "xterm",
         }
+        for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+            self.environment.pop(name, None)
         for name in ("digits-one", "digits-two", "lm"):
             record = self.directory / "state" / "adaptdl" / "runs" / name
             record.mkdir(parents=True)

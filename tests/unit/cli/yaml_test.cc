@@ -25,5 +25,5 @@ TEST_CASE("text that looks like something else stays text") {
 TEST_CASE("what is nested or empty is so in YAML") {
   CHECK(cli::to_yaml(json::array()) == "[]\n");
   CHECK(cli::to_yaml({{"a", {1, 2.5, true, nullptr}}, {"b", json::object()}}) ==
-        "a:\n  - 1\n  - 2.5\n  - true\n  - null\nb: {}\n");
+        "a:\n  - 1\n  - 2.5\n  - true\n  - ~\nb: {}\n");
 }

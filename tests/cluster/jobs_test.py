@@ -1,0 +1,157 @@
+"""Jobs of a cluster, looked at, followed and deleted: made by kubectl, with pods as the original operator makes them."""
+
+import json
+import re
+
+import cluster_support
+from cluster_support import ClusterTest
+
+COUNTING = "i=0; while [ $i -lt {count} ]; do i=$((i+1)); echo line $i; sleep {pause}; done"
+
+
+class JobsTest(ClusterTest):
+    def listed(self, *options):
+        done = self.adaptdl("ls", "-o", "json", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return {job["name"]: job for job in json.loads(done.stdout)}
+
+    def refusal(self, *words, code=1, **more):
+        done = self.adaptdl(*words, **more)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Aadaptdl: error: [^\n]+\n\Z")
+        return done.stderr[len("adaptdl: error: ") : -1]
+
+    def why(self, name, pattern):
+        """Waits until `ls` gives such a reason."""
+        return self.wait_for(
+            f"{name} is as it is because {pattern}", lambda: re.search(pattern, self.listed(name)[name]["why"])
+        )
+
+
+class ReasonsTest(JobsTest):
+    """Each failure to start is told in words."""
+
+    def test_an_image_that_is_not_there(self):
+        self.make_job("job", image="127.0.0.1:1/no/such:1", ready=False)
+        self.why("job", r"^cannot pull the image 127\.0\.0\.1:1/no/such:1: .*refused")
+
+    def test_a_node_that_fits_is_not_there(self):
+        self.make_job("job", resources={"limits": {"nvidia.com/gpu": 64}}, ready=False, nodes=["node0"])
+        self.why("job", r"^no node fits: of \d+, .*\d too little nvidia\.com/gpu free")
+
+    def test_a_volume_is_not_there(self):
+        self.make_job("job", template=self.make_template("sleep 1000", volume="nowhere"), ready=False)
+        self.why("job", r"^its volume claim nowhere does not exist$")
+
+    def test_a_secret_to_mount_is_not_there(self):
+        template = self.make_template("sleep 1000")
+        template["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": "nowhere"}}]
+        template["spec"]["containers"][0]["volumeMounts"] = [{"name": "v", "mountPath": "/v"}]
+        self.make_job("job", template=template, ready=False)
+        self.why("job", r'^its volume cannot be mounted: .*secret "nowhere" not found')
+
+    def test_a_setting_is_not_there(self):
+        self.make_job("job", envFrom=[{"configMapRef": {"name": "nowhere"}}], ready=False)
+        self.why("job", r'^its container cannot be made: configmap "nowhere" not found$')
+
+    def test_a_program_fails(self):
+        self.make_job("job", command="exit 7", replicas=2, ready=False)
+        self.why("job", r"^exited with code 7$")
+
+    def test_memory_runs_out(self):
+        self.make_job("job", command="tail /dev/zero", resources={"limits": {"memory": "20Mi"}}, ready=False)
+        self.why("job", r"^was killed as it ran out of memory \(limit 20Mi\)$")
+
+    def test_a_deletion_is_held(self):
+        job = self.make_job("job", replicas=0)
+        job["metadata"] = {"name": "job", "finalizers": ["example.com/hold"]}
+        self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", '{"metadata":{"finalizers":["example.com/hold"]}}')
+        self.kubectl("delete", "adaptdljob", "job", "--wait=false")
+        self.why("job", r"^is being deleted, and held by example\.com/hold$")
+        self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+
+    def test_nothing_acts_on_it(self):
+        self.apply({
+            "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": "job"},
+            "spec": {"template": self.make_template("true")},
+        })  # fmt: skip
+        self.why("job", "^no scheduler has acted on it yet$|is the AdaptDL scheduler running")
+
+    def tearDown(self):
+        self.kubectl("delete", "adaptdljobs", "--all", "--wait=false")
+        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=true")
+        self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
+
+
+class LookTest(JobsTest):
+    def test_a_job_is_listed_described_and_deleted(self):
+        self.make_job("job", replicas=2, group=3, volume=True, spec={"minReplicas": 1, "maxReplicas": 4})
+        self.set_status("job", train={"progress": 30, "targetProgress": 120, "initBatchSize": 64})
+        table = self.adaptdl("ls").stdout.splitlines()
+        self.assertEqual(len(table), 2)
+        self.assertRegex(table[1], r"^job  +\S+  +running  +2/2  +3  +25%  +\S+")
+        self.assertEqual(self.adaptdl("ls", "-o", "name").stdout, "job\n")
+        self.assertEqual(self.adaptdl("ls", "-A", "-o", "name").stdout.split().count(f"{self.namespace}/job"), 1)
+        self.assertIn("name: job\n", self.adaptdl("ls", "-o", "yaml").stdout)
+        self.assertRegex(self.adaptdl("ls", "-o", "wide").stdout, r"1:4 +64 +node0,node1")
+        text = self.adaptdl("describe", "job").stdout
+        for pattern in (
+            r"Status: +Running\n", r"Replicas: +2 of 2 ready; at least 1, at most 4\n", r"Nodes: +node0, node1\n",
+            r"/adaptdl/checkpoint +volume claim adaptdl-pvc-\w+, adaptdl/checkpoint\n", r"targetProgress +120\n",
+            r"\n +0 +job-\S+-3-0 +node0 +ready +0 +",
+        ):  # fmt: skip
+            self.assertRegex(text, pattern)
+        done = self.adaptdl("delete", "job")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "deleted job\n", ""))
+        self.assertEqual(self.get("adaptdljobs"), [])
+        self.assertEqual(self.pods_of("job"), [])
+        self.wait_for("its claim is gone", lambda: not self.get("pvc"))
+
+    def test_a_name_that_is_a_run_and_a_job_is_asked_about(self):
+        self.make_job("both", command="echo of the job", phase="Succeeded", ready=False)
+        self.wait_for_pods("both", "Succeeded")
+        ran = self.adaptdl("run", "-n", 1, "--name", "both", "sh", "-c", "echo of the run")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertRegex(self.refusal("logs", "both", code=2), "^both is a run of this machine and a job of context .*which.*--local")
+        self.assertIn("of the run", self.adaptdl("logs", "both", "--local").stdout)
+        self.assertIn("of the job", self.adaptdl("logs", "both", "--cluster").stdout)
+        names = [line.split()[:2] for line in self.adaptdl("ls").stdout.splitlines()]
+        self.assertEqual([name for name, _ in names].count("both"), 2)
+        for place in ("--local", "--cluster"):
+            self.assertEqual(self.adaptdl("delete", "both", place).stdout.split("\n")[0], "deleted both")
+
+    def test_what_is_not_there_is_named(self):
+        self.assertRegex(self.refusal("describe", "nothing"), f"^no job nothing in namespace {self.namespace} of context ")
+        self.assertRegex(self.refusal("ls", "nothing"), "^there is no run or job named nothing")
+
+
+class LogsTest(JobsTest):
+    def test_replicas_are_prefixed_and_in_the_order_of_their_times(self):
+        self.make_job("job", command="for i in 1 2 3; do echo line $i; sleep 1; done", replicas=2, ready=False)
+        self.wait_for_pods("job", "Succeeded")
+        lines = self.adaptdl("logs", "job").stdout.splitlines()
+        self.assertEqual(sorted(lines), sorted(f"[{rank}] line {i}" for rank in (0, 1) for i in (1, 2, 3)))
+        for rank in (0, 1):
+            own = [line for line in lines if line.startswith(f"[{rank}]")]
+            self.assertEqual(own, [f"[{rank}] line {i}" for i in (1, 2, 3)])
+        self.assertEqual(self.adaptdl("logs", "job", "--rank", 1, "--tail", 1).stdout, "line 3\n")
+        self.assertRegex(self.refusal("logs", "job", "--rank", 5), "job job has no log of rank 5")
+
+    def test_following_goes_on_over_groups_and_ends_with_the_job(self):
+        job = self.make_job("job", command=COUNTING.format(count=20, pause=0.2), replicas=1)
+        follow = self.start("logs", "job", "--follow")
+        follow.wait_for(r"^\[0\] line 5$")
+        self.kubectl("delete", "pods", "-l", "adaptdl/job=job", "--grace-period=1")
+        self.make_pods(job, 2, group=1)
+        self.wait_for_pods("job")
+        follow.wait_for(r"^\[1\] line 20$")
+        follow.wait_for(r"^\[0\] line 20$")
+        self.set_status("job", phase="Succeeded")
+        self.assertEqual(follow.finish(), 0, follow.text())
+        self.assertEqual([line for line in follow.out if line.startswith("[1]")], [f"[1] line {i}" for i in range(1, 21)])
+        second = [line for line in follow.out if line.startswith("[0]")]
+        self.assertEqual(second[-20:], [f"[0] line {i}" for i in range(1, 21)])
+
+
+if __name__ == "__main__":
+    cluster_support.main()
