@@ -1,7 +1,7 @@
 // A command in a container, or a container's own process, over a WebSocket (v5/v4.channel.k8s.io).
 //
-// Threading: one thread may write while another reads. Lifetime: a Session that goes ends the connection; the command is
-// then left to itself by old servers, so give it an end of its own (a size, an end mark).
+// Threading: one thread may write while another reads. Lifetime: a Session that goes ends the connection; the command
+// is then left to itself by old servers, so give it an end of its own (a size, an end mark).
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,10 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-struct Finished { int exit_code; std::string out, err; };
+struct Finished {
+  int exit_code;
+  std::string out, err;
+};
 // Runs a command to its end, with an output of at most `limit` bytes.
 Finished run(Client& client, const ExecOptions& options, std::size_t limit = std::size_t{16} << 20);
 

@@ -1,0 +1,234 @@
+#include "kube/exec.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <charconv>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "http/http.h"
+#include "kube/websocket.h"
+
+namespace adaptdl::kube {
+namespace {
+
+namespace asio = boost::asio;
+using boost::beast::error_code;
+using nlohmann::json;
+
+constexpr const char* kProtocols = "v5.channel.k8s.io, v4.channel.k8s.io";
+enum Channel : unsigned char { kIn = 0, kOut = 1, kErr = 2, kStatus = 3, kClose = 255 };
+constexpr std::size_t kFrame = std::size_t{64} << 10;  // sent at once
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // received at once
+constexpr std::size_t kAhead = std::size_t{4} << 20;   // received before it is asked for
+constexpr std::size_t kMostStatus = std::size_t{1} << 20;
+
+Query query_of(const ExecOptions& options) {
+  const auto flag = [](bool on) { return on ? "true" : "false"; };
+  Query query{{"stdin", flag(options.in)},
+              {"stdout", flag(options.out)},
+              {"stderr", flag(options.err && !options.tty)},
+              {"tty", flag(options.tty)}};
+  if (!options.container.empty()) query.emplace_back("container", options.container);
+  for (const std::string& word : options.command) query.emplace_back("command", word);
+  return query;
+}
+
+struct Outcome {
+  int code = -1;
+  std::string failure;  // why there is no code
+};
+
+// What the server says on the status channel.
+Outcome outcome_of(const std::string& text) {
+  json status = json::parse(text, nullptr, false);
+  if (!status.is_object()) return {-1, "the server's word on it cannot be read"};
+  if (const auto word = status.find("status"); word != status.end() && *word == "Success") return {0, ""};
+  status["kind"] = "Status";  // which nodes leave out
+  const Status parsed = parse_status(500, status.dump());
+  if (parsed.reason == "NonZeroExitCode" && parsed.details.is_object()) {
+    const auto causes = parsed.details.find("causes");
+    if (causes != parsed.details.end() && causes->is_array()) {
+      for (const json& cause : *causes) {
+        if (!cause.is_object() || cause.value("reason", json()) != "ExitCode") continue;
+        const json message = cause.value("message", json());
+        const std::string digits = message.is_string() ? message.get<std::string>() : "";
+        int code = -1;
+        if (std::from_chars(digits.data(), digits.data() + digits.size(), code).ec == std::errc()) return {code, ""};
+      }
+    }
+  }
+  return {-1, parsed.message};
+}
+
+}  // namespace
+
+struct Session::Impl {
+  struct Piece {
+    From from;
+    std::vector<char> bytes;
+  };
+
+  Impl(Client& client, const ExecOptions& options)
+      : what(fmt::format("pod {}", options.pod)),
+        socket(context, client,
+               path(kPods, options.name_space, options.pod, options.command.empty() ? "attach" : "exec"),
+               query_of(options), kProtocols) {
+    context.restart();
+    receive();
+    socket.keep_alive();
+    thread = std::thread([this] { context.run(); });
+  }
+  ~Impl() {
+    context.stop();
+    thread.join();
+  }
+
+  // In the context's thread, all of these.
+  void receive() {
+    buffer.resize(kPiece);
+    socket.stream().async_read_some(asio::buffer(buffer), [this](error_code error, std::size_t size) {
+      if (error) return end(error);
+      take(size);
+      bool wait = false;
+      {
+        const std::scoped_lock lock(mutex);
+        wait = paused = queued > kAhead;
+      }
+      if (!wait) receive();
+    });
+  }
+  void take(std::size_t size) {
+    std::size_t begin = 0;
+    if (message_begins && size > 0) channel = static_cast<unsigned char>(buffer[begin++]);
+    if (size > 0) message_begins = false;
+    if (socket.stream().is_message_done()) message_begins = true;
+    if (begin == size) return;
+    if (channel == kStatus && status.size() < kMostStatus) status.append(buffer.data() + begin, size - begin);
+    if (channel != kOut && channel != kErr) return;
+    buffer.resize(size);
+    buffer.erase(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(begin));
+    const std::scoped_lock lock(mutex);
+    queued += buffer.size();
+    pieces.push_back({channel == kOut ? From::kOut : From::kErr, std::exchange(buffer, {})});
+    changed.notify_all();
+  }
+  void end(error_code error) {
+    const std::scoped_lock lock(mutex);
+    ended = true;
+    if (status.empty())
+      broken = error == boost::beast::websocket::error::closed ? "the server closed it" : error.message();
+    else
+      outcome = outcome_of(status);
+    changed.notify_all();
+  }
+  void send(std::array<asio::const_buffer, 2> frame, std::span<const std::byte> rest, std::promise<error_code>& done) {
+    const std::size_t size = std::min(rest.size(), kFrame);
+    frame[1] = asio::buffer(rest.data(), size);
+    rest = rest.subspan(size);
+    socket.stream().async_write(frame, [this, frame, rest, &done](error_code error, std::size_t) {
+      if (error || rest.empty()) return done.set_value(error);
+      send(frame, rest, done);
+    });
+  }
+
+  // In a thread of the user's.
+  void send(Channel to, std::span<const std::byte> bytes) {
+    {
+      const std::scoped_lock lock(mutex);
+      if (ended) throw connection_error();
+    }
+    const char mark = static_cast<char>(to);
+    std::promise<error_code> done;
+    std::future<error_code> result = done.get_future();
+    asio::post(context, [&] { send({asio::buffer(&mark, 1), {}}, bytes, done); });
+    if (!result.get()) return;
+    const std::scoped_lock lock(mutex);
+    throw connection_error();
+  }
+  http::ConnectionError connection_error() const {
+    return http::ConnectionError(
+        ended && broken.empty()
+            ? fmt::format("the command in {} ended and takes no more", what)
+            : fmt::format("the connection to {} broke{}{}", what, broken.empty() ? "" : ": ", broken));
+  }
+
+  const std::string what;
+  asio::io_context context{1};
+  WebSocket socket;
+  asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
+  std::vector<char> buffer;
+  unsigned char channel = 0;
+  bool message_begins = true;
+  std::string status;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Piece> pieces;  // with all below under the mutex
+  std::size_t queued = 0;
+  bool paused = false, ended = false;
+  std::string broken;
+  Outcome outcome;
+  std::thread thread;
+};
+
+Session::Session(Client& client, const ExecOptions& options) : impl_(std::make_unique<Impl>(client, options)) {}
+Session::~Session() = default;
+
+bool Session::read(const std::function<void(From, std::string_view)>& sink) {
+  std::deque<Impl::Piece> taken;
+  {
+    std::unique_lock lock(impl_->mutex);
+    impl_->changed.wait(lock, [&] { return impl_->ended || !impl_->pieces.empty(); });
+    taken.swap(impl_->pieces);
+    impl_->queued = 0;
+    if (std::exchange(impl_->paused, false)) asio::post(impl_->context, [impl = impl_.get()] { impl->receive(); });
+    if (taken.empty()) {
+      if (!impl_->broken.empty()) throw impl_->connection_error();
+      return false;
+    }
+  }
+  for (const Impl::Piece& piece : taken) sink(piece.from, {piece.bytes.data(), piece.bytes.size()});
+  return true;
+}
+
+void Session::write(std::span<const std::byte> bytes) {
+  if (!bytes.empty()) impl_->send(kIn, bytes);
+}
+
+bool Session::close_input() {
+  if (impl_->socket.protocol().rfind("v5.", 0) != 0) return false;
+  const std::byte in{kIn};
+  impl_->send(kClose, {&in, 1});
+  return true;
+}
+
+int Session::exit_code() const {
+  const std::scoped_lock lock(impl_->mutex);
+  if (!impl_->outcome.failure.empty())
+    throw Error(fmt::format("the command in {} could not be run: {}", impl_->what, impl_->outcome.failure));
+  return impl_->outcome.code;
+}
+
+Finished run(Client& client, const ExecOptions& options, std::size_t limit) {
+  Session session(client, options);
+  Finished finished{-1, "", ""};
+  const auto keep = [&](Session::From from, std::string_view text) {
+    if (text.size() > limit - finished.out.size() - finished.err.size())
+      throw Error(fmt::format("the command in pod {} says more than {} bytes", options.pod, limit));
+    (from == Session::From::kOut ? finished.out : finished.err) += text;
+  };
+  while (session.read(keep)) {
+  }
+  finished.exit_code = session.exit_code();
+  return finished;
+}
+
+}  // namespace adaptdl::kube
