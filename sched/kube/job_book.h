@@ -1,7 +1,7 @@
 // The jobs of a cluster as they are looked at: each with its pods and why it is as it is, put together from objects
 // that come one by one, from lists or from watches.
 //
-// Threading: a JobBook is used by one thread at a time; list_jobs may be called from any.
+// Threading: a JobBook is used by one thread at a time.
 #pragma once
 
 #include <map>
