@@ -1,8 +1,8 @@
 // Serves a port of a pod, or of a service's ready pods, on this machine, through the API server.
 //
-// Bytes are passed as they are, so HTTP, redirects, WebSockets and uploads behave as if the server were here. Each local
-// connection is a stream of its own; one that fails takes no other along. A service's pod that goes is replaced by another ready one
-// for the connections that come after.
+// Bytes are passed as they are, so HTTP, redirects, WebSockets and uploads behave as if the server were here. Each
+// local connection is a stream of its own; one that fails takes no other along. A service's pod that goes is replaced
+// by another ready one for the connections that come after.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace adaptdl::kube {
 
 struct ForwardOptions {
   std::string name_space;
-  std::string pod;               // or
-  std::string service;           // one of its ready pods
-  std::string port;              // a number or a name; of the service where one is given; empty: its only or first
+  std::string pod;                    // or
+  std::string service;                // one of its ready pods
+  std::string port;                   // a number or a name; of the service where one is given; empty: its only or first
   std::string address = "127.0.0.1";  // to listen on, a host name or address of this machine
-  std::uint16_t local_port = 0;  // 0: a free one
+  std::uint16_t local_port = 0;       // 0: a free one
 };
 
 class PortForward {
  public:
-  // Listens from here on. Throws UsageError if the port is taken or the address not this machine's, ApiError and Error if there is no such
-  // service or pod.
+  // Listens from here on. Throws UsageError if the port is taken or the address not this machine's, ApiError and Error
+  // if there is no such service or pod.
   PortForward(Client& client, const ForwardOptions& options);
   ~PortForward();
   std::uint16_t local_port() const;
