@@ -1,0 +1,249 @@
+"""A cluster that cannot be used: every command says so in one clear line, with exit code 1, within 10 seconds."""
+
+import base64
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import unittest
+
+import cluster_support
+from cluster_support import ADAPTDL, ClusterTest, kubectl
+
+LIMIT = 10  # seconds
+SECRET = "0123456789abcdef-this-is-a-secret"
+NOBODY = 65534
+COMMANDS = (
+    ("ls", "--cluster"),
+    ("logs", "--cluster", "job"),
+    ("describe", "--cluster", "job"),
+    ("delete", "--cluster", "--yes", "job"),
+    ("cp", "job:/adaptdl/share/x", "x"),
+    ("tensorboard", "list"),
+)
+# Packets to 10.99.0.0/24 vanish there without an answer.
+BLACK_HOLE = """
+ip link set lo up
+ip link add hole type dummy
+ip addr add 10.99.0.1/24 dev hole
+ip link set hole up
+exec "$@"
+"""
+
+
+def base64_of(path):
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+class AccessTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.config = json.loads(kubectl("config", "view", "--raw", "-o", "json", kubeconfig=cls.kubeconfig))
+        cls.server = cls.config["clusters"][0]["cluster"]["server"]
+
+    def changed(self, name, cluster=None, user=None):
+        """A kubeconfig with other values, in a file of this name; None takes one away."""
+        config = json.loads(json.dumps(self.config))
+        for section, changes in ((config["clusters"][0]["cluster"], cluster), (config["users"][0]["user"], user)):
+            section.update(changes or {})
+            for key in [key for key, value in section.items() if value is None]:
+                del section[key]
+        path = self.directory / name
+        path.write_text(json.dumps(config), encoding="utf-8")
+        path.chmod(0o600)
+        return path
+
+    def with_user(self, name, **user):
+        nothing = {"client-certificate-data": None, "client-key-data": None, "token": None}
+        return self.changed(name, user={**nothing, **{key.replace("_", "-"): value for key, value in user.items()}})
+
+    def refused(self, kubeconfig, *words, commands=COMMANDS, prefix=(), **options):
+        """Runs the commands beside each other, and wants from each one line that has all these words."""
+
+        def run(command):
+            began = time.monotonic()
+            done = subprocess.run(
+                [*prefix, ADAPTDL, *command], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+                env=self.environment(KUBECONFIG=kubeconfig), **{"cwd": self.directory, **options},
+            )  # fmt: skip
+            return command, done, time.monotonic() - began
+
+        with concurrent.futures.ThreadPoolExecutor(len(commands)) as pool:
+            for command, done, seconds in pool.map(run, commands):
+                with self.subTest(command=" ".join(command), kubeconfig=str(kubeconfig)):
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertEqual(done.stdout, "")
+                    self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                    self.assertRegex(done.stderr, "^adaptdl: ")
+                    for word in words:
+                        self.assertIn(word, done.stderr)
+                    self.assertNotIn(SECRET, done.stderr)
+                    self.assertLess(seconds, LIMIT, done.stderr)
+
+    def test_a_kubeconfig_that_is_missing_is_named(self):
+        missing = self.directory / "not-there"
+        self.refused(missing, str(missing))
+
+    def test_no_kubeconfig_at_all_is_said(self):
+        home = self.directory / "empty-home"
+        home.mkdir()
+        for command in COMMANDS[:1] + COMMANDS[4:]:
+            done = self.adaptdl(*command, KUBECONFIG=None, HOME=home)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertRegex(done.stderr, r"^adaptdl: [^\n]*KUBECONFIG[^\n]*\n$")
+
+    def test_a_kubeconfig_that_cannot_be_read_is_named(self):
+        closed = self.changed("closed")
+        public = pathlib.Path(self.directory.parent / f"{self.directory.name}-public")
+        public.mkdir(mode=0o755)
+        self.addCleanup(shutil.rmtree, public)
+        command = public / "adaptdl"
+        shutil.copy(ADAPTDL, command)
+        self.directory.chmod(0o755)
+        os.chown(closed, 0, 0)
+        done = subprocess.run(
+            [command, "ls", "--cluster"], capture_output=True, text=True, timeout=60, user=NOBODY, group=NOBODY, extra_groups=[],
+            cwd="/", env=self.environment(KUBECONFIG=closed, HOME=public, XDG_STATE_HOME=public),
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, rf"^adaptdl: [^\n]*{closed}[^\n]*[Pp]ermission denied[^\n]*\n$")
+        folder = self.directory / "a-folder"
+        folder.mkdir()
+        self.refused(folder, str(folder))
+
+    def test_a_malformed_kubeconfig_is_named_with_the_place(self):
+        for name, text, words in (
+            ("no-yaml", f"apiVersion: v1\nusers:\n- name: a\n  user: {{token: {SECRET}\n", ("line",)),
+            ("tabs", f"apiVersion: v1\n\tusers: {SECRET}\n", ("line 2",)),
+            ("a-list", "- a\n- b\n", ()),
+            ("binary", f"\x00\x01\x02{SECRET}", ()),
+            ("other-types", f"apiVersion: v1\nkind: Config\nusers: {SECRET}\nclusters: 7\ncontexts: x\ncurrent-context: a\n", ()),
+        ):
+            path = self.directory / name
+            path.write_text(text, encoding="utf-8")
+            self.refused(path, str(path), *words)
+
+    def test_a_context_cluster_or_user_that_is_not_there_is_named(self):
+        config = json.loads(json.dumps(self.config))
+        config["current-context"] = "elsewhere"
+        for name, change in (
+            ("context", {"current-context": "elsewhere"}),
+            ("cluster", {"clusters": []}),
+            ("user", {"users": []}),
+        ):
+            path = self.directory / f"no-{name}"
+            path.write_text(json.dumps({**self.config, **change}), encoding="utf-8")
+            self.refused(path, "elsewhere" if name == "context" else self.config["contexts"][0]["context"][name])
+        self.refused(self.kubeconfig, "nowhere", commands=[(*command, "--context", "nowhere") for command in COMMANDS])
+
+    def test_a_token_that_the_server_does_not_take_is_said_but_not_shown(self):
+        self.refused(self.with_user("bad-token", token=SECRET), self.config["current-context"])
+        self.refused(self.with_user("bad-password", username="me", password=SECRET), self.config["current-context"])
+
+    def test_a_credential_plugin_that_fails_is_named_with_its_hint(self):
+        plugin = {
+            "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-such-plugin", "args": None, "env": None,
+            "installHint": "Install the plugin of this test.", "provideClusterInfo": False,
+        }  # fmt: skip
+        self.refused(self.with_user("no-plugin", exec=plugin), "no-such-plugin", "Install the plugin of this test.")
+        failing = {**plugin, "command": "sh", "args": ["-c", "echo not logged in >&2; exit 3"]}
+        self.refused(self.with_user("failing-plugin", exec=failing), "sh", "3")
+
+    def test_credentials_that_have_expired_are_said_to_have(self):
+        if not cluster_support.OWN:
+            self.skipTest("only the authority of the tests' own cluster can be asked for an expired certificate")
+        key, request, certificate = (self.directory / f"expired.{kind}" for kind in ("key", "csr", "crt"))
+        pki = cluster_support.cluster_keeper.STATE / "pki"
+        subprocess.run(
+            ["openssl", "req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/O=system:masters/CN=late"],
+            check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+        authority = self.directory / "authority"
+        authority.mkdir()
+        (authority / "index").touch()
+        settings = authority / "settings"
+        settings.write_text(
+            f"[ca]\ndefault_ca=a\n[a]\ndatabase={authority}/index\nrand_serial=yes\nnew_certs_dir={authority}\n"
+            "default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\norganizationName=supplied\n",
+            encoding="utf-8",
+        )
+        subprocess.run(
+            ["openssl", "ca", "-batch", "-config", settings, "-cert", pki / "ca.crt", "-keyfile", pki / "ca.key", "-in", request,
+             "-out", certificate, "-startdate", "20200101000000Z", "-enddate", "20200102000000Z", "-notext"],
+            check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+        data = {"client_certificate_data": base64_of(certificate), "client_key_data": base64_of(key)}
+        self.refused(self.with_user("expired", **data), "expired")
+
+    def test_who_may_do_nothing_is_told_who_they_are_and_what_is_forbidden(self):
+        self.kubectl("create", "serviceaccount", "nobody")
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/nobody/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
+        token = json.loads(self.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(request)))["status"]["token"]
+        user = f"system:serviceaccount:{self.namespace}:nobody"
+        self.refused(self.with_user("nobody", token=token), user, "forbidden")
+
+    def test_a_port_that_refuses_is_named(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            server = f"https://127.0.0.1:{free.getsockname()[1]}"
+            self.refused(self.changed("refused", {"server": server}), server.removeprefix("https://"))
+
+    def test_a_host_that_nobody_knows_is_named(self):
+        self.refused(self.changed("unknown", {"server": "https://cluster.invalid:6443"}), "cluster.invalid")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make a network namespace")
+    def test_an_address_that_swallows_everything_is_given_up_in_time(self):
+        path = self.changed("black-hole", {"server": "https://10.99.0.77:6443"})
+        prefix = ("unshare", "--net", "sh", "-ec", BLACK_HOLE, "sh")
+        self.refused(path, "10.99.0.77", prefix=prefix)
+
+    def test_a_server_that_never_says_a_word_is_given_up_in_time(self):
+        with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+            address = f"127.0.0.1:{silent.getsockname()[1]}"
+            self.refused(self.changed("silent", {"server": f"https://{address}"}), address)
+
+    def test_a_server_that_is_no_api_server_is_named(self):
+        with socket.create_server(("127.0.0.1", 0), backlog=64) as other:
+            address = f"127.0.0.1:{other.getsockname()[1]}"
+
+            def answer():
+                while True:
+                    try:
+                        connection = other.accept()[0]
+                    except OSError:
+                        return
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+            threading.Thread(target=answer, daemon=True).start()
+            self.refused(self.changed("other", {"server": f"https://{address}"}), address)
+            other.shutdown(socket.SHUT_RDWR)
+
+    def test_a_certificate_of_another_authority_is_not_trusted(self):
+        key, certificate = self.directory / "other.key", self.directory / "other.crt"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=other"],
+            check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+        self.refused(self.changed("wrong-authority", {"certificate-authority-data": base64_of(certificate)}), "certificate")
+        path = self.changed("no-authority", {"certificate-authority-data": "bm8gUEVNIGhlcmU="})
+        self.refused(path, "certificate")
+
+    def test_runs_of_this_machine_are_listed_all_the_same(self):
+        path = self.changed("gone", {"server": "https://127.0.0.1:1"})
+        done = self.adaptdl("ls", KUBECONFIG=path)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertIn("127.0.0.1:1", done.stderr)
+
+
+if __name__ == "__main__":
+    cluster_support.main()

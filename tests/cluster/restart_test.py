@@ -1,0 +1,90 @@
+"""The API server is killed and started again under what follows a cluster: it goes on, and nothing is lost or told twice."""
+
+import itertools
+import json
+import re
+import subprocess
+import time
+import unittest
+
+import cluster_support
+from cluster_support import ClusterTest, cluster_keeper, kubectl
+
+# 50 lines a second, each of which says which it is.
+COUNTING = 'i=0; while [ $i -lt {lines} ]; do echo "rank $ADAPTDL_REPLICA_RANK line $i"; i=$((i+1)); sleep 0.02; done'
+
+
+def kube_cluster(*arguments):
+    subprocess.run([cluster_keeper.KUBE_CLUSTER, *arguments], check=True, timeout=120)
+
+
+class RestartTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        if not cluster_support.OWN:
+            raise unittest.SkipTest("only the tests' own cluster is killed")
+        super().setUpClass()
+        cls.addClassCleanup(cls.start_server)
+
+    @staticmethod
+    def is_up():
+        return kubectl("get", "--raw", "/readyz", check=False).returncode == 0
+
+    @classmethod
+    def start_server(cls):
+        if not cls.is_up():
+            kube_cluster("start", "apiserver")
+            if not cluster_support.eventually(cls.is_up):
+                raise AssertionError("the API server does not come back")
+
+    def restart(self, away):
+        """Kills it, and starts it again after so many seconds."""
+        kube_cluster("kill", "apiserver")
+        self.assertFalse(self.is_up())
+        time.sleep(away)
+        self.start_server()
+
+    def test_logs_go_on_without_a_line_lost_or_doubled(self):
+        lines = 3000
+        self.make_job("counting", COUNTING.format(lines=lines), replicas=2)
+        follow = self.start("logs", "--cluster", "--follow", "counting")
+        for away in (0, 5):
+            seen = len(follow.out)
+            self.wait_for("lines come", lambda seen=seen: len(follow.out) > seen + 100)
+            self.restart(away)
+            self.assertIsNone(follow.process.poll(), follow.text())
+        self.wait_for_pods("counting", "Succeeded")
+        self.set_status("counting", phase="Succeeded", readyReplicas=0)
+        self.assertEqual(follow.finish(), 0, follow.err)
+        for rank in range(2):
+            numbers = [int(match[1]) for line in follow.out if (match := re.search(rf"rank {rank} line (\d+)$", line))]
+            self.assertEqual(numbers, list(range(lines)), follow.err)
+
+    def test_a_list_that_is_watched_goes_on_with_each_change_told_once(self):
+        self.make_job("watched", replicas=1)
+        watch = self.start("ls", "--cluster", "--watch", "--json")
+
+        def states(name):
+            """One after the other, as the lines tell them."""
+            told = [job["state"] for line in list(watch.out) for job in json.loads(line) if job["name"] == name]
+            return [state for state, _ in itertools.groupby(told)]
+
+        self.wait_for("it is told", lambda: states("watched") == ["Running"])
+        self.restart(5)
+        self.assertIsNone(watch.process.poll(), watch.text())
+        self.set_status("watched", phase="Stopping", readyReplicas=0)
+        self.wait_for("a change after the restart is told", lambda: states("watched") == ["Running", "Stopping"])
+        kube_cluster("kill", "apiserver")
+        self.start_server()
+        self.make_job("newcomer", replicas=0)
+        self.set_status("watched", phase="Succeeded")
+        self.wait_for("both changes are told", lambda: states("watched")[-1] == "Succeeded" and states("newcomer"))
+        self.assertEqual(states("watched"), ["Running", "Stopping", "Succeeded"], watch.text())
+        self.assertIn(states("newcomer"), (["Pending"], ["", "Pending"]), watch.text())
+        for line, following in itertools.pairwise(watch.out):
+            self.assertNotEqual(line, following)
+        self.assertEqual(watch.stop(), 0, watch.err)
+
+
+if __name__ == "__main__":
+    cluster_support.main()
