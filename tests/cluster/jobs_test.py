@@ -27,6 +27,11 @@ class JobsTest(ClusterTest):
             f"{name} is as it is because {pattern}", lambda: re.search(pattern, self.listed(name)[name]["why"])
         )
 
+    def tearDown(self):
+        self.kubectl("delete", "adaptdljobs", "--all", "--wait=false")
+        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=true")
+        self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
+
 
 class ReasonsTest(JobsTest):
     """Each failure to start is told in words."""
@@ -77,11 +82,6 @@ class ReasonsTest(JobsTest):
         })  # fmt: skip
         self.why("job", "^no scheduler has acted on it yet$|is the AdaptDL scheduler running")
 
-    def tearDown(self):
-        self.kubectl("delete", "adaptdljobs", "--all", "--wait=false")
-        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=true")
-        self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
-
 
 class LookTest(JobsTest):
     def test_a_job_is_listed_described_and_deleted(self):
@@ -102,7 +102,9 @@ class LookTest(JobsTest):
         ):  # fmt: skip
             self.assertRegex(text, pattern)
         done = self.adaptdl("delete", "job")
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "deleted job\n", ""))
+        self.assertEqual((done.returncode, done.stdout), (0, "deleted job\n"), done.stderr)
+        for line in done.stderr.splitlines():  # while it takes long
+            self.assertRegex(line, "^adaptdl: job job waits for the pods? ")
         self.assertEqual(self.get("adaptdljobs"), [])
         self.assertEqual(self.pods_of("job"), [])
         self.wait_for("its claim is gone", lambda: not self.get("pvc"))

@@ -1,0 +1,62 @@
+// Which pod and port a port-forward leads to.
+#include "kube/forward_target.h"
+
+#include <doctest/doctest.h>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using nlohmann::json;
+
+namespace {
+
+const json kPod = json::parse(R"({"metadata": {"name": "p"}, "spec": {"containers": [
+  {"name": "a"}, {"name": "b", "ports": [{"containerPort": 6006}, {"name": "web", "containerPort": 8080}]}]}})");
+const json kService = json::parse(R"({"metadata": {"name": "s"}, "spec": {
+  "selector": {"app": "x", "tier": "y"},
+  "ports": [{"port": 80, "targetPort": "web"}, {"name": "other", "port": 81, "targetPort": 6006}, {"port": 82}]}})");
+
+json with_condition(const char* status) {
+  json pod = kPod;
+  pod["status"]["conditions"] = {{{"type", "Initialized"}, {"status", "True"}},
+                                 {{"type", "Ready"}, {"status", status}}};
+  return pod;
+}
+
+}  // namespace
+
+TEST_CASE("a pod's port is a number, a name or its first") {
+  CHECK(port_of_pod(kPod, "1234") == 1234);
+  CHECK(port_of_pod(kPod, "web") == 8080);
+  CHECK(port_of_pod(kPod, "") == 6006);
+}
+
+TEST_CASE("a port that a pod does not have is named") {
+  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "nix"), "pod p has no port named 'nix'; give its number", Error);
+  CHECK_THROWS_WITH_AS(port_of_pod(kPod, "70000"), "pod p has no port named '70000'; give its number", Error);
+  CHECK_THROWS_AS(port_of_pod(json{{"spec", {{"containers", 5}}}}, ""), Error);
+}
+
+TEST_CASE("a service's port leads to what it targets, by number or name") {
+  CHECK(target_port_of_service(kService, "") == "web");
+  CHECK(target_port_of_service(kService, "80") == "web");
+  CHECK(target_port_of_service(kService, "other") == "6006");
+  CHECK(target_port_of_service(kService, "81") == "6006");
+  CHECK(target_port_of_service(kService, "82") == "82");
+  CHECK_THROWS_WITH_AS(target_port_of_service(kService, "83"), "service s has no port '83'", Error);
+}
+
+TEST_CASE("a service's pods are found by its whole selector, and never all pods by none") {
+  CHECK(selector_of_service(kService) == "app=x,tier=y");
+  CHECK_THROWS_AS(selector_of_service(json{{"spec", json::object()}}), Error);
+}
+
+TEST_CASE("a pod is ready when its condition says so and it is not going") {
+  CHECK(is_ready(with_condition("True")));
+  CHECK_FALSE(is_ready(with_condition("False")));
+  CHECK_FALSE(is_ready(kPod));
+  json going = with_condition("True");
+  going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  CHECK_FALSE(is_ready(going));
+}
