@@ -85,11 +85,10 @@ void add_cp(CLI::App& app, int& exit_code) {
                  "by a pod of its own with this image on the job's volume, even while the job runs")
       ->type_name("IMAGE");
   app.footer(
-      "As with cp, a target that is a directory gets the source under its own name, and SOURCE/. is what is in "
-      "SOURCE.\n"
-      "Modes, times, links and hard links are kept. - is a file's bytes, or a directory as a tar archive. While no\n"
-      "replica runs, a pod of its own copies from the job's volume, for as long as it takes. A path of this machine\n"
-      "with a colon is told by ./ before it.");
+      "As with cp, a target that is a directory gets the source under its own name, and SOURCE/. is what is in\n"
+      "SOURCE. Modes, times, links and hard links are kept. - is a file's bytes, or a directory as a tar archive.\n"
+      "While no replica runs, a pod of its own copies from the job's volume, for as long as it takes. A path of this\n"
+      "machine with a colon is told by ./ before it.");
   app.callback([options, &exit_code] { copy(*options, exit_code); });
 }
 

@@ -182,8 +182,8 @@ void add_delete(CLI::App& app, int&) {
   add_place_options(app, options->cluster);
   app.footer(
       "A run that goes on is asked to checkpoint and to exit, as by Ctrl-C, and waited for. A directory that it was\n"
-      "given with --checkpoint or --logs is left as it is. With a job go its pods, and the volume claims that it "
-      "owns.");
+      "given with --checkpoint or --logs is left as it is. With a job go its pods, and the volume claims that\n"
+      "it owns.");
   app.callback([options] { remove(*options); });
 }
 

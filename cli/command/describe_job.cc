@@ -70,7 +70,7 @@ void add_describe(CLI::App& app, int&) {
   add_place_options(app, options->cluster);
   app.footer(
       "Of a job: what it asks for, where its replicas are and how they are getting on, what it writes where, what it\n"
-      "reported to the scheduler, how fast that says it trains, and what happened to it as far as the cluster "
+      "reported to the scheduler, how fast that says it trains, and what happened to it as far as the cluster\n"
       "remembers.");
   app.callback([options] { describe_one(*options); });
 }

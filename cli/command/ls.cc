@@ -236,10 +236,9 @@ void add_ls(CLI::App& app, int&) {
   app.add_flag("--watch", options->watch,
                "go on until Ctrl-C: redrawn in place on a terminal, elsewhere printed again when something changed");
   app.footer(
-      "Where a kubeconfig leads to a cluster, its jobs are listed too. WHY says what a job or run waits for, or how "
-      "it\n"
-      "failed. States of runs are starting, waiting (for devices), running, rescaling, stopping, restarting, done,\n"
-      "failed, stopped and lost. A run is lost if its launcher was killed; WHY says how to go on.");
+      "Where a kubeconfig leads to a cluster, its jobs are listed too. WHY says what a job or run waits for, or\n"
+      "how it failed. States of runs are starting, waiting (for devices), running, rescaling, stopping, restarting,\n"
+      "done, failed, stopped and lost. A run is lost if its launcher was killed; WHY says how to go on.");
   app.callback([options] {
     check(*options);
     options->watch ? watch(*options) : show_once(*options);
