@@ -1,0 +1,358 @@
+"""Copies into and out of jobs: by a replica that runs, by a pod of their own where none does, over connections that break.
+
+ADAPTDL_COPY_TEST=full has the sizes that are promised: 1 GiB, ten cuts, 10,000 files.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import stat
+import subprocess
+import tarfile
+import time
+
+import cluster_support
+from cluster_support import ClusterTest
+from cutting_proxy import CuttingProxy
+
+FULL = os.environ.get("ADAPTDL_COPY_TEST") == "full"
+LARGE = (1 << 30) if FULL else (64 << 20)
+FILES = 10_000 if FULL else 1_000
+CUTS = 10 if FULL else 4
+SLOW = 600 if FULL else 120
+COPY_LABEL = "adaptdl/cli-copy"
+SHARE = "/adaptdl/share"
+
+
+def write_large(path, size=LARGE):
+    """Random bytes, of which none could be taken for those of another place. Returns their SHA-256."""
+    digest = hashlib.sha256()
+    with open(path, "wb") as file:
+        for _ in range(size >> 20):
+            piece = os.urandom(1 << 20)
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
+
+
+def sha256_of(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def make_tree(top, files=20):
+    """Files and directories of many modes and names, links of both kinds, and what is empty."""
+    chance = random.Random(1)
+    top.mkdir()
+    for name in ("a b", "new\nline", "-dash", "qu'o\"te", "back\\slash", "größe", "$(x);&*?", "n" * 200, "deep/er/still"):
+        (top / "odd" / name).mkdir(parents=True)
+        (top / "odd" / name / name.split("/")[0]).write_bytes(name.encode())
+    for number in range(files):
+        path = top / f"d{number % 10}" / f"f{number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(chance.randbytes(chance.randrange(3000)))
+        path.chmod(chance.choice((0o600, 0o644, 0o755, 0o444, 0o400)))
+        os.utime(path, (1, 1_500_000_000 + number))
+        if number % 20 == 3:
+            path.with_name(f"hard{number}").hardlink_to(path)
+        if number % 20 == 4:
+            path.with_name(f"soft{number}").symlink_to(path.name)
+    (top / "empty file").touch()
+    (top / "empty directory").mkdir()
+    (top / "dangling").symlink_to("nowhere/at all")
+    (top / "up").symlink_to("../..")
+    (top / "to a directory").symlink_to("d0")
+    for mode in (0o700, 0o755, 0o555):
+        (top / f"mode {mode:o}").mkdir()
+        (top / f"mode {mode:o}" / "file").write_bytes(b"x")
+        (top / f"mode {mode:o}").chmod(mode)
+    for path in sorted(top.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            os.utime(path, (1, 1_400_000_000))
+
+
+def picture(top):
+    """What there is to a tree: path -> type, mode, contents or where it points, time, and with which it is one file."""
+    found, first = {}, {}
+    for path in sorted(top.rglob("*")):
+        status, name = path.lstat(), str(path.relative_to(top))
+        if path.is_symlink():
+            found[name] = ("link", os.readlink(path))
+        elif path.is_dir():
+            found[name] = ("directory", oct(stat.S_IMODE(status.st_mode)), int(status.st_mtime))
+        else:
+            one = first.setdefault(status.st_ino, name)
+            found[name] = ("file", oct(stat.S_IMODE(status.st_mode)), int(status.st_mtime), sha256_of(path), one)
+    return found
+
+
+class CopyTest(ClusterTest):
+    maxDiff = 4000
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        make = cls("make_jobs")
+        make.make_jobs()
+
+    def make_jobs(self):
+        """One whose replicas run, one that has ended and whose volume is there, and one that has nothing."""
+        self.make_job("running", replicas=2, volume=True)
+        self.make_job("ended", replicas=0, volume=True, phase="Succeeded")
+        self.make_job("bare", replicas=0, phase="Succeeded")
+
+    def copy(self, *arguments, **more):
+        done = self.adaptdl("cp", *arguments, timeout=SLOW, **more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def refused(self, *arguments, code=1, **more):
+        """Copies in vain, and returns the one line that says why."""
+        done = self.adaptdl("cp", *arguments, **more)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        return done.stderr
+
+    def in_pod(self, command):
+        pod = self.pods_of("running")[0]["metadata"]["name"]
+        return self.kubectl("exec", pod, "--", "sh", "-c", command)
+
+    def helpers(self):
+        return [pod["metadata"]["name"] for pod in self.get("pods", None, "-l", COPY_LABEL)]
+
+    def no_helper_is_left(self):
+        self.wait_for("the pods that copied are gone", lambda: not self.helpers(), 20)
+
+    def cut(self, every, cuts=CUTS):
+        """A kubeconfig whose connections go through a proxy that cuts them, and the proxy."""
+        proxy = CuttingProxy(every, cuts)
+        self.addCleanup(proxy.close)
+        config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))
+        for cluster in config["clusters"]:
+            cluster["cluster"]["proxy-url"] = f"http://127.0.0.1:{proxy.port}"
+        path = self.directory / f"kubeconfig-{proxy.port}"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        return path, proxy
+
+    def make_local_tree(self, name, files=20):
+        top = self.directory / name
+        make_tree(top, files)
+        return top
+
+    # Files.
+
+    def test_a_file_goes_into_a_replica_and_back_with_mode_and_time(self):
+        here = self.directory / "file"
+        here.write_bytes(os.urandom(300_000))
+        here.chmod(0o640)
+        os.utime(here, (1, 1_600_000_000))
+        self.copy(here, f"running:{SHARE}/file")
+        self.assertEqual(self.in_pod(f"stat -c '%a %Y' {SHARE}/file; sha256sum <{SHARE}/file").split()[:3],
+                         ["640", "1600000000", sha256_of(here)])  # fmt: skip
+        self.copy(f"running:{SHARE}/file", "back")
+        back = self.directory / "back"
+        self.assertEqual((sha256_of(back), oct(back.stat().st_mode), int(back.stat().st_mtime)),
+                         (sha256_of(here), oct(here.stat().st_mode), 1_600_000_000))  # fmt: skip
+
+    def test_a_target_that_is_a_directory_gets_the_file_under_its_name(self):
+        (self.directory / "named").write_text("named")
+        self.in_pod(f"mkdir {SHARE}/into")
+        self.copy("named", f"running:{SHARE}/into")
+        self.assertEqual(self.in_pod(f"cat {SHARE}/into/named"), "named")
+        (self.directory / "here").mkdir()
+        self.copy(f"running:{SHARE}/into/named", "here")
+        self.assertEqual((self.directory / "here/named").read_text(), "named")
+
+    def test_an_empty_file_and_odd_names_are_copied(self):
+        for number, name in enumerate(("empty", "-dash", "a b", "new\nline", "qu'o\"te", "$(exit 1);*", "größe")):
+            here = self.directory / f"odd{number}" / name
+            here.parent.mkdir()
+            here.write_bytes(b"" if name == "empty" else name.encode())
+            with self.subTest(name):
+                self.copy(here, f"running:{SHARE}/{name}")
+                self.copy(f"running:{SHARE}/{name}", f"./odd-back{number}")
+                self.assertEqual((self.directory / f"odd-back{number}").read_bytes(), here.read_bytes())
+
+    def test_what_a_target_was_is_replaced_as_a_whole(self):
+        self.in_pod(f"echo 'a longer text than the new one' >{SHARE}/old; chmod 600 {SHARE}/old")
+        (self.directory / "new").write_text("new")
+        (self.directory / "new").chmod(0o644)
+        self.copy("new", f"running:{SHARE}/old")
+        self.assertEqual(self.in_pod(f"cat {SHARE}/old; stat -c %a {SHARE}/old; ls -A {SHARE} | grep -c adaptdl-cp || true"),
+                         "new644\n0\n")  # fmt: skip
+
+    def test_rank_says_which_replica(self):
+        pods = self.pods_of("running")
+        for rank, pod in enumerate(pods):
+            self.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", f"echo {rank} >/tmp/rank")
+        self.assertEqual([self.copy("--rank", rank, "running:/tmp/rank", "-").stdout for rank in (0, 1)], ["0\n", "1\n"])
+        self.assertEqual(self.copy("running:/tmp/rank", "-").stdout, "0\n")
+        self.assertIn("rank 7", self.refused("--rank", "7", "running:/tmp/rank", "-"))
+
+    # Directories.
+
+    def round_trip(self, job, name, files=20, kubeconfig=None):
+        more = {"KUBECONFIG": kubeconfig} if kubeconfig else {}
+        here = self.make_local_tree(name, files)
+        self.copy(here, f"{job}:{SHARE}/{name}", **more)
+        self.copy(f"{job}:{SHARE}/{name}", f"{name}-back", **more)
+        self.assertEqual(picture(here), picture(self.directory / f"{name}-back"))
+
+    def test_a_directory_goes_there_and_back_with_modes_times_and_links(self):
+        self.round_trip("running", "tree")
+        there = self.in_pod(f"cd {SHARE}/tree && stat -c %a 'mode 555' && readlink dangling && stat -c %h d3/f3")
+        self.assertEqual(there.split("\n")[:3], ["555", "nowhere/at all", "2"])
+
+    def test_many_small_files_go_there_and_back(self):
+        self.round_trip("running", "many", FILES)
+
+    def test_a_directory_into_one_that_is_there_goes_under_its_name_and_its_contents_with_a_dot(self):
+        here = self.directory / "outer"
+        here.mkdir()
+        (here / "inner").write_text("inner")
+        self.in_pod(f"mkdir {SHARE}/goal")
+        self.copy("outer", f"running:{SHARE}/goal")
+        self.copy("outer/.", f"running:{SHARE}/goal")
+        self.assertEqual(self.in_pod(f"cd {SHARE}/goal && find . -type f | sort"), "./inner\n./outer/inner\n")
+
+    # Streams.
+
+    def test_a_stream_goes_into_a_file_and_out_of_it(self):
+        contents = os.urandom(5 << 20)
+        self.copy("-", f"running:{SHARE}/stream", text=False, stdin=contents)
+        self.assertEqual(self.copy(f"running:{SHARE}/stream", "-", text=False).stdout, contents)
+        self.copy("-", f"running:{SHARE}/nothing", stdin="")
+        self.assertEqual(self.copy(f"running:{SHARE}/nothing", "-").stdout, "")
+
+    def test_a_directory_is_an_archive_as_a_stream_both_ways(self):
+        self.in_pod(f"mkdir -p {SHARE}/packed/sub && echo one >{SHARE}/packed/sub/one && ln -s sub/one {SHARE}/packed/link")
+        archive = self.copy(f"running:{SHARE}/packed", "-", text=False).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            self.assertEqual(tar.extractfile("./sub/one").read(), b"one\n")
+            self.assertEqual(tar.getmember("./link").linkname, "sub/one")
+        self.in_pod(f"mkdir {SHARE}/unpacked")
+        self.copy("-", f"running:{SHARE}/unpacked", text=False, stdin=archive)
+        self.assertEqual(self.in_pod(f"cat {SHARE}/unpacked/link; ls -A {SHARE}/unpacked"), "one\nlink\nsub\n")
+
+    # Where no replica runs.
+
+    def test_a_pod_of_its_own_copies_where_no_replica_runs_and_is_gone_afterwards(self):
+        self.round_trip("ended", "helped")
+        self.no_helper_is_left()
+        self.assertIn("No such file", self.refused(f"ended:{SHARE}/absent", "x"))
+        self.no_helper_is_left()
+
+    def test_the_pod_is_gone_after_an_interrupt_too(self):
+        write_large(self.directory / "long", 8 << 20)
+        self.copy("long", f"ended:{SHARE}/long")
+        for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            # Nobody reads what it writes: it cannot end.
+            process = subprocess.Popen([cluster_support.ADAPTDL, "cp", f"ended:{SHARE}/long", "-"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, env=self.environment(), cwd=self.directory)  # fmt: skip
+            with process:
+                self.addCleanup(process.kill)
+                process.stdout.read(1 << 20)
+                self.assertTrue(self.helpers())
+                process.send_signal(number)
+                begin = time.monotonic()
+                while process.poll() is None and time.monotonic() < begin + 20:
+                    time.sleep(0.05)
+                self.assertEqual(process.poll(), code)
+            self.no_helper_is_left()
+
+    def test_an_interrupt_while_the_pod_starts_leaves_nothing(self):
+        running = self.start("cp", f"ended:{SHARE}/anything", "x")
+        self.wait_for("there is a pod", self.helpers)
+        self.assertEqual(running.stop(), 130, running.text())
+        self.no_helper_is_left()
+
+    # What cannot be.
+
+    def test_what_cannot_be_copied_is_refused_in_one_line_that_names_it(self):
+        (self.directory / "some").write_text("some")
+        (self.directory / "some directory").mkdir()
+        for arguments, *words in (
+            (("nobody:/x", "x"), "nobody"),
+            ((f"running:{SHARE}/absent", "x"), f"{SHARE}/absent", "No such file"),
+            (("nothing here", f"running:{SHARE}/x"), "nothing here"),
+            (("some", "running:/proc/x"), "/proc/x"),
+            (("some", f"running:{SHARE}/no/such/x"), f"{SHARE}/no/such/x"),
+            (("running:/etc/passwd", "/proc/x"), "/proc"),
+            (("bare:/x", "x"), "bare", "adaptdl-pvc"),
+        ):
+            with self.subTest(arguments=arguments):
+                line = self.refused(*arguments)
+                for word in words:
+                    self.assertIn(word, line)
+        for arguments in (("some", "other"), ("running:/x", "running:/y"), ("some directory", "running:/etc/passwd"),
+                          ("running:", "x"), ("some", "running:/no/directory/")):  # fmt: skip
+            with self.subTest(arguments=arguments):
+                self.refused(*arguments, code=2)
+
+    def test_who_may_not_run_commands_in_pods_is_told_so(self):
+        for verb, resource in (("get,list", "adaptdljobs.adaptdl.petuum.com"), ("get,list", "pods")):
+            role = f"reads-{resource.split('.')[0]}"
+            self.kubectl("create", "role", role, f"--verb={verb}", f"--resource={resource}")
+            self.kubectl("create", "rolebinding", role, f"--role={role}", f"--serviceaccount={self.namespace}:reader")
+        self.kubectl("create", "serviceaccount", "reader")
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/reader/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
+        token = json.loads(self.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(request)))["status"]["token"]
+        config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))
+        for user in config["users"]:
+            user["user"] = {"token": token}
+        kubeconfig = self.directory / "kubeconfig-reader"
+        kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+        line = self.refused("running:/etc/passwd", "x", KUBECONFIG=kubeconfig)
+        self.assertIn("forbidden", line)
+        self.assertNotIn(token, line)
+        self.assertIn("forbidden", self.refused(f"ended:{SHARE}", "x", KUBECONFIG=kubeconfig))
+
+    # Connections that break.
+
+    def test_a_large_file_goes_both_ways_over_a_connection_that_is_cut(self):
+        here = self.directory / "large"
+        digest = write_large(here)
+        every = LARGE // (CUTS + 1)
+        kubeconfig, proxy = self.cut(every)
+        self.copy("large", f"running:{SHARE}/large", KUBECONFIG=kubeconfig)
+        self.assertEqual(proxy.cuts, CUTS)
+        self.assertEqual(self.in_pod(f"sha256sum <{SHARE}/large; ls -A {SHARE} | grep -c adaptdl-cp || true").split(),
+                         [digest, "-", "0"])  # fmt: skip
+        here.unlink()
+        kubeconfig, proxy = self.cut(every)
+        self.copy(f"running:{SHARE}/large", "large-back", KUBECONFIG=kubeconfig)
+        self.assertEqual(proxy.cuts, CUTS)
+        self.assertEqual(sha256_of(self.directory / "large-back"), digest)
+        (self.directory / "large-back").unlink()
+
+    def test_streams_go_on_over_a_connection_that_is_cut(self):
+        contents = os.urandom(20 << 20)
+        kubeconfig, proxy = self.cut(4 << 20, 3)
+        self.copy("-", f"running:{SHARE}/cut", text=False, stdin=contents, KUBECONFIG=kubeconfig)
+        self.assertEqual(proxy.cuts, 3)
+        kubeconfig, proxy = self.cut(4 << 20, 3)
+        self.assertEqual(self.copy(f"running:{SHARE}/cut", "-", text=False, KUBECONFIG=kubeconfig).stdout, contents)
+        self.assertEqual(proxy.cuts, 3)
+
+    def test_directories_go_on_over_a_connection_that_is_cut(self):
+        here = self.make_local_tree("cut tree", FILES)
+        for number in range(4):
+            write_large(here / f"large{number}", 2 << 20)
+        kubeconfig, proxy = self.cut(1 << 20, CUTS)
+        self.copy(here, f"ended:{SHARE}/cut tree", KUBECONFIG=kubeconfig)
+        self.assertEqual(proxy.cuts, CUTS)
+        kubeconfig, proxy = self.cut(1 << 20, CUTS)
+        self.copy(f"ended:{SHARE}/cut tree", "cut tree back", KUBECONFIG=kubeconfig)
+        self.assertEqual(proxy.cuts, CUTS)
+        self.assertEqual(picture(here), picture(self.directory / "cut tree back"))
+        self.no_helper_is_left()
+
+
+if __name__ == "__main__":
+    cluster_support.main()
