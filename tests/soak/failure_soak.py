@@ -322,7 +322,14 @@ class FailureSoak(RunTest):
         self.processes.add(self.agent())
         (self.directory / "until").touch()
         self.assertEqual(self.job.finish(self.deadline), 0, self.job.text())
-        self.assertTrue(eventually(lambda: not any(map(is_alive, self.processes))), "processes are left")
+        self.assertTrue(eventually(lambda: not any(map(self.is_ours, self.processes))), "processes are left")
+
+    def is_ours(self, pid):
+        """Whether that process lives and is of this job: in a long run its number goes to others."""
+        try:
+            return is_alive(pid) and bytes(self.directory) in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def assert_little_is_lost(self):
         """What was trained on again after each event, and what nobody told of, is of the steps under way.
