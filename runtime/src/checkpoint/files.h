@@ -52,6 +52,8 @@ class Input {
  public:
   Input(std::filesystem::path path, std::uint64_t size) : path_(std::move(path)), size_(size) {}
   virtual ~Input() = default;
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
 
   const std::filesystem::path& path() const noexcept { return path_; }
   std::uint64_t size() const noexcept { return size_; }
@@ -65,8 +67,6 @@ class Input {
   std::string checksum() const;
 
  protected:
-  Input(Input&&) = default;
-
   std::filesystem::path path_;
   std::uint64_t size_;
 };
