@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 // Two writers of one file, of whom one does not know yet that its connection broke, write the same bytes to the same
 // places.
-// containerd may end the input of a command early, without an error, where the command itself reads it: behind a pipe it
-// does not.
+// containerd may end the input of a command early, without an error, where the command itself reads it: behind a pipe
+// it does not.
 constexpr std::string_view kWrite = R"sh(head -c "$2" | cat >"$1")sh";
 constexpr std::string_view kWriteFrom = R"sh(head -c "$2" | dd of="$1" bs=65536 seek="$3" conv=notrunc)sh";
 constexpr std::uint64_t kBlock = 65536;
