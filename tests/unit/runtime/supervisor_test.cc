@@ -101,7 +101,7 @@ TEST_CASE("a supervisor that is not there is an error that says so") {
   }
   const std::string error = error_of([&] { supervisor::discover(gone, "ns/job", 1, 500ms); });
   CHECK_MESSAGE(error.find(gone + "/discover/ns/job/1: not all replicas were found within 0.5 s: ") == 0, error);
-  CHECK_MESSAGE(error.find("Failed to connect") != std::string::npos, error);
+  CHECK_MESSAGE(error.find("connection refused") != std::string::npos, error);
 }
 
 TEST_CASE("what can never work is an error at once") {
@@ -112,7 +112,6 @@ TEST_CASE("what can never work is an error at once") {
     CHECK_THROWS_AS(supervisor::discover("http://127.0.0.1:1", job, 0), UsageError);
   CHECK_MESSAGE(error_of([] { supervisor::discover("file:///etc", "ns/job", 0); }).find("GET file:///etc") == 0,
                 "file:");
-  CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("GET not a url") == 0,
-                "malformed");
+  CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("\"not a url") == 0, "malformed");
   CHECK(std::chrono::steady_clock::now() - start < 2s);
 }

@@ -57,7 +57,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
         path = self.path.split("?")[0]
         count = Handler.seen[path] = Handler.seen.get(path, 0) + 1
-        if path.startswith("/busy") and count == 1:
+        if path == "/count-of":
+            self.answer(200, {"count": Handler.seen.get(self.path.partition("?")[2], 0)})
+        elif path.startswith("/busy") and count == 1:
             self.answer(429, {"kind": "Status", "message": "too many"}, Retry_After="1")
         elif path.startswith("/down") and count < 3:
             self.answer(503, {"kind": "Status", "message": "not now"})
