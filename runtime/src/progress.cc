@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "adaptdl/sigpipe.h"
 
 namespace adaptdl::progress {
 namespace {
@@ -26,33 +26,6 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::chrono::milliseconds kInterval{100};
-
-// Keeps SIGPIPE from the calling thread, and takes it away if it came, without a change to what the process does with
-// it.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    sigset_t pending;
-    ::sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  ~NoSigpipe() {
-    const timespec at_once{};
-    if (!was_pending_)
-      while (::sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
-      }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-
- private:
-  sigset_t pipe_{}, before_{};
-  bool was_pending_ = false;
-};
 
 // The descriptor of the launcher, used without ever blocking on it.
 class Channel {
@@ -67,7 +40,7 @@ class Channel {
       [[maybe_unused]] const auto sent = ::send(given_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
       return;
     }
-    const NoSigpipe guard;
+    const SigpipeGuard guard;
     pollfd writable{own_ >= 0 ? own_ : given_, POLLOUT, 0};
     if (::poll(&writable, 1, 0) != 1 || !(writable.revents & POLLOUT)) return;
     [[maybe_unused]] const auto written = ::write(writable.fd, line.data(), line.size());

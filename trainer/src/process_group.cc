@@ -24,6 +24,7 @@
 #include "adaptdl/log.h"
 #include "adaptdl/progress.h"
 #include "adaptdl/signal.h"
+#include "adaptdl/sigpipe.h"
 #include "adaptdl/supervisor.h"
 #include "adaptdl/torch/process_group.h"
 #include "regroup.h"
@@ -185,6 +186,8 @@ void check_backend(const std::string& backend) {
 void make_group(const std::string& host) {
   const auto& world = collective::world();
   const auto timeout = env::collective_timeout();
+  // The threads of Gloo and of the store write to their peers' sockets, of which any may be gone.
+  const SigpipeGuard guard;
   const auto store = make_store(host, world.rank(), world.size(), std::min(timeout, compat::kFormTimeout));
   losses_slot() = std::make_shared<compat::Losses>();
   group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout,
@@ -193,9 +196,7 @@ void make_group(const std::string& host) {
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }
 
-std::string reachable(const std::string& host) {
-  return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host;
-}
+std::string reachable(const std::string& host) { return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host; }
 
 // NCCL's communicators can neither be left nor fail without a hang that only their end resolves.
 void decline_what_cannot_follow() {

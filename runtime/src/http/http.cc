@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 
+#include "adaptdl/sigpipe.h"
 #include "http/curl.h"
 #include "http/transfer.h"
 

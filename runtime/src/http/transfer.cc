@@ -7,7 +7,6 @@
 
 #include <cctype>
 #include <cstring>
-#include <ctime>
 
 namespace adaptdl::http {
 namespace {
@@ -181,25 +180,6 @@ void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& t
   if (is_about_trust(code)) throw TlsError(message, reason);
   if (may_pass(code)) throw ConnectionError(message, reason, sent > 0);
   throw Error(message);
-}
-
-SigpipeGuard::SigpipeGuard() {
-  sigset_t pipe, pending;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  ::sigpending(&pending);
-  pending_ = ::sigismember(&pending, SIGPIPE);
-  ::pthread_sigmask(SIG_BLOCK, &pipe, &before_);
-}
-
-SigpipeGuard::~SigpipeGuard() {
-  sigset_t pipe;
-  ::sigemptyset(&pipe);
-  ::sigaddset(&pipe, SIGPIPE);
-  const timespec now{};
-  while (!pending_ && ::sigtimedwait(&pipe, nullptr, &now) > 0) {
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
 }  // namespace adaptdl::http

@@ -3,7 +3,6 @@
 // Threading: none of its own. Lifetime: the request and the transfer outlive the use of the handle.
 #pragma once
 
-#include <csignal>
 #include <string>
 
 #include "http/curl.h"
@@ -24,16 +23,5 @@ void set_request(CURL* handle, const Request& request, Transfer& transfer);
 
 // Throws what `code` stands for.
 [[noreturn]] void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& transfer);
-
-// Keeps SIGPIPE, which TLS libraries may raise, from this thread: signals belong to the program.
-class SigpipeGuard {
- public:
-  SigpipeGuard();
-  ~SigpipeGuard();
-
- private:
-  sigset_t before_;
-  bool pending_;
-};
 
 }  // namespace adaptdl::http

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "adaptdl/sigpipe.h"
 #include "http/transfer.h"
 #include "socket.h"
 

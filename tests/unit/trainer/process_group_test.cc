@@ -6,6 +6,10 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
 
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
@@ -64,6 +68,19 @@ bool throws_loss() {
   return false;
 }
 
+std::set<std::string> threads() {
+  std::set<std::string> paths;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/task")) paths.insert(each.path());
+  return paths;
+}
+
+bool blocks_sigpipe(const std::string& thread) {
+  std::ifstream status(thread + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGPIPE - 1) & 1) != 0;
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("a peer that dies when the process group has formed, and its users take it up, is lost like any other") {
@@ -74,6 +91,17 @@ TEST_CASE("a peer that dies when the process group has formed, and its users tak
     EXPECT(user.met);
   });
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
+}
+
+TEST_CASE("no thread of the process group can end the program by writing to a peer that is gone") {
+  testing::expect_replicas(2, [](int) {
+    ::signal(SIGPIPE, SIG_DFL);
+    const std::set<std::string> before = threads();
+    adaptdl::torch::init_process_group("gloo");
+    const std::set<std::string> after = threads();
+    EXPECT(after.size() > before.size());
+    for (const std::string& thread : after) EXPECT(blocks_sigpipe(thread) != before.contains(thread));
+  });
 }
 
 TEST_CASE("nor do the others wait for long if it dies while the process group forms") {
