@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "http/http.h"
@@ -12,7 +13,7 @@ namespace adaptdl {
 // The request that posts these hints; none if there is no supervisor. Throws UsageError as post_sched_hints does.
 std::optional<http::Request> hints_request(const nlohmann::json& hints, const std::string& job_id);
 
-// Sends it. Returns what went wrong, as one line; none if nothing did. Throws nothing.
-std::optional<std::string> send_hints(const http::Request& request) noexcept;
+// Sends it, until a stop is asked for. Returns what went wrong, as one line; none if nothing did. Throws nothing.
+std::optional<std::string> send_hints(const http::Request& request, std::stop_token stop = {}) noexcept;
 
 }  // namespace adaptdl

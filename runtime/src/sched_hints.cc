@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "adaptdl/env.h"
 #include "adaptdl/log.h"
@@ -36,10 +37,10 @@ std::optional<http::Request> hints_request(const json& hints, const std::string&
   return request;
 }
 
-std::optional<std::string> send_hints(const http::Request& request) noexcept {
+std::optional<std::string> send_hints(const http::Request& request, std::stop_token stop) noexcept {
   try {
-    const http::Response response = http::send(request);
-    if (response.status / 100 == 2) return {};
+    const http::Response response = http::Connections().send(request, std::move(stop));
+    if (response.status == 0 || response.status / 100 == 2) return {};
     return fmt::format("{} {} answers {}: \"{}\"", request.method, request.url, response.status,
                        supervisor::shown(response.body));
   } catch (const std::exception& error) {

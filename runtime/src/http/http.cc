@@ -163,6 +163,15 @@ Response Connections::stream(const Request& request, std::stop_token stop,
   return impl_->transfer(request, stop, &sink);
 }
 
+bool available() noexcept {
+  try {
+    curl();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 Response send(const Request& request) { return transfer(Line(), request, {}, nullptr); }
 
 std::string without_user(std::string url) {

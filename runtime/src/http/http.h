@@ -82,6 +82,10 @@ class Stopped : public Error {
   Stopped() : Error("stopped") {}
 };
 
+// Loads what requests need, as the first of them does otherwise. Returns false if it is not there: then each throws
+// Error.
+bool available() noexcept;
+
 // The answer, whatever its status; redirects are not followed. Throws ConnectionError, TlsError and Error, naming
 // method and URL.
 Response send(const Request& request);

@@ -16,6 +16,7 @@ namespace adaptdl::metrics {
 namespace {
 
 constexpr std::chrono::milliseconds kLastPost{100};
+constexpr std::chrono::milliseconds kGivingUp{200};
 
 std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& observations) {
   try {
@@ -111,7 +112,9 @@ void Background::run() {
 }
 
 void Background::post_now(const http::Request& hints) {
-  const auto problem = send_hints(hints);
+  // Libraries that HTTP loads clean up at the exit too, in the reverse order: the thread is to be out of them by then.
+  if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
+  const auto problem = send_hints(hints, give_up_.get_token());
   if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training goes on: {}", *problem));
   if (!problem && outage_) log::info("scheduling hints are posted again");
   outage_ = problem.has_value();
@@ -120,7 +123,10 @@ void Background::post_now(const http::Request& hints) {
 void Background::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
-  changed_.wait_for(lock, kLastPost, [this] { return !posting_ && fit_ != Fit::kRunning; });
+  const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
+  if (changed_.wait_for(lock, kLastPost, is_idle)) return;
+  give_up_.request_stop();
+  changed_.wait_for(lock, kGivingUp, is_idle);
 }
 
 }  // namespace adaptdl::metrics

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,7 @@
 namespace adaptdl::metrics {
 
 // Started at its first task, and never destroyed, so that the thread may outlive everything else. When the process
-// leaves main, a post under way gets a moment to finish; one that hangs is left behind. After _Exit nothing is waited
-// for.
+// leaves main, a post under way gets a moment to finish, and is then given up. After _Exit nothing is waited for.
 //
 // Threading: everything is to be called from one thread.
 class Background {
@@ -48,7 +48,11 @@ class Background {
   bool started_ = false;
   bool stopping_ = false;
   bool posting_ = false;
-  bool outage_ = false;  // the last post failed; used by the thread alone
+  std::stop_source give_up_;  // the post under way
+
+  // Used by the thread alone:
+  bool http_ready_ = false;
+  bool outage_ = false;  // the last post failed
 
   Fit fit_ = Fit::kNone;
   std::vector<goodput::Observation> observations_;
