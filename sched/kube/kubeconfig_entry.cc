@@ -7,6 +7,7 @@
 #include "adaptdl/error.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
+#include "utf8.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -38,6 +39,7 @@ Entry Entry::parse(std::string_view text, const std::string& name, const std::fi
   const auto source = std::make_shared<const Source>(Source{name, directory});
   if (text.size() > kLargestText)
     throw Error(fmt::format("{}: over {} MiB is no kubeconfig", name, kLargestText >> 20));
+  if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name));
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);
     if (!root.node_.IsMap() && !root.node_.IsNull())

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/files.h"
+#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 
@@ -80,15 +81,6 @@ json parse_json(std::string_view text, const std::string& what) {
     // The library's text goes on with the token it stumbled over, which may be of any length.
     const std::string reason = error.what();
     throw Damage(fmt::format("{} is not JSON: {}", what, reason.substr(0, reason.find(';'))));
-  }
-}
-
-bool is_utf8(std::string_view text) {
-  try {
-    (void)json(text).dump();
-    return true;
-  } catch (const json::exception&) {
-    return false;
   }
 }
 

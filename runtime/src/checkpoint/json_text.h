@@ -21,7 +21,4 @@ nlohmann::json decode_json(const nlohmann::json& value);
 // key of its outermost object twice.
 nlohmann::json parse_json(std::string_view text, const std::string& what);
 
-// Whether `text` is UTF-8, and so can be a name.
-bool is_utf8(std::string_view text);
-
 }  // namespace adaptdl::checkpoint

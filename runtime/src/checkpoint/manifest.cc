@@ -7,6 +7,7 @@
 #include <set>
 
 #include "checkpoint/json_text.h"
+#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 

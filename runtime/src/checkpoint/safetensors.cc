@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "checkpoint/json_text.h"
+#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 

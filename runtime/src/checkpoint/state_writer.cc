@@ -7,6 +7,7 @@
 
 #include "checkpoint/json_text.h"
 #include "checkpoint/safetensors.h"
+#include "utf8.h"
 
 namespace adaptdl::checkpoint {
 
