@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <optional>
 #include <random>
 
 #include "http/tunnel.h"
+#include "kube/file.h"
 #include "kube/retry.h"
 
 namespace adaptdl::kube {
@@ -29,14 +26,6 @@ milliseconds since(Clock::time_point start) { return std::chrono::duration_cast<
 double random_fraction() {
   thread_local std::minstd_rand generator(std::random_device{}());
   return std::uniform_real_distribution<>()(generator);
-}
-
-std::string read(const Secret& secret, const char* what) {
-  if (secret.file.empty()) return secret.value;
-  std::ifstream in(secret.file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in && text.empty()) throw Error(fmt::format("cannot read {} {}: {}", what, secret.file, std::strerror(errno)));
-  return text;
 }
 
 // False if a stop came first.
@@ -71,12 +60,16 @@ struct Transport::Identity {
   std::mutex mutex;
   std::shared_ptr<const http::Tls> tls;
 
+  std::string authority() const {
+    const Secret& secret = access.certificate_authority;
+    return secret.file.empty() ? secret.value : read_file(secret.file, "the certificate authority");
+  }
+
   std::shared_ptr<const http::Tls> tls_for(const Authorization& authorization) {
     const std::scoped_lock lock(mutex);
     if (tls && tls->certificate == authorization.certificate && tls->key == authorization.key) return tls;
     auto made = std::make_shared<http::Tls>();
-    if (!access.insecure_skip_tls_verify)
-      made->authority = read(access.certificate_authority, "the certificate authority");
+    if (!access.insecure_skip_tls_verify) made->authority = authority();
     made->certificate = authorization.certificate;
     made->key = authorization.key;
     made->server_name = access.tls_server_name;
