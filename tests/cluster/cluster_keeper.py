@@ -76,6 +76,11 @@ def borrow():
     return STATE / "admin.conf", READY.read_text(encoding="utf-8").strip()
 
 
+def load(archive):
+    """Gives every node the images of an archive."""
+    subprocess.run([KUBE_CLUSTER, "load", archive], check=True, timeout=300)
+
+
 def keep():
     keeper = _open("keeper")
     fcntl.flock(keeper, fcntl.LOCK_EX)

@@ -265,6 +265,27 @@ class ClusterTest(unittest.TestCase):
         self.kubectl_bound(claim)
         return path if OWN else None
 
+    def make_shared_class(self, claim):
+        """A storage class, whose only volume, a directory that both nodes see, is for that claim. Returns its name."""
+        name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
+        self.volumes.append(name)
+        self.apply(
+            {
+                "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+                "provisioner": "kubernetes.io/no-provisioner",
+            },
+            {
+                "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
+                "spec": {
+                    "storageClassName": name, "accessModes": ["ReadWriteMany"], "capacity": {"storage": "10Gi"},
+                    "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": self.namespace, "name": claim},
+                    "hostPath": {"path": str(self.directory / "volumes" / claim), "type": "DirectoryOrCreate"},
+                },
+            },
+        )  # fmt: skip
+        self.addCleanup(kubectl, "delete", "storageclass", name)
+        return name
+
     def kubectl_bound(self, claim):
         self.wait_for(f"{claim} is bound", lambda: self.get("pvc", claim)["status"].get("phase") == "Bound")
 

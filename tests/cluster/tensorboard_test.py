@@ -1,0 +1,169 @@
+"""TensorBoards of a cluster: made, served here, used through a real browser, and gone without a trace."""
+
+import concurrent.futures
+import html
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+import cluster_keeper
+import cluster_support
+import image_archive
+from cluster_support import ClusterTest, clean_environment
+
+IMAGE = "localhost/adaptdl-tensorboard:1"
+OBJECT = "adaptdl-tensorboard-{}"
+KINDS = ("deployments", "services", "persistentvolumeclaims", "pods", "replicasets")
+
+
+def browser():
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def fetch(url, timeout=30):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=timeout) as answer:
+        return answer.read()
+
+
+class TensorBoardTest(ClusterTest):
+    @classmethod
+    def setUpClass(cls):
+        if not cluster_support.OWN:
+            raise unittest.SkipTest("only the tests' own cluster can be given the image that stands in for TensorBoard")
+        super().setUpClass()
+        archive = cls.directory / "image.tar"
+        image_archive.write(archive, IMAGE, {"usr/bin/tensorboard": os.environ["TENSORBOARD_SERVER"]})
+        cluster_keeper.load(archive)
+
+    def create(self, name, *options):
+        """A TensorBoard with a volume, which goes at the end of the test if it is still there."""
+        storage = self.make_shared_class(OBJECT.format(name))
+        self.addCleanup(self.kubectl, "delete", "deployment", OBJECT.format(name), "--ignore-not-found")
+        done = self.adaptdl("tensorboard", "create", name, "--storageclass", storage, "--image", IMAGE, *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, f"Successfully created TensorBoard instance {name}\n")
+        return self.directory / "volumes" / OBJECT.format(name)
+
+    def proxy(self, name, *options):
+        """Serves it, and returns the command at work and the URL that it tells."""
+        running = self.start("tensorboard", "proxy", name, *options)
+        url = running.wait_for(rf"^Proxying to TensorBoard instance {name} at (http://\S+)$").group(1)
+        return running, url
+
+    def refusal(self, *words, code=1):
+        done = self.adaptdl("tensorboard", *words)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertRegex(done.stderr, r"\Aadaptdl: error: [^\n]+\n\Z")
+        return done.stderr
+
+    def left(self):
+        selector = "adaptdl/tensorboard"
+        return [item["metadata"]["name"] for kind in KINDS for item in self.get(kind, None, "-l", selector)]
+
+    def see(self, url):
+        """What a browser shows of the page."""
+        program = browser()
+        self.assertTrue(program, "there is no chromium; ./bootstrap test installs it")
+        with tempfile.TemporaryDirectory(prefix="adaptdl-browser-", ignore_cleanup_errors=True) as home:
+            done = subprocess.run(
+                [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+                 f"--user-data-dir={home}/profile", "--dump-dom", url],
+                capture_output=True, text=True, timeout=120, env=clean_environment(HOME=home),
+            )  # fmt: skip
+        shown = re.search(r'<pre id="said">(.*?)</pre>', done.stdout, re.DOTALL)
+        self.assertTrue(shown, done.stdout + done.stderr)
+        return html.unescape(shown.group(1)).splitlines()
+
+    def test_one_is_created_proxied_used_through_a_browser_and_deleted(self):
+        volume = self.create("mine", "--size", "2Gi", "--nodeport")
+        _, url = self.proxy("mine", "-p", free_port())
+        self.assertRegex(url, r"^http://localhost:\d+$")
+        (volume / "events").write_text("written by a job", encoding="utf-8")
+        self.assertEqual(
+            self.see(url),
+            ["at /board/", "runs events=written by a job", "big 3145728 true", "counted 3145728", "moved true /data/runs true",
+             "echo hello", "echo of much true", "done"],
+        )  # fmt: skip
+        table = self.adaptdl("tensorboard", "list").stdout.splitlines()
+        self.assertRegex(table[1], r"^mine +3\d{4} +2Gi +1/1 *$")
+        (board,) = json.loads(self.adaptdl("tensorboard", "list", "-o", "json").stdout)
+        self.assertEqual((board["name"], board["size"], board["ready"]), ("mine", "2Gi", 1))
+        node = next(
+            address["address"] for address in self.get("nodes")[0]["status"]["addresses"] if address["type"] == "InternalIP"
+        )
+        self.wait_for("the node's port leads there", lambda: self.reaches(f"http://{node}:{board['nodePort']}/data/runs"))
+        done = self.adaptdl("tensorboard", "delete", "mine")
+        self.assertEqual((done.returncode, done.stdout), (0, "Successfully deleted TensorBoard instance mine\n"), done.stderr)
+        self.assertEqual(self.left(), [])
+        self.assertRegex(self.refusal("delete", "mine"), "there is no TensorBoard mine in namespace")
+
+    def reaches(self, url):
+        try:
+            fetch(url, 5)
+            return True
+        except OSError:
+            return False
+
+    def test_a_proxy_waits_until_it_is_ready_and_ends_with_ctrl_c(self):
+        self.kubectl("cordon", "node0")
+        self.addCleanup(self.kubectl, "uncordon", "node0")
+        self.kubectl("cordon", "node1")
+        self.addCleanup(self.kubectl, "uncordon", "node1")
+        self.create("late")
+        running = self.start("tensorboard", "proxy", "late")
+        running.wait_for("waiting for TensorBoard instance late to be ready")
+        running.wait_for("no node fits")
+        self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
+        for node in ("node0", "node1"):
+            self.kubectl("uncordon", node)
+        url = running.wait_for(r"^Proxying to TensorBoard instance late at (http://\S+)$").group(1)
+        self.assertEqual(fetch(url + "/data/count"), b"0")
+        self.assertEqual(running.stop(), 0)
+        with self.assertRaises(OSError):
+            fetch(url, 5)
+        self.assertEqual(self.adaptdl("tensorboard", "delete", "late").returncode, 0)
+
+    def test_a_proxy_goes_on_with_the_next_pod(self):
+        self.create("mended")
+        _, url = self.proxy("mended")
+        self.assertEqual(fetch(url + "/data/count"), b"0")
+        before = {pod["metadata"]["name"] for pod in self.get("pods")}
+        self.kubectl("delete", "pods", "-l", "adaptdl/tensorboard=mended", "--grace-period=1")
+        self.wait_for("it is served again", lambda: self.reaches(url + "/data/count"))
+        self.assertFalse(before & {pod["metadata"]["name"] for pod in self.get("pods")})
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            sizes = list(pool.map(lambda _: len(fetch(url + "/data/big")), range(16)))
+        self.assertEqual(sizes, [3 << 20] * 16)
+        self.assertEqual(self.adaptdl("tensorboard", "delete", "mended").returncode, 0)
+        self.assertEqual(self.left(), [])
+
+    def test_what_cannot_be_is_refused_and_leaves_nothing(self):
+        storage = self.make_shared_class("unused")
+        self.assertRegex(self.refusal("create", "other", "--storageclass", "nothing"), f"no storage class nothing; there are: .*{storage}")
+        self.assertRegex(self.refusal("create", "other", "--storageclass", storage, "--size", "much", code=2), "--size takes")
+        self.assertRegex(self.refusal("create", "No_Name", code=2), "a name has up to")
+        self.assertRegex(self.refusal("proxy", "other"), "there is no TensorBoard other in namespace")
+        self.assertEqual(self.left(), [])
+        self.create("taken")
+        self.assertRegex(self.refusal("create", "taken", "--storageclass", storage), "there is a .* choose another name")
+        _, url = self.proxy("taken")
+        port = url.rsplit(":", 1)[1]
+        self.assertRegex(self.refusal("proxy", "taken", "-p", port, code=2), f"port {port} of 127.0.0.1 is taken")
+        self.assertEqual(self.adaptdl("tensorboard", "delete", "taken").returncode, 0)
+
+
+if __name__ == "__main__":
+    cluster_support.main()
