@@ -1,0 +1,73 @@
+"""How long `adaptdl cp` of a large file takes beside `kubectl cp`: cluster_copy.py [MIB] [ROUNDS]
+
+Into a pod of a real cluster and out of it, the two commands in turn; what counts is the median time from start to exit.
+adaptdl compares SHA-256 of both ends in that time, kubectl compares nothing: that its copies are whole is checked apart.
+"""
+
+import filecmp
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "cluster"))
+import cluster_support  # noqa: E402
+from cluster_support import ADAPTDL, ClusterTest  # noqa: E402
+
+MIB = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
+ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
+
+
+class Copying(ClusterTest):
+    @classmethod
+    def start_job(cls):
+        """Returns the name of its pod."""
+        self = cls()
+        self.make_job("job", command="mkdir -p /tmp/there; sleep 100000")
+        return self.pods_of("job")[0]["metadata"]["name"]
+
+
+def measure(command, environment):
+    began = time.monotonic()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, timeout=1200, check=True)
+    return time.monotonic() - began
+
+
+def main():
+    cluster_support.use_cluster()
+    Copying.setUpClass()
+    try:
+        pod = Copying.start_job()
+        environment = Copying().environment()
+        source, target = Copying.directory / "source", Copying.directory / "target"
+        with open(source, "wb") as file:
+            for _ in range(MIB):
+                file.write(os.urandom(1 << 20))
+        commands = {
+            ("into the pod", "kubectl cp"): ["kubectl", "cp", source, f"{pod}:/tmp/there/k"],
+            ("into the pod", "adaptdl cp"): [ADAPTDL, "cp", source, "job:/tmp/there/a"],
+            ("out of the pod", "kubectl cp"): ["kubectl", "cp", f"{pod}:/tmp/there/k", target],
+            ("out of the pod", "adaptdl cp"): [ADAPTDL, "cp", "job:/tmp/there/a", target],
+        }
+        times = {name: [] for name in commands}
+        for _ in range(ROUNDS):
+            for (way, program), command in commands.items():
+                target.unlink(missing_ok=True)
+                times[way, program].append(measure(command, environment))
+                if way == "out of the pod" and not filecmp.cmp(source, target, shallow=False):
+                    print(f"{program} brought back another file")
+                    return program == "adaptdl cp"
+        good = True
+        for way in ("into the pod", "out of the pod"):
+            theirs, ours = (statistics.median(times[way, program]) for program in ("kubectl cp", "adaptdl cp"))
+            print(f"{MIB} MiB {way}: kubectl cp {theirs:.2f} s, adaptdl cp {ours:.2f} s, {ours / theirs:.2f} of its time")
+            good = good and ours <= theirs
+        return 0 if good else 1
+    finally:
+        Copying.doClassCleanups()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
