@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 #include <mutex>
+#include <optional>
 
 #include "kube/error.h"
 #include "kube/job.h"
@@ -14,15 +15,17 @@
 namespace adaptdl::kube {
 namespace {
 
+using nlohmann::json;
+
 // More requests at once would only wait for each other in the server.
 constexpr std::size_t kAtOnce = 16;
 
-std::vector<nlohmann::json> get_jobs(Client& client, const JobQuery& query) {
-  std::vector<nlohmann::json> found;
+std::vector<json> get_jobs(Client& client, const JobQuery& query) {
+  std::vector<json> found;
   for (std::size_t begin = 0; begin < query.names.size(); begin += kAtOnce) {
-    std::vector<std::future<nlohmann::json>> answers;
+    std::vector<std::future<json>> answers;
     for (std::size_t i = begin; i < std::min(begin + kAtOnce, query.names.size()); ++i) {
-      answers.push_back(std::async(std::launch::async, [&client, &query, i]() -> nlohmann::json {
+      answers.push_back(std::async(std::launch::async, [&client, &query, i]() -> json {
         try {
           return client.get(path(kAdaptDLJobs, query.name_space, query.names[i]));
         } catch (const ApiError& error) {
@@ -33,10 +36,35 @@ std::vector<nlohmann::json> get_jobs(Client& client, const JobQuery& query) {
       }));
     }
     for (auto& answer : answers) {
-      if (nlohmann::json job = answer.get(); job.is_object()) found.push_back(std::move(job));
+      if (json job = answer.get(); job.is_object()) found.push_back(std::move(job));
     }
   }
   return found;
+}
+
+// How many objects the store has; none if the server does not say.
+std::optional<std::size_t> count_stored(Client& client, const std::string& collection) {
+  const json first = client.get(collection, {{"limit", "1"}});
+  const std::size_t here = first.value("items", json::array()).size();
+  const json metadata = first.value("metadata", json::object());
+  if (metadata.value("continue", "").empty()) return here;
+  const auto rest = metadata.find("remainingItemCount");
+  if (rest == metadata.end()) return {};
+  return here + rest->get<std::size_t>();
+}
+
+// From the server's memory, unless another number of them is in the store: then the memory lags behind.
+std::vector<json> list_all_jobs(Client& client, const JobQuery& query) {
+  const std::string collection = path(kAdaptDLJobs, query.name_space);
+  ListOptions options{.label_selector = query.selector, .field_selector = {}};
+  if (query.selector.empty()) {  // the store counts no selection
+    auto stored = std::async(std::launch::async, [&] { return count_stored(client, collection); });
+    options.from_memory = true;
+    std::vector<json> jobs = client.list(collection, options);
+    if (jobs.size() == stored.get()) return jobs;
+    options.from_memory = false;
+  }
+  return client.list(collection, options);
 }
 
 }  // namespace
@@ -48,27 +76,21 @@ std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now) 
   std::mutex mutex;  // of the book
   auto listed_pods = std::async(std::launch::async, [&] {
     client.list(path(kPods, query.name_space), {.label_selector = pods, .field_selector = {}, .from_memory = true},
-                [&](nlohmann::json&& pod) {
+                [&](json&& pod) {
                   const std::lock_guard lock(mutex);
                   book.put_pod(pod);
                 });
   });
-  if (query.names.empty()) {
-    client.list(path(kAdaptDLJobs, query.name_space), {.label_selector = query.selector, .field_selector = {}},
-                [&](nlohmann::json&& job) {
-                  const std::lock_guard lock(mutex);
-                  book.put_job(job);
-                });
-  } else {
-    const auto jobs = get_jobs(client, query);
+  const auto jobs = query.names.empty() ? list_all_jobs(client, query) : get_jobs(client, query);
+  {
     const std::lock_guard lock(mutex);
-    for (const nlohmann::json& job : jobs) book.put_job(job);
+    for (const json& job : jobs) book.put_job(job);
   }
   listed_pods.get();
   if (book.wants_events()) {
     client.list(path(kEvents, query.name_space),
                 {.label_selector = {}, .field_selector = "type=Warning", .from_memory = true},
-                [&book](nlohmann::json&& event) { book.put_event(event); });
+                [&book](json&& event) { book.put_event(event); });
   }
   return book.views(now);
 }

@@ -20,8 +20,9 @@ struct JobQuery {
 // Jobs, pods and (where they could tell more) events, listed at the same time. A name of which there is no job is
 // passed over. Throws as Client does.
 //
-// Jobs are read as they are, so that what was created a moment ago is there. Pods and events come from what the API
-// server has in memory, which may be a moment old: they tell only why a job is as it is, and are most of the work.
+// What is asked for by name is read from the store. The rest comes from what the API server has in memory, which may be
+// a moment old and is a small part of the work for it; of jobs the store tells the number, and if that is another, they
+// are read from there, so that what was created a moment ago is listed.
 std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now);
 
 }  // namespace adaptdl::kube
