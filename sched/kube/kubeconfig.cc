@@ -59,9 +59,9 @@ std::string chosen_context(const Files& files, const AccessChoice& choice) {
   for (const Entry& file : files)
     if (const std::string name = file.text("current-context"); !name.empty()) return name;
   throw Error(
-      fmt::format("{}: no context is the current one: choose one with --context or kubectl config use-context "
-                  "({})",
-                  names_of(files), contexts_of(files)));
+      one_line(fmt::format("{}: no context is the current one: choose one with --context or kubectl config use-context "
+                           "({})",
+                           names_of(files), contexts_of(files))));
 }
 
 bool is_label(std::string_view name) {
