@@ -93,7 +93,6 @@ struct Session::Impl {
 
   // In the context's thread, all of these.
   void receive() {
-    buffer.resize(kPiece);
     socket.stream().async_read_some(asio::buffer(buffer), [this](error_code error, std::size_t size) {
       if (error) return end(error);
       take(size);
@@ -113,11 +112,10 @@ struct Session::Impl {
     if (begin == size) return;
     if (channel == kStatus && status.size() < kMostStatus) status.append(buffer.data() + begin, size - begin);
     if (channel != kOut && channel != kErr) return;
-    buffer.resize(size);
-    buffer.erase(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(begin));
+    std::vector<char> bytes(buffer.data() + begin, buffer.data() + size);
     const std::scoped_lock lock(mutex);
-    queued += buffer.size();
-    pieces.push_back({channel == kOut ? From::kOut : From::kErr, std::exchange(buffer, {})});
+    queued += bytes.size();
+    pieces.push_back({channel == kOut ? From::kOut : From::kErr, std::move(bytes)});
     changed.notify_all();
   }
   void end(error_code error) {
@@ -164,7 +162,7 @@ struct Session::Impl {
   asio::io_context context{1};
   WebSocket socket;
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
-  std::vector<char> buffer;
+  std::vector<char> buffer = std::vector<char>(kPiece);
   unsigned char channel = 0;
   bool message_begins = true;
   std::string status;

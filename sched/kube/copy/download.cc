@@ -64,19 +64,15 @@ std::string read_file(Shell& shell, const std::string& source, std::uint64_t siz
                       const Process::Sink& sink) {
   ResumedOutput output(shell, events,
                        [&source](std::uint64_t offset) { return from(kReadFile, kReadFileFrom, source, offset); });
-  Sha256 hash;
-  std::uint64_t done = 0;
+  output.limit(size);  // one that grows meanwhile is copied as long as it was
   events.tell(0, size);
-  // One that grows meanwhile is copied as long as it was.
-  while (done < size) {
-    std::string_view piece = output.read();
+  while (output.bytes() < size) {
+    const std::string_view piece = output.read();
     if (piece.empty()) break;
-    piece = piece.substr(0, size - done);
     sink(piece);
-    hash.update(piece);
-    events.tell(done += piece.size(), size);
+    events.tell(output.bytes(), size);
   }
-  if (done == size) return hash.hex();
+  if (output.bytes() == size) return output.sha256();
   if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
   throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
 }

@@ -1,5 +1,7 @@
 #include "kube/copy/resumed_output.h"
 
+#include <algorithm>
+
 namespace adaptdl::kube {
 
 bool ResumedOutput::read_some() {
@@ -24,6 +26,7 @@ std::string_view ResumedOutput::read() {
       if (buffer_.empty()) persistence_.wait(broken, bytes_);
     }
   }
+  buffer_.resize(std::min<std::uint64_t>(buffer_.size(), most_ - bytes_));
   hash_.update(buffer_);
   bytes_ += buffer_.size();
   return buffer_;

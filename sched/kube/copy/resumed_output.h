@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ class ResumedOutput {
   // Called before it goes on after a break; what it throws ends all.
   void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
 
+  // Reads no more than so many bytes in all, by default as many as there are.
+  void limit(std::uint64_t bytes) { most_ = bytes; }
+
   // The next piece; nothing: the command has ended. Throws Interrupted, and Error after long without a connection.
   std::string_view read();
 
@@ -46,7 +50,7 @@ class ResumedOutput {
   std::unique_ptr<Process> process_;
   bool resuming_ = false, ended_ = false;
   std::string buffer_, err_;
-  std::uint64_t bytes_ = 0;
+  std::uint64_t bytes_ = 0, most_ = std::numeric_limits<std::uint64_t>::max();
   Sha256 hash_;
 };
 

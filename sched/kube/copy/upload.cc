@@ -23,21 +23,31 @@ namespace fs = std::filesystem;
 // places.
 // containerd may end the input of a command early, without an error, where the command itself reads it: behind a pipe
 // it does not.
-constexpr std::string_view kWrite = R"sh(head -c "$2" | cat >"$1")sh";
-constexpr std::string_view kWriteFrom = R"sh(head -c "$2" | dd of="$1" bs=65536 seek="$3" conv=notrunc)sh";
+// Takes "$2" bytes of the input, which has no end of its own. `head -c` of busybox reads in small pieces, so where dd
+// can fill its blocks those are its.
+constexpr std::string_view kTake = R"sh({
+if dd count=0 iflag=fullblock </dev/null >/dev/null 2>&1; then
+  dd bs=65536 count=$(($2 / 65536)) iflag=fullblock 2>/dev/null
+  head -c $(($2 % 65536))
+else head -c "$2"
+fi; })sh";
+constexpr std::string_view kWrite = R"sh( | cat >"$1")sh";
+constexpr std::string_view kWriteFrom = R"sh( | dd of="$1" bs=65536 seek="$3" conv=notrunc)sh";
 constexpr std::uint64_t kBlock = 65536;
 constexpr std::string_view kSize = R"sh(if [ -e "$1" ]; then exec stat -c %s "$1"; else echo 0; fi)sh";
 constexpr std::string_view kTakePlace =
     R"sh(chmod "$3" "$1" && { touch -c -d "@$4" "$1" 2>/dev/null; mv -f "$1" "$2"; })sh";
 constexpr std::string_view kRemove = R"sh(rm -f "$1")sh";
 constexpr std::string_view kMakeDirectory = R"sh([ -d "$1" ] || exec mkdir "$1")sh";
-constexpr std::string_view kUnpack = R"sh(head -c "$2" | tar -C "$1" -xpof -)sh";
+constexpr std::string_view kUnpack = R"sh( | tar -C "$1" -xpof -)sh";
 constexpr std::string_view kUnpackFile = R"sh(tar -C "$1" -xpof "$2" && rm -f "$2")sh";
 
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::uint64_t kLargestPack = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallestPack = std::uint64_t{256} << 10;
 constexpr std::size_t kMostEntries = 5000;  // of a pack
+
+std::string take(std::string_view into) { return fmt::format("{} {}", kTake, into); }
 
 std::string random_name() { return fmt::format(".adaptdl-cp-{:08x}.part", std::random_device()()); }
 
@@ -111,7 +121,7 @@ class Part {
     };
     std::vector<std::string> arguments{path_, std::to_string(size - start)};
     if (start > 0) arguments.push_back(std::to_string(start / kBlock));
-    const Outcome outcome = run(shell_, start > 0 ? kWriteFrom : kWrite, arguments, feed);
+    const Outcome outcome = run(shell_, take(start > 0 ? kWriteFrom : kWrite), arguments, feed);
     if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
     sent(size);
   }
@@ -255,7 +265,8 @@ class TreeUpload {
       events_.tell(done_ + std::min<std::uint64_t>(at, total_ - done_), total_);
       return piece;
     };
-    const Outcome outcome = kube::run(shell_, kUnpack, {as_argument(target_), std::to_string(bytes.size())}, feed);
+    const Outcome outcome =
+        kube::run(shell_, take(kUnpack), {as_argument(target_), std::to_string(bytes.size())}, feed);
     if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
   }
 
