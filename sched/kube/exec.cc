@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/beast/websocket/error.hpp>
 #include <charconv>
 #include <condition_variable>
 #include <deque>
@@ -14,7 +15,7 @@
 #include <utility>
 
 #include "http/http.h"
-#include "kube/websocket.h"
+#include "kube/channels.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -23,11 +24,7 @@ namespace asio = boost::asio;
 using boost::beast::error_code;
 using nlohmann::json;
 
-constexpr const char* kProtocols = "v5.channel.k8s.io, v4.channel.k8s.io";
-enum Channel : unsigned char { kIn = 0, kOut = 1, kErr = 2, kStatus = 3, kClose = 255 };
-constexpr std::size_t kFrame = std::size_t{64} << 10;  // sent at once
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // received at once
-constexpr std::size_t kAhead = std::size_t{4} << 20;   // received before it is asked for
+constexpr std::size_t kAhead = std::size_t{4} << 20;  // received before it is asked for
 constexpr std::size_t kMostStatus = std::size_t{1} << 20;
 
 Query query_of(const ExecOptions& options) {
@@ -39,6 +36,13 @@ Query query_of(const ExecOptions& options) {
   if (!options.container.empty()) query.emplace_back("container", options.container);
   for (const std::string& word : options.command) query.emplace_back("command", word);
   return query;
+}
+
+std::unique_ptr<Channels> open_channels(asio::io_context& context, Client& client, const ExecOptions& options) {
+  const std::string at = path(kPods, options.name_space, options.pod, options.command.empty() ? "attach" : "exec");
+  const Query query = query_of(options);
+  if (auto channels = open_spdy(context, client, at, query)) return channels;
+  return open_websocket(context, client, at, query);
 }
 
 struct Outcome {
@@ -77,13 +81,10 @@ struct Session::Impl {
   };
 
   Impl(Client& client, const ExecOptions& options)
-      : what(fmt::format("pod {}", options.pod)),
-        socket(context, client,
-               path(kPods, options.name_space, options.pod, options.command.empty() ? "attach" : "exec"),
-               query_of(options), kProtocols) {
+      : what(fmt::format("pod {}", options.pod)), channels(open_channels(context, client, options)) {
     context.restart();
     receive();
-    socket.keep_alive();
+    channels->keep_alive();
     thread = std::thread([this] { context.run(); });
   }
   ~Impl() {
@@ -93,60 +94,42 @@ struct Session::Impl {
 
   // In the context's thread, all of these.
   void receive() {
-    socket.stream().async_read_some(asio::buffer(buffer), [this](error_code error, std::size_t size) {
+    channels->receive([this](error_code error, Channel channel, std::string_view bytes) {
       if (error) return end(error);
-      take(size);
-      bool wait = false;
+      if (channel == Channel::kStatus && status.size() < kMostStatus) status.append(bytes);
       {
         const std::scoped_lock lock(mutex);
-        wait = paused = queued > kAhead;
+        if (channel == Channel::kOut || channel == Channel::kErr) {
+          queued += bytes.size();
+          pieces.push_back({channel == Channel::kOut ? From::kOut : From::kErr, {bytes.begin(), bytes.end()}});
+          changed.notify_all();
+        }
+        paused = queued > kAhead;
+        if (paused) return;
       }
-      if (!wait) receive();
+      asio::post(context, [this] { receive(); });
     });
-  }
-  void take(std::size_t size) {
-    std::size_t begin = 0;
-    if (message_begins && size > 0) channel = static_cast<unsigned char>(buffer[begin++]);
-    if (size > 0) message_begins = false;
-    if (socket.stream().is_message_done()) message_begins = true;
-    if (begin == size) return;
-    if (channel == kStatus && status.size() < kMostStatus) status.append(buffer.data() + begin, size - begin);
-    if (channel != kOut && channel != kErr) return;
-    std::vector<char> bytes(buffer.data() + begin, buffer.data() + size);
-    const std::scoped_lock lock(mutex);
-    queued += bytes.size();
-    pieces.push_back({channel == kOut ? From::kOut : From::kErr, std::move(bytes)});
-    changed.notify_all();
   }
   void end(error_code error) {
     const std::scoped_lock lock(mutex);
     ended = true;
     if (status.empty())
-      broken = error == boost::beast::websocket::error::closed ? "the server closed it" : error.message();
+      broken = error == asio::error::eof || error == boost::beast::websocket::error::closed ? "the server closed it"
+                                                                                            : error.message();
     else
       outcome = outcome_of(status);
     changed.notify_all();
   }
-  void send(std::array<asio::const_buffer, 2> frame, std::span<const std::byte> rest, std::promise<error_code>& done) {
-    const std::size_t size = std::min(rest.size(), kFrame);
-    frame[1] = asio::buffer(rest.data(), size);
-    rest = rest.subspan(size);
-    socket.stream().async_write(frame, [this, frame, rest, &done](error_code error, std::size_t) {
-      if (error || rest.empty()) return done.set_value(error);
-      send(frame, rest, done);
-    });
-  }
 
   // In a thread of the user's.
-  void send(Channel to, std::span<const std::byte> bytes) {
+  void send(std::span<const std::byte> bytes) {
     {
       const std::scoped_lock lock(mutex);
       if (ended) throw connection_error();
     }
-    const char mark = static_cast<char>(to);
     std::promise<error_code> done;
     std::future<error_code> result = done.get_future();
-    asio::post(context, [&] { send({asio::buffer(&mark, 1), {}}, bytes, done); });
+    asio::post(context, [&] { channels->send(bytes, [&](error_code error) { done.set_value(error); }); });
     if (!result.get()) return;
     const std::scoped_lock lock(mutex);
     throw connection_error();
@@ -160,11 +143,8 @@ struct Session::Impl {
 
   const std::string what;
   asio::io_context context{1};
-  WebSocket socket;
+  std::unique_ptr<Channels> channels;
   asio::executor_work_guard<asio::io_context::executor_type> work{context.get_executor()};
-  std::vector<char> buffer = std::vector<char>(kPiece);
-  unsigned char channel = 0;
-  bool message_begins = true;
   std::string status;
 
   std::mutex mutex;
@@ -198,14 +178,7 @@ bool Session::read(const std::function<void(From, std::string_view)>& sink) {
 }
 
 void Session::write(std::span<const std::byte> bytes) {
-  if (!bytes.empty()) impl_->send(kIn, bytes);
-}
-
-bool Session::close_input() {
-  if (impl_->socket.protocol().rfind("v5.", 0) != 0) return false;
-  const std::byte in{kIn};
-  impl_->send(kClose, {&in, 1});
-  return true;
+  if (!bytes.empty()) impl_->send(bytes);
 }
 
 int Session::exit_code() const {

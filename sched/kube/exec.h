@@ -1,7 +1,7 @@
-// A command in a container, or a container's own process, over a WebSocket (v5/v4.channel.k8s.io).
+// A command in a container, or a container's own process, over SPDY or a WebSocket (channels.h).
 //
 // Threading: one thread may write while another reads. Lifetime: a Session that goes ends the connection; the command
-// is then left to itself by old servers, so give it an end of its own (a size, an end mark).
+// is then left to itself by old servers, and its input has no end, so give it one of its own (a size, an end mark).
 #pragma once
 
 #include <cstddef>
@@ -35,9 +35,6 @@ class Session {
 
   // Waits until the bytes are on their way. Throws http::ConnectionError.
   void write(std::span<const std::byte> bytes);
-  // Tells the command that there is no more input; false: this server cannot (it speaks v4 only).
-  bool close_input();
-
   // Of the command; known when `read` said false. Throws Error where it could not be started, with the reason.
   int exit_code() const;
 

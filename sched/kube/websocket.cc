@@ -1,14 +1,9 @@
 #include "kube/websocket.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include <cerrno>
-#include <cstring>
-
 #include "http/http.h"
+#include "kube/upgrade.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -16,26 +11,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
-// An API server waits up to half a minute for a node before it says that it is away.
-constexpr std::chrono::seconds kHandshakeTimeout(40);
-constexpr std::chrono::seconds kPing(30);
 constexpr std::size_t kWriteBuffer = std::size_t{128} << 10;
-
-asio::local::stream_protocol::socket socket_of(asio::io_context& context, const RawConnection& connection) {
-  const int fd = ::fcntl(connection.fd(), F_DUPFD_CLOEXEC, 3);
-  if (fd < 0) throw Error(fmt::format("cannot duplicate a file descriptor: {}", std::strerror(errno)));
-  return {context, asio::local::stream_protocol(), fd};
-}
-
-std::string target(const RawConnection& connection, const std::string& path, const Query& query) {
-  std::string target = connection.path_prefix() + path;
-  char mark = '?';
-  for (const auto& [key, value] : query) {
-    target += fmt::format("{}{}={}", mark, http::escape(key), http::escape(value));
-    mark = '&';
-  }
-  return target;
-}
 
 }  // namespace
 
@@ -55,15 +31,14 @@ WebSocket::WebSocket(asio::io_context& context, Client& client, const std::strin
         request.set(Field::user_agent, "adaptdl/" ADAPTDL_VERSION);
         request.set(Field::sec_websocket_protocol, protocols);
         for (const std::string& header : headers) {
-          const std::size_t colon = header.find(':');
-          request.insert(header.substr(0, colon),
-                         header.substr(std::min(header.find_first_not_of(' ', colon + 1), header.size())));
+          const auto [name, value] = split_header(header);
+          request.insert(name, value);
         }
       }));
 
   beast::websocket::response_type response;
   beast::error_code result;
-  stream_.async_handshake(response, connection_->host(), target(*connection_, path, query),
+  stream_.async_handshake(response, connection_->host(), request_target(*connection_, path, query),
                           [&](beast::error_code error) {
                             result = error;
                             context.stop();  // a time limit of the handshake may be left over

@@ -294,20 +294,36 @@ class CopyTest(ClusterTest):
             with self.subTest(arguments=arguments):
                 self.refused(*arguments, code=2)
 
-    def test_who_may_not_run_commands_in_pods_is_told_so(self):
-        for verb, resource in (("get,list", "adaptdljobs.adaptdl.petuum.com"), ("get,list", "pods")):
-            role = f"reads-{resource.split('.')[0]}"
-            self.kubectl("create", "role", role, f"--verb={verb}", f"--resource={resource}")
-            self.kubectl("create", "rolebinding", role, f"--role={role}", f"--serviceaccount={self.namespace}:reader")
-        self.kubectl("create", "serviceaccount", "reader")
-        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/reader/token"
+    def as_account(self, name, **permissions):
+        """A kubeconfig of a service account that may read jobs and pods, and what else is named, and its token."""
+        resources = {"adaptdljobs.adaptdl.petuum.com": "get,list", "pods": "get,list", **permissions}
+        for number, (resource, verbs) in enumerate(resources.items()):
+            role = f"{name}-{number}"
+            self.kubectl("create", "role", role, f"--verb={verbs}", f"--resource={resource}")
+            self.kubectl("create", "rolebinding", role, f"--role={role}", f"--serviceaccount={self.namespace}:{name}")
+        self.kubectl("create", "serviceaccount", name)
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{name}/token"
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
         token = json.loads(self.kubectl("create", "--raw", path, "-f", "-", text=json.dumps(request)))["status"]["token"]
         config = json.loads(cluster_support.kubectl("config", "view", "--raw", "-o", "json", kubeconfig=self.kubeconfig))
         for user in config["users"]:
             user["user"] = {"token": token}
-        kubeconfig = self.directory / "kubeconfig-reader"
+        kubeconfig = self.directory / f"kubeconfig-{name}"
         kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+        return kubeconfig, token
+
+    def test_commands_are_run_by_who_may_create_them_and_over_a_websocket_by_who_may_get_them(self):
+        here = self.directory / "permitted"
+        write_large(here, 2 << 20)
+        for verb in ("create", "get"):
+            with self.subTest(verb=verb):
+                kubeconfig, _ = self.as_account(f"may-{verb}", **{"pods/exec": verb})
+                self.copy("permitted", f"running:{SHARE}/{verb}", KUBECONFIG=kubeconfig)
+                self.copy(f"running:{SHARE}/{verb}", f"back-{verb}", KUBECONFIG=kubeconfig)
+                self.assertEqual(sha256_of(self.directory / f"back-{verb}"), sha256_of(here))
+
+    def test_who_may_not_run_commands_in_pods_is_told_so(self):
+        kubeconfig, token = self.as_account("reader")
         line = self.refused("running:/etc/passwd", "x", KUBECONFIG=kubeconfig)
         self.assertIn("forbidden", line)
         self.assertNotIn(token, line)
