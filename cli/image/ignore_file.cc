@@ -9,6 +9,7 @@
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/one_line.h"
+#include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
@@ -16,12 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestFile = std::size_t{4} << 20;
-constexpr std::string_view kSpaces = " \t\n\v\f\r";
-
-std::string_view trimmed(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kSpaces), text.size()));
-  return text.substr(0, text.find_last_not_of(kSpaces) + 1);
-}
 
 // The wildcards of Go's filepath.Match and moby's "**".
 class PatternReader {

@@ -1,0 +1,35 @@
+// The --flags of an instruction.
+//
+// Threading: plain values.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace adaptdl::image {
+
+class Flags {
+ public:
+  // kRefused: what BuildKit knows and is not done here; the reason is the flag's.
+  enum class Kind { kBool, kText, kTexts, kRefused };
+  struct Known {
+    std::string_view name;
+    Kind kind;
+    std::string_view reason = "";
+  };
+  // `words` are as "--name" or "--name=value". Throws Error that names the instruction and the flag, without a place.
+  Flags(std::string_view instruction, const std::vector<std::string>& words, const std::vector<Known>& known);
+
+  bool given(const std::string& name) const { return values_.contains(name); }
+  bool flag(const std::string& name) const;
+  std::string text(const std::string& name) const;  // "" if not given; what is given is not empty
+  std::vector<std::string> texts(const std::string& name) const;
+
+ private:
+  std::map<std::string, std::vector<std::string>> values_;
+};
+
+}  // namespace adaptdl::image
