@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "base64.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
 #include "kube/timestamp.h"

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base64.h"
 #include "kube/certificate.h"
 #include "kube/credential_plugin.h"
 #include "kube/file.h"

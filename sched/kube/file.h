@@ -17,8 +17,4 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file, std:
 // The same, but a file that is not there is an error too.
 std::string read_file(const std::filesystem::path& file, std::string_view what);
 
-// Standard base64, in which white space does not count; null if it is none.
-std::optional<std::string> decode_base64(std::string_view text);
-std::string encode_base64(std::string_view bytes);
-
 }  // namespace adaptdl::kube

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "base64.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
 #include "utf8.h"

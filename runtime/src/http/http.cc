@@ -20,23 +20,36 @@ struct Line {
   Easy easy = new_easy();
 };
 
-// Where an answer goes.
+// Where an answer's body goes that is not kept.
+struct Sink {
+  const std::function<bool(std::string_view)>& take;
+  const std::function<void(const Response&)>& begin;
+};
+
+// Where a body comes from, and where the answer goes.
 struct Receiver {
   CURL* handle;
-  std::size_t bound;
-  const std::function<bool(std::string_view)>* sink;  // null: the body is kept
+  const Request& request;
+  const Sink* sink;  // null: the body is kept
   Response response;
-  bool over = false, ended = false;
+  bool over = false, ended = false, begun = false;
   std::exception_ptr thrown;
 
-  bool take(std::string_view data) {
+  // Once the status is there: the headers go ahead of the body.
+  bool is_streamed() {
     long status = 0;
     curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
-    if (sink && status / 100 == 2) {
-      ended = !(*sink)(data);
+    if (!sink || status / 100 != 2) return false;
+    response.status = static_cast<int>(status);
+    if (!std::exchange(begun, true) && sink->begin) sink->begin(response);
+    return true;
+  }
+  bool take(std::string_view data) {
+    if (is_streamed()) {
+      ended = !sink->take(data);
       return !ended;
     }
-    over = data.size() > bound - response.body.size();
+    over = data.size() > request.max_body - response.body.size();
     if (!over) response.body.append(data);
     return !over;
   }
@@ -49,6 +62,16 @@ std::size_t receive(char* data, std::size_t, std::size_t size, void* context) no
   } catch (...) {
     receiver->thrown = std::current_exception();
     return 0;
+  }
+}
+
+std::size_t give_body(char* data, std::size_t, std::size_t size, void* context) noexcept {
+  auto* const receiver = static_cast<Receiver*>(context);
+  try {
+    return receiver->request.read_body(data, size);
+  } catch (...) {
+    receiver->thrown = std::current_exception();
+    return CURL_READFUNC_ABORT;
   }
 }
 
@@ -91,11 +114,10 @@ std::optional<CURLcode> perform(const Line& line, const std::stop_token& stop) {
   return message ? message->data.result : CURLE_GOT_NOTHING;
 }
 
-Response transfer(const Line& line, const Request& request, const std::stop_token& stop,
-                  const std::function<bool(std::string_view)>* sink) {
+Response transfer(const Line& line, const Request& request, const std::stop_token& stop, const Sink* sink) {
   CURL* const handle = line.easy.get();
   Transfer lists;
-  Receiver receiver{handle, request.max_body, sink, {}};
+  Receiver receiver{handle, request, sink, {}};
   struct Reset {
     CURL* handle;
     ~Reset() { curl().easy_reset(handle); }  // of all that refers to this call
@@ -105,6 +127,10 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
   curl().easy_setopt(handle, CURLOPT_WRITEDATA, &receiver);
   curl().easy_setopt(handle, CURLOPT_HEADERFUNCTION, receive_header);
   curl().easy_setopt(handle, CURLOPT_HEADERDATA, &receiver);
+  if (request.read_body) {
+    curl().easy_setopt(handle, CURLOPT_READFUNCTION, give_body);
+    curl().easy_setopt(handle, CURLOPT_READDATA, &receiver);
+  }
   const std::optional<CURLcode> code = perform(line, stop);
   if (receiver.thrown) std::rethrow_exception(receiver.thrown);
   if (receiver.over)
@@ -112,6 +138,7 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
         fmt::format("{} {}: the answer is over {} bytes", request.method, without_user(request.url), request.max_body));
   if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
   if (!code && !sink) return {};
+  if (code && !receiver.ended) receiver.is_streamed();  // an empty body has a beginning too
   long status = 0;
   curl_off_t wait = 0;
   curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -133,8 +160,7 @@ struct Connections::Impl {
   std::mutex mutex;
   std::vector<Line> idle;
 
-  Response transfer(const Request& request, const std::stop_token& stop,
-                    const std::function<bool(std::string_view)>* sink) {
+  Response transfer(const Request& request, const std::stop_token& stop, const Sink* sink) {
     std::optional<Line> line;
     {
       const std::scoped_lock lock(mutex);
@@ -159,8 +185,10 @@ Response Connections::send(const Request& request, std::stop_token stop) {
 }
 
 Response Connections::stream(const Request& request, std::stop_token stop,
-                             const std::function<bool(std::string_view)>& sink) {
-  return impl_->transfer(request, stop, &sink);
+                             const std::function<bool(std::string_view)>& sink,
+                             const std::function<void(const Response&)>& begin) {
+  const Sink both{sink, begin};
+  return impl_->transfer(request, stop, &both);
 }
 
 bool available() noexcept {

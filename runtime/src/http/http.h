@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,22 +22,28 @@ namespace adaptdl::http {
 
 // Whom to trust, and as whom to come. Never printed.
 struct Tls {
-  std::string authority;         // PEM certificates, instead of the system's; empty: the system's
-  std::string certificate, key;  // PEM; empty: none
-  std::string server_name;       // what the server's certificate is to name; empty: the URL's host
-  bool insecure = false;         // any certificate will do
+  std::string authority;            // PEM certificates, instead of the system's; empty: the system's
+  bool system_authorities = false;  // the system's besides `authority`
+  std::string certificate, key;     // PEM; empty: none
+  std::string server_name;          // what the server's certificate is to name; empty: the URL's host
+  bool insecure = false;            // any certificate will do
 };
 
+// What `read_body` throws comes out of the call; fewer bytes than `read_size` are an error of the connection.
 struct Request {
   std::string method = "GET";
   std::string url;                   // http or https; others are refused
   std::vector<std::string> headers;  // "Name: value"
   std::string body;                  // sent if it is not empty, or the method is PUT, POST or PATCH
+  std::function<std::size_t(char*, std::size_t)>
+      read_body;                // if there is one, it gives the body piece by piece instead
+  std::uint64_t read_size = 0;  // bytes that `read_body` gives in all
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of all of it, to the last byte; 0: none
-  std::size_t max_body = std::size_t{16} << 20;                  // bytes of the answer; a larger one is an error
-  bool compressed = false;                                       // lets the server compress its answer
-  std::shared_ptr<const Tls> tls;                                // none: the defaults
+  std::chrono::seconds stall{0};  // a connection that carries nothing for so long is broken; 0: any pause is borne
+  std::size_t max_body = std::size_t{16} << 20;  // bytes of the answer; a larger one is an error
+  bool compressed = false;                       // lets the server compress its answer
+  std::shared_ptr<const Tls> tls;                // none: the defaults
   // http, https or socks5 (names are resolved by it). Empty: as the environment says, but never for this machine
   // itself.
   std::string proxy;
@@ -101,7 +108,9 @@ class Connections {
 
   // Gives the body of a 2xx answer to `sink` as it comes, until it ends, `sink` returns false or a stop is asked for;
   // of any other answer, returns the body. What `sink` throws comes out here.
-  Response stream(const Request& request, std::stop_token stop, const std::function<bool(std::string_view)>& sink);
+  // `begin`, if there is one, is given the status and the headers of a 2xx answer before its body.
+  Response stream(const Request& request, std::stop_token stop, const std::function<bool(std::string_view)>& sink,
+                  const std::function<void(const Response&)>& begin = {});
 
  private:
   struct Impl;

@@ -7,6 +7,8 @@
 
 #include <cctype>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 namespace adaptdl::http {
 namespace {
@@ -55,10 +57,24 @@ void set_blob(CURL* handle, CURLoption option, const std::string& pem) {
     throw Error("this libcurl takes no certificates from memory; install libcurl 7.77 or later, built with OpenSSL");
 }
 
+// The certificates that libcurl was built to trust, where they are in one file.
+const std::string& system_authorities() {
+  static const std::string kept = [] {
+    const char* file = nullptr;
+#if LIBCURL_VERSION_NUM >= 0x075400
+    curl().easy_getinfo(new_easy().get(), CURLINFO_CAINFO, &file);
+#endif
+    std::ifstream stream(file ? file : "");
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  }();
+  return kept;
+}
+
 void set_tls(CURL* handle, const Tls& tls) {
   if (!tls.authority.empty()) {
-    set_blob(handle, CURLOPT_CAINFO_BLOB, tls.authority);
-    curl().easy_setopt(handle, CURLOPT_CAPATH, nullptr);  // not the system's besides
+    set_blob(handle, CURLOPT_CAINFO_BLOB,
+             tls.system_authorities ? fmt::format("{}\n{}", tls.authority, system_authorities()) : tls.authority);
+    if (!tls.system_authorities) curl().easy_setopt(handle, CURLOPT_CAPATH, nullptr);
   }
   if (!tls.certificate.empty()) set_blob(handle, CURLOPT_SSLCERT_BLOB, tls.certificate);
   if (!tls.key.empty()) set_blob(handle, CURLOPT_SSLKEY_BLOB, tls.key);
@@ -112,6 +128,7 @@ bool may_pass(CURLcode code) {
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_GOT_NOTHING:
     case CURLE_SEND_ERROR:
+    case CURLE_SEND_FAIL_REWIND:
     case CURLE_RECV_ERROR:
     case CURLE_PARTIAL_FILE:
       return true;
@@ -153,10 +170,17 @@ void set_request(CURL* handle, const Request& request, Transfer& transfer) {
   curl().easy_setopt(handle, CURLOPT_HTTPHEADER, transfer.headers.get());
   curl().easy_setopt(handle, CURLOPT_USERAGENT, "adaptdl/" ADAPTDL_VERSION);
   curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout.count()));
+  if (request.stall.count() > 0) {
+    curl().easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl().easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall.count()));
+  }
   if (request.compressed) curl().easy_setopt(handle, CURLOPT_ACCEPT_ENCODING, "gzip");
   const bool sends =
       !request.body.empty() || request.method == "PUT" || request.method == "POST" || request.method == "PATCH";
-  if (sends) {
+  if (request.read_body) {
+    curl().easy_setopt(handle, CURLOPT_UPLOAD, 1L);
+    curl().easy_setopt(handle, CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.read_size));
+  } else if (sends) {
     curl().easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.data());
     curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
   }

@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "http_support.h"
 
 using namespace adaptdl;
@@ -69,4 +71,51 @@ TEST_CASE("a proxy of the environment is not asked for this machine") {
 TEST_CASE("the segments of a path are escaped") {
   CHECK(http::escape("a/b c?d\xc3\xa9") == "a%2Fb%20c%3Fd%C3%A9");
   CHECK(http::escape("") == "");
+}
+
+TEST_CASE("a body is read piece by piece, and what its reader throws comes out") {
+  Server server({{201, ""}, {200, ""}});
+  auto request = request_to(server, "PUT");
+  const std::string body(50000, 'r');
+  std::size_t at = 0;
+  request.read_size = body.size();
+  request.read_body = [&](char* data, std::size_t size) {
+    const std::size_t count = std::min({size, body.size() - at, std::size_t{1000}});
+    body.copy(data, count, at);
+    at += count;
+    return count;
+  };
+  http::Connections connections;
+  CHECK(connections.send(request).status == 201);
+  CHECK(server.request() == json{"PUT", "/x", nullptr, body});
+  request.read_body = [](char*, std::size_t) -> std::size_t { throw Error("the disk is gone"); };
+  CHECK_THROWS_WITH_AS(connections.send(request), "the disk is gone", Error);
+}
+
+TEST_CASE("a stream's status and headers come before its body, and alone if that is empty") {
+  Server server({{206, "part"}, {200, ""}, {404, "none"}});
+  http::Connections connections;
+  std::string seen;
+  const auto take = [&](std::string_view data) {
+    seen += data;
+    return true;
+  };
+  const auto begin = [&](const http::Response& head) {
+    seen += fmt::format("{} {}:", head.status, head.header("content-length"));
+  };
+  CHECK(connections.stream(request_to(server, "GET"), {}, take, begin).status == 206);
+  CHECK(connections.stream(request_to(server, "GET"), {}, take, begin).status == 200);
+  CHECK(seen == "206 4:part200 0:");
+  CHECK(connections.stream(request_to(server, "GET"), {}, take, begin).body == "none");
+  CHECK(seen == "206 4:part200 0:");
+}
+
+TEST_CASE("a connection that carries nothing for too long is broken, whatever the time for all of it") {
+  Server server({{200, "late", 30}});
+  auto request = request_to(server, "GET");
+  request.timeout = 0ms;
+  request.stall = 1s;
+  const auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS(http::send(request), http::ConnectionError);
+  CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
