@@ -1,0 +1,98 @@
+#include "image/reference.h"
+
+#include <doctest/doctest.h>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+using adaptdl::image::Reference;
+
+namespace {
+
+const std::string kDigest = "sha256:" + std::string(64, 'a');
+
+std::string refusal(const std::string& text) {
+  try {
+    Reference::parse(text);
+    return "taken";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a name is completed as Docker does, and its short form is read as the same") {
+  struct Case {
+    std::string text, full, brief;
+  };
+  const Case cases[] = {
+      {"busybox", "docker.io/library/busybox", "busybox"},
+      {"busybox:1.36", "docker.io/library/busybox:1.36", "busybox:1.36"},
+      {"docker.io/busybox", "docker.io/library/busybox", "busybox"},
+      {"index.docker.io/library/busybox", "docker.io/library/busybox", "busybox"},
+      {"user/tool", "docker.io/user/tool", "user/tool"},
+      {"library/a/b", "docker.io/library/a/b", "library/a/b"},
+      {"busybox@" + kDigest, "docker.io/library/busybox@" + kDigest, "busybox@" + kDigest},
+      {"localhost/x", "localhost/x", "localhost/x"},
+      {"local/x", "docker.io/local/x", "local/x"},
+      {"localhost:5000/x:y", "localhost:5000/x:y", "localhost:5000/x:y"},
+      {"Registry/x", "Registry/x", "Registry/x"},
+      {"quay.io/a/b/c:1@" + kDigest, "quay.io/a/b/c:1@" + kDigest, "quay.io/a/b/c:1@" + kDigest},
+      {"[::1]:5000/x", "[::1]:5000/x", "[::1]:5000/x"},
+      {"[2001:db8::1]/x:t", "[2001:db8::1]/x:t", "[2001:db8::1]/x:t"},
+      {"10.0.0.7:32000/adaptdl", "10.0.0.7:32000/adaptdl", "10.0.0.7:32000/adaptdl"},
+      {"a.b/x__y.z-w--v_u", "a.b/x__y.z-w--v_u", "a.b/x__y.z-w--v_u"},
+      {"x:5000", "docker.io/library/x:5000", "x:5000"},
+  };
+  for (const Case& each : cases) {
+    CAPTURE(each.text);
+    const Reference reference = Reference::parse(each.text);
+    CHECK(reference.full() == each.full);
+    CHECK(reference.brief() == each.brief);
+    CHECK(Reference::parse(reference.full()) == reference);
+    CHECK(Reference::parse(reference.brief()) == reference);
+  }
+}
+
+TEST_CASE("a manifest is asked for by digest, else by tag, else as latest") {
+  CHECK(Reference::parse("x:1@" + kDigest).version() == kDigest);
+  CHECK(Reference::parse("x:1").version() == "1");
+  CHECK(Reference::parse("x").version() == "latest");
+}
+
+TEST_CASE("what is wrong in a name is said by the part") {
+  CHECK(refusal("Busybox") == "image 'Busybox': the repository 'Busybox' has upper-case letters");
+  CHECK(refusal("a.b/x:") ==
+        "image 'a.b/x:': the tag '' is not 1 to 128 letters, digits, '_', '.' and '-' that begin "
+        "with neither '.' nor '-'");
+  CHECK(refusal("x@sha256:1") ==
+        "image 'x@sha256:1': the digest 'sha256:1' is not sha256: and 64, or sha512: and 128 "
+        "lower-case hexadecimal digits");
+  CHECK(refusal("https://a.b/x") ==
+        "image 'https://a.b/x': the name 'https://a.b/x' is a URL; give it without http:// or https://");
+  CHECK(refusal("a_b.c/x") == "image 'a_b.c/x': the registry 'a_b.c' is not host or host:port");
+  CHECK(refusal("") == "image '': the repository '' is missing");
+  CHECK(refusal(std::string(64, 'a')).find("looks like the id of an image") != std::string::npos);
+  CHECK(refusal("x/" + std::string(64, 'a')) == "taken");
+}
+
+TEST_CASE("lengths are bounded: a repository's at 255, a tag's at 128") {
+  CHECK(refusal("a.b/" + std::string(255, 'x')) == "taken");
+  CHECK(refusal("a.b/" + std::string(256, 'x')).ends_with("is longer than 255 characters"));
+  CHECK(refusal(std::string(248, 'x')).ends_with("is longer than 255 characters"));  // with library/
+  CHECK(refusal("x:" + std::string(128, 't')) == "taken");
+  CHECK(refusal("x:" + std::string(129, 't')).find("the tag") != std::string::npos);
+}
+
+TEST_CASE("characters out of place are refused") {
+  for (const char* text : {"a//b",     "/a",         "a/",     "a..b",         "a___b",      "a.-b",        "-a",
+                           "a-",       "_a",         "a_",     ".a",           "a b",        "a\nb",        "a:t:u",
+                           "a:.t",     "a:-t",       "a:t/u",  "a@",           "a:\xc3\xa9", "[::1:5000/x", "[::1]x/y",
+                           "[g::1]/x", "a.b:port/x", "a.b:/x", "a.b:123456/x", "-a.b/x",     "a..b/x",      "a.b/"}) {
+    CAPTURE(text);
+    const std::string message = refusal(text);
+    CHECK(message != "taken");
+    CHECK(message.find('\n') == std::string::npos);
+  }
+}
