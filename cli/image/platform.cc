@@ -55,6 +55,12 @@ Platform Platform::of_this_machine() {
   return platform;
 }
 
+Platform Platform::of_image(std::string_view os, std::string_view architecture, std::string_view variant) {
+  Platform platform{lower(os), lower(architecture), lower(variant)};
+  normalize(platform);
+  return platform;
+}
+
 std::string Platform::to_string() const {
   return fmt::format("{}/{}{}{}", os, architecture, variant.empty() ? "" : "/", variant);
 }

@@ -17,6 +17,8 @@ struct Platform {
   // operating system. Throws Error that quotes the text, without a place.
   static Platform parse(std::string_view text);
   static Platform of_this_machine();
+  // As a registry or an image has it, which may be anything.
+  static Platform of_image(std::string_view os, std::string_view architecture, std::string_view variant);
   std::string to_string() const;
   bool operator==(const Platform&) const = default;
 };

@@ -1,0 +1,47 @@
+// A registry's refusals, in one line with the way out.
+//
+// Plain functions and values; threading: any.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+
+namespace adaptdl::image {
+
+class RegistryError : public Error {
+ public:
+  RegistryError(const std::string& message, int status, std::vector<std::string> codes = {},
+                std::optional<std::chrono::seconds> retry_after = {})
+      : Error(message), status_(status), codes_(std::move(codes)), retry_after_(retry_after) {}
+
+  int status() const { return status_; }  // of HTTP
+  bool has_code(std::string_view code) const;
+  std::optional<std::chrono::seconds> retry_after() const { return retry_after_; }
+  // Whether the same request may well succeed a little later.
+  bool may_pass() const;
+
+ private:
+  int status_;
+  std::vector<std::string> codes_;
+  std::optional<std::chrono::seconds> retry_after_;
+};
+
+// What the body of a refusal says; both may be empty.
+struct Refusal {
+  std::vector<std::string> codes;  // such as DENIED
+  std::string message;             // one line
+};
+Refusal parse_refusal(std::string_view body);
+
+// The error for an answer to what was tried (`what`, as "cannot push x/y:z"). `credentials` says where those that were
+// sent are from; empty: none were sent.
+RegistryError refusal_error(const std::string& what, const std::string& registry, const http::Response& response,
+                            const std::string& credentials);
+
+}  // namespace adaptdl::image

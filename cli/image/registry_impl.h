@@ -1,0 +1,61 @@
+// What the halves of the registry client share. Private to them.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "image/registry.h"
+#include "image/registry_session.h"
+
+namespace adaptdl::image {
+
+// Where an image may be had: the registry itself, or a mirror of it, which may have another name for the repository.
+struct Place {
+  Session* session;
+  std::string repository;
+
+  std::string path(const std::string& rest) const { return "/v2/" + repository + rest; }
+};
+
+struct Registry::Impl {
+  explicit Impl(RegistryOptions all) : options(std::move(all)) {}
+
+  const RegistryOptions options;
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<Session>> sessions;  // by host
+
+  Session& session(const std::string& host);
+  Place own_place(const Reference& image) { return {&session(image.registry), image.repository}; }
+  // The mirrors, then the registry itself.
+  std::vector<Place> places(const Reference& image);
+
+  // The manifest or index of that reference at a place, checked.
+  std::variant<Manifest, Index> fetch(const Place& place, const Reference& image, const std::string& what,
+                                      const std::stop_token& stop);
+  // The answer to a request for a path of a place: a success, or one of the `others`. Tries again what may pass.
+  http::Response ask(const Place& place, http::Request request, const std::string& path, const Scopes& scopes,
+                     const std::string& what, const std::stop_token& stop, std::initializer_list<int> others = {});
+};
+
+// Runs `call`; names what was tried in errors of connections and certificates, with the way out.
+template <class Call>
+auto explained(const std::string& what, const std::string& host, Call call) {
+  try {
+    return call();
+  } catch (const http::ConnectionError& error) {
+    throw Error(fmt::format("{}: the registry {} cannot be reached, or breaks off: {}", what, host, error.reason()));
+  } catch (const http::TlsError& error) {
+    throw Error(
+        fmt::format("{}: the registry {} is not trusted: {}; if it has an authority of its own, put that "
+                    "certificate into /etc/docker/certs.d/{}/ca.crt",
+                    what, host, error.reason(), host));
+  }
+}
+
+}  // namespace adaptdl::image

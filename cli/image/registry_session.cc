@@ -1,0 +1,168 @@
+#include "image/registry_session.h"
+
+#include <fmt/format.h>
+
+#include "image/one_line.h"
+
+namespace adaptdl::image {
+namespace {
+
+constexpr int kMostRedirects = 5;
+
+bool is_this_machine(std::string_view host) {
+  const std::string_view name =
+      host.starts_with('[') ? host.substr(0, host.find(']') + 1) : host.substr(0, host.find(':'));
+  return name == "localhost" || name.starts_with("127.") || name == "[::1]";
+}
+
+// Where Docker's own registry is to be found.
+std::string server_of(const std::string& registry) {
+  return registry == "docker.io" ? "registry-1.docker.io" : registry;
+}
+
+// "https://host:port" of a URL.
+std::string_view origin_of(std::string_view url) {
+  const std::size_t scheme = url.find("://");
+  return scheme == std::string_view::npos ? "" : url.substr(0, url.find_first_of("/?#", scheme + 3));
+}
+
+std::string host_of(std::string_view url) {
+  std::string_view origin = origin_of(url);
+  const std::size_t scheme = origin.find("://");
+  return std::string(scheme == std::string_view::npos ? "" : origin.substr(scheme + 3));
+}
+
+bool is_redirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+}  // namespace
+
+Session::Session(std::string host, const RegistryOptions& options) : options_(options), host_(std::move(host)) {
+  constexpr std::string_view kPlain = "http://";
+  if (host_.starts_with(kPlain)) {
+    plain_told_ = true;
+    host_.erase(0, kPlain.size());
+  }
+  plain_told_ = plain_told_ || options.plain_http.contains(host_);
+}
+
+void Session::prepare(http::Request& request) const {
+  request.proxy = options_.proxy;
+  if (request.url.starts_with("https://")) request.tls = tls_for(host_of(request.url), options_);
+}
+
+std::string Session::base(const std::stop_token& stop) {
+  const std::scoped_lock lock(mutex_);
+  if (!base_.empty()) return base_;
+  const bool plain = plain_told_ || (is_this_machine(host_) && !speaks_tls(stop));
+  authorizer_ = std::make_unique<Authorizer>(
+      Authorizer::Context{host_, plain,
+                          [this](const std::string& repository, const std::stop_token& end) {
+                            return find_credentials(host_, repository, options_.auth, end);
+                          },
+                          [this](http::Request request, const std::stop_token& end) {
+                            prepare(request);
+                            http::Response response = connections_.send(request, end);
+                            if (response.status == 0) throw http::Stopped();
+                            return response;
+                          }});
+  return base_ = fmt::format("{}://{}", plain ? "http" : "https", server_of(host_));
+}
+
+bool Session::speaks_tls(const std::stop_token& stop) {
+  const auto ask = [&](const char* scheme) {
+    http::Request request;
+    request.url = fmt::format("{}://{}/v2/", scheme, host_);
+    prepare(request);
+    const int status = connections_.send(request, stop).status;
+    if (status == 0) throw http::Stopped();
+    return status;
+  };
+  try {
+    ask("https");
+    return true;
+  } catch (const http::TlsError&) {
+    return true;  // it does, but not so that it is trusted: for the request itself to say
+  } catch (const http::ConnectionError&) {
+    // To a request without TLS, a server with TLS says 400 if anything.
+    return ask("http") == 400;
+  }
+}
+
+http::Response Session::authorized(http::Request& request, const Scopes& scopes, const std::stop_token& stop,
+                                   const std::function<http::Response(const http::Request&)>& exchange) {
+  prepare(request);
+  const std::vector<std::string> headers = request.headers;
+  // The first 401 may say what is wanted, a second that a token is over.
+  for (int left = 2;; --left) {
+    const std::string header = authorizer_->header(scopes, stop);
+    request.headers = headers;
+    if (!header.empty()) request.headers.push_back("Authorization: " + header);
+    http::Response response = exchange(request);
+    if (stop.stop_requested()) throw http::Stopped();
+    if (response.status != 401 || left == 0 || !authorizer_->refused(response, header, scopes)) return response;
+  }
+}
+
+http::Response Session::send(http::Request request, const Scopes& scopes, const std::stop_token& stop,
+                             const std::function<void()>& rewind) {
+  const bool own = origin_of(request.url) == base(stop);
+  const auto exchange = [&](const http::Request& each) {
+    if (rewind) rewind();
+    return connections_.send(each, stop);
+  };
+  if (own) return authorized(request, scopes, stop, exchange);
+  prepare(request);
+  http::Response response = exchange(request);
+  if (stop.stop_requested()) throw http::Stopped();
+  return response;
+}
+
+http::Response Session::stream(http::Request request, const Scopes& scopes, const std::stop_token& stop,
+                               const std::function<bool(std::string_view)>& sink,
+                               const std::function<void(const http::Response&)>& begin) {
+  base(stop);
+  const auto exchange = [&](const http::Request& each) { return connections_.stream(each, stop, sink, begin); };
+  const std::vector<std::string> headers = request.headers;
+  http::Response response = authorized(request, scopes, stop, exchange);
+  for (int left = kMostRedirects; is_redirect(response.status); --left) {
+    const std::string location(response.header("location"));
+    const std::string next = resolve(location, request.url);
+    if (location.empty() || left == 0 || (request.url.starts_with("https://") && !next.starts_with("https://")))
+      throw Error(fmt::format("the registry {} sends a request on to '{}', which is not followed", host_,
+                              one_line(http::without_user(next.substr(0, next.find('?'))), 200)));
+    const bool own = origin_of(next) == base(stop);
+    request.url = next;
+    request.headers = headers;
+    if (own) {
+      response = authorized(request, scopes, stop, exchange);
+    } else {
+      request.tls = nullptr;
+      prepare(request);
+      response = exchange(request);
+      if (stop.stop_requested()) throw http::Stopped();
+    }
+  }
+  return response;
+}
+
+RegistryError Session::error(const std::string& what, const http::Response& response, const Scopes& scopes,
+                             const std::stop_token& stop) {
+  // They matter to a refusal alone, and a helper that fails is not to hide another error.
+  const bool matters = response.status == 401 || response.status == 403 || response.status == 429;
+  return refusal_error(what, host_, response, matters ? authorizer_->source(scopes, stop) : "-");
+}
+
+std::string Session::resolve(const std::string& location, const std::string& base) const {
+  // Registries behind a proxy that does TLS for them may not know of it.
+  if (location.starts_with("http://") && base.starts_with("https://") && host_of(location) == host_of(base))
+    return "https" + location.substr(4);
+  if (location.find("://") != std::string::npos) return location;
+  if (location.starts_with("//")) return base.substr(0, base.find("//")) + location;
+  if (location.starts_with('/')) return std::string(origin_of(base)) + location;
+  const std::string path = base.substr(0, base.find_first_of("?#"));
+  return path.substr(0, path.rfind('/') + 1) + location;
+}
+
+}  // namespace adaptdl::image

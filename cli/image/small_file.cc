@@ -1,0 +1,43 @@
+#include "image/small_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "adaptdl/error.h"
+#include "socket.h"
+
+namespace adaptdl::image {
+namespace {
+
+constexpr std::size_t kLargest = std::size_t{8} << 20;
+
+}  // namespace
+
+std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
+  const auto fail = [&](std::string_view why) {
+    throw Error(fmt::format("cannot read {}, {}: {}", file.string(), what, why));
+  };
+  // Not blocking: a pipe that nobody writes to must not hold anything up.
+  const net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR)) return {};
+  struct stat info {};
+  if (!fd || ::fstat(fd.get(), &info) != 0) fail(std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) fail(std::strerror(EISDIR));
+  if (!S_ISREG(info.st_mode)) fail("it is no regular file");
+  std::string text;
+  char buffer[64 << 10];
+  for (;;) {
+    const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
+    if (count < 0 && errno != EINTR) fail(std::strerror(errno));
+    if (count == 0) return text;
+    if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
+    if (text.size() > kLargest) fail(fmt::format("it is over {} MiB", kLargest >> 20));
+  }
+}
+
+}  // namespace adaptdl::image

@@ -1,0 +1,17 @@
+// Small files of settings and certificates.
+//
+// Threading: plain functions.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace adaptdl::image {
+
+// All of a regular file of at most 8 MiB; null if there is none of that name. Throws Error that names the file, as
+// `what`, and why it cannot be read.
+std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
+
+}  // namespace adaptdl::image

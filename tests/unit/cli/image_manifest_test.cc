@@ -1,0 +1,166 @@
+// What a registry says of an image, and what it says when it refuses.
+#include "image/manifest.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "image/digest.h"
+#include "image/parallel.h"
+#include "image/registry_error.h"
+#include "image/retry.h"
+
+using namespace adaptdl;
+using namespace adaptdl::image;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kDigest = "sha256:" + std::string(64, 'a');
+
+std::string manifest_of(const std::string& size, const std::string& type = "") {
+  return fmt::format(R"({{"schemaVersion": 2, {} "config": {{"mediaType": "c", "digest": "{}", "size": 7}},
+      "layers": [{{"mediaType": "l", "digest": "{}", "size": {}}}]}})",
+                     type.empty() ? "" : fmt::format(R"("mediaType": "{}",)", type), kDigest, kDigest, size);
+}
+
+std::string refusal(const std::string& text, std::string_view type = "") {
+  try {
+    parse_manifest(text, type);
+    return "taken";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string chosen(const std::vector<std::string>& platforms, const std::string& machine) {
+  Index index;
+  for (const std::string& each : platforms) {
+    index.manifests.push_back({"", each, 0, {}});
+    const std::size_t slash = each.find('/'), second = std::min(each.find('/', slash + 1), each.size());
+    if (!each.empty())
+      index.manifests.back().platform =
+          Platform::of_image(each.substr(0, slash), each.substr(slash + 1, second - slash - 1),
+                             second < each.size() ? each.substr(second + 1) : "");
+  }
+  try {
+    return choose(index, Platform::parse(machine)).digest;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a manifest of OCI or Docker is read with the digest of its bytes") {
+  for (const std::string_view type : {media::kManifest, media::kDockerManifest}) {
+    const std::string text = manifest_of("9", std::string(type));
+    const auto manifest = std::get<Manifest>(parse_manifest(text, fmt::format("{}; charset=utf-8", type)));
+    CHECK(manifest.media_type == type);
+    CHECK(manifest.digest == sha256(text));
+    CHECK(manifest.bytes == text);
+    CHECK(manifest.config.size == 7);
+    CHECK(manifest.layers.at(0).size == 9);
+  }
+  CHECK(std::get<Manifest>(parse_manifest(manifest_of("9"), "")).media_type == media::kManifest);
+}
+
+TEST_CASE("what is no manifest is refused with the reason") {
+  CHECK(refusal("[") == "it is no JSON object");
+  CHECK(refusal("{}") == "it is neither a manifest nor an index of images");
+  CHECK(refusal(R"({"layers": [], "manifests": []})") == "it is neither a manifest nor an index of images");
+  CHECK(refusal(R"({"schemaVersion": 1, "fsLayers": []})").starts_with("it is a manifest of Docker's schema 1"));
+  CHECK(refusal("{}", "application/vnd.docker.distribution.manifest.v1+prettyjws")
+            .starts_with("it is a manifest of Docker's schema 1"));
+  CHECK(refusal(manifest_of("9", std::string(media::kManifest)), media::kDockerManifest).find("calls itself") !=
+        std::string::npos);
+  CHECK(refusal(manifest_of("9"), media::kIndex).find("it is not what its type") == 0);
+  CHECK(refusal(manifest_of("9"), "application/x").find("not supported") != std::string::npos);
+  for (const char* size : {"-1", "1.5", "\"1\"", "18446744073709551615", "1e3"}) {
+    CAPTURE(size);
+    CHECK(refusal(manifest_of(size)) == "layers[0] has no size, or an impossible one");
+  }
+  CHECK(refusal(R"({"layers": [{"digest": "sha256:x", "size": 1}], "config": {}})").find("config has no digest") == 0);
+}
+
+TEST_CASE("of an index the image that fits a machine best is chosen") {
+  CHECK(chosen({"linux/amd64", "linux/arm64"}, "linux/arm64/v8") == "linux/arm64");
+  CHECK(chosen({"Linux/arm64/V8"}, "linux/aarch64") == "Linux/arm64/V8");
+  CHECK(chosen({"linux/arm/v5", "linux/arm/v6", "linux/arm/v7"}, "linux/arm/v6") == "linux/arm/v6");
+  CHECK(chosen({"linux/arm/v5", "linux/arm/v6"}, "linux/arm") == "linux/arm/v6");
+  CHECK(chosen({"linux/amd64", "linux/amd64/v3"}, "linux/amd64") == "linux/amd64");
+  CHECK(chosen({"linux/amd64", "linux/amd64/v3"}, "linux/amd64/v4") == "linux/amd64/v3");
+  CHECK(chosen({"linux/arm/v7"}, "linux/arm/v6") == "there is no image for linux/arm/v6, only for linux/arm/v7");
+  CHECK(chosen({"unknown/unknown", "windows/amd64"}, "linux/amd64") ==
+        "there is no image for linux/amd64, only for windows/amd64");
+  CHECK(chosen({""}, "linux/amd64") == "");
+}
+
+TEST_CASE("a refusal is one line: what the registry says, and the way out") {
+  const auto said = [](int status, const std::string& body, const std::string& credentials = "") {
+    return std::string(refusal_error("cannot push r/x", "r", {status, body, {}, {}}, credentials).what());
+  };
+  CHECK(said(403, R"({"errors": [{"code": "DENIED", "message": "requested access\nis denied"}]})", "f.json") ==
+        "cannot push r/x: requested access is denied; the credentials of f.json do not permit it: log in as somebody "
+        "who may, with `docker login r` or `podman login r`");
+  CHECK(said(401, "") == "cannot push r/x: unauthorized; log in with `docker login r` or `podman login r`");
+  CHECK(said(404, R"({"errors": [{"code": "NAME_UNKNOWN", "message": "repository name not known to registry"}]})") ==
+        "cannot push r/x: repository name not known to registry; check the repository's name, and that you may see it");
+  CHECK(said(418, "<html>") == "cannot push r/x: HTTP 418");
+}
+
+TEST_CASE("what may pass is tried again, a few times, and never what may not") {
+  const RetryRule rule{3, 1ms, 2ms, 5s};
+  const auto tries = [&](auto thrown) {
+    Retrier retrier(rule, {});
+    for (int count = 1;; ++count) try {
+        thrown();
+      } catch (...) {
+        try {
+          retrier.wait();
+        } catch (const Error&) {
+          return count;
+        }
+      }
+  };
+  CHECK(tries([] { throw http::ConnectionError("broken"); }) == 3);
+  CHECK(tries([] { throw RegistryError("busy", 503); }) == 3);
+  CHECK(tries([] { throw RegistryError("slow down", 429, {}, 6s); }) == 1);
+  CHECK(tries([] { throw RegistryError("no", 403); }) == 1);
+  CHECK(tries([] { throw RegistryError("write: no space left on device", 500); }) == 1);
+  CHECK(tries([] { throw Error("wrong"); }) == 1);
+}
+
+TEST_CASE("a stop ends the pause before another try") {
+  std::stop_source stop;
+  stop.request_stop();
+  Retrier retrier({3, 60s, 60s, 60s}, stop.get_token());
+  try {
+    throw http::ConnectionError("broken");
+  } catch (...) {
+    CHECK_THROWS_AS(retrier.wait(), http::Stopped);
+  }
+}
+
+TEST_CASE("the first failure among many at once stops the others and comes out") {
+  std::atomic<int> begun = 0, stopped = 0;
+  CHECK_THROWS_WITH_AS(for_each_parallel(100, 4, {},
+                                         [&](std::size_t i, const std::stop_token& stop) {
+                                           ++begun;
+                                           if (i == 2) throw Error("the third");
+                                           while (!stop.stop_requested()) std::this_thread::yield();
+                                           ++stopped;
+                                           throw http::Stopped();
+                                         }),
+                       "the third", Error);
+  CHECK(begun == stopped + 1);
+  CHECK(begun <= 4);
+  std::atomic<int> done = 0;
+  for_each_parallel(50, 4, {}, [&](auto&&...) { ++done; });
+  CHECK(done == 50);
+}
