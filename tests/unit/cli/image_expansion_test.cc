@@ -1,0 +1,205 @@
+#include "image/expansion.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl::image;
+
+namespace {
+
+std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, "|")); }
+
+std::string joined(const std::vector<Pair>& pairs) {
+  std::string text;
+  for (const Pair& pair : pairs)
+    if (pair.name != "PATH") text += fmt::format("{}{}={}", text.empty() ? "" : "|", pair.name, pair.value);
+  return text;
+}
+
+struct Walked {
+  std::vector<Step> steps;
+  StageState state;
+};
+
+// The last stage of a file, on what the one that it is built on leaves.
+struct Build {
+  explicit Build(const std::string& text, std::map<std::string, std::string> arguments = {})
+      : file(parse_dockerfile(text, "Dockerfile")) {
+    settings.build_arguments = std::move(arguments);
+    settings.target = Platform::parse("linux/arm64");
+    settings.build = Platform::parse("linux/amd64");
+  }
+  Walked walk(std::size_t number, StageState begin = {}, const std::vector<Instruction>& triggers = {}) {
+    StageWalk walk(file, file.stages[number], settings, std::move(begin), triggers);
+    Walked walked;
+    while (auto step = walk.next()) {
+      step->instruction = nullptr;  // the walk's
+      walked.steps.push_back(std::move(*step));
+    }
+    walked.state = walk.state();
+    return walked;
+  }
+  Dockerfile file;
+  BuildSettings settings;
+};
+
+Walked walked(const std::string& text, std::map<std::string, std::string> arguments = {}, StageState begin = {}) {
+  return Build("FROM a\n" + text, std::move(arguments)).walk(0, std::move(begin));
+}
+
+std::string error_of(const std::string& text, std::map<std::string, std::string> arguments = {}) {
+  try {
+    walked(text, std::move(arguments));
+  } catch (const adaptdl::Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+template <typename T>
+const T& body(const Walked& w, std::size_t step) {
+  return std::get<T>(w.steps[step].body);
+}
+
+}  // namespace
+
+TEST_CASE("an instruction is expanded in the environment before it, and each ARG after the one before") {
+  const Walked w =
+      walked("ENV abc=hello\nENV abc=bye def=$abc\nENV ghi=$abc\nARG one=1 two=${one}2\nLABEL x=\"$two y\"");
+  CHECK(joined(w.state.config.environment) == "abc=bye|def=hello|ghi=bye");
+  CHECK(w.state.arguments[1].value == "12");
+  CHECK(w.state.config.labels.at("x") == "12 y");
+}
+
+TEST_CASE("--build-arg goes before a default, and ENV before an ARG of its name") {
+  const std::string text = "ARG v=default\nARG u\nARG w\nENV e=${v:-none}.${u:-none}\nARG e=arg\nRUN x";
+  CHECK(joined(walked(text).steps.back().environment) == "e=default.none|v=default");
+  CHECK(joined(walked(text, {{"v", "given"}, {"u", ""}, {"e", "given"}}).steps.back().environment) ==
+        "e=given.none|v=given|u=");
+  StageState base;
+  base.config.environment = {{"v", "base"}};
+  CHECK(joined(walked("ARG v=arg\nRUN x", {{"v", "given"}}, base).steps[1].environment) == "v=base");
+}
+
+TEST_CASE("an ARG before the first FROM is known to a stage that declares it again") {
+  Build build("ARG v=1\nARG w=$v.2\nFROM a\nRUN echo $v\nENV x=$v.$w\nARG w\nENV y=$v.$w\n", {{"v", "7"}});
+  const Walked w = build.walk(0);
+  CHECK(joined(w.state.config.environment) == "x=.|y=.7.2");
+  CHECK(global_arguments(build.file, build.settings).at("w") == "7.2");
+}
+
+TEST_CASE("the platforms are known when they are declared, and the proxies are in the environment of RUN alone") {
+  const Walked w = walked(
+      "ENV a=$TARGETARCH.$HTTP_PROXY\nARG TARGETARCH BUILDPLATFORM TARGETVARIANT\nENV "
+      "b=$TARGETARCH.$BUILDPLATFORM\nRUN x",
+      {{"HTTP_PROXY", "http://p"}, {"unused", "1"}});
+  CHECK(joined(w.steps.back().environment) ==
+        "a=.|b=arm64.linux/amd64|TARGETARCH=arm64|BUILDPLATFORM=linux/amd64|TARGETVARIANT=|HTTP_PROXY=http://"
+        "p|http_proxy=http://p");
+  Build build("FROM a\nONBUILD ARG later", {{"http_proxy", ""}, {"unused", "1"}, {"later", "1"}});
+  CHECK(joined(unused_build_arguments(build.file, build.settings)) == "unused");
+}
+
+TEST_CASE("a stage from a stage has its ARGs, ENVs and configuration, but not its triggers") {
+  Build build(
+      "FROM a AS one\nARG v=1\nENV e=2\nUSER me\nWORKDIR /w\nONBUILD RUN y\nFROM one\nENV f=$v.$e\nRUN x\nWORKDIR z");
+  const Walked one = build.walk(0);
+  CHECK(joined(one.state.config.on_build) == "RUN y");
+  const Walked two = build.walk(1, one.state, {parse_trigger("RUN $y", "Dockerfile", {7, 7})});
+  CHECK(two.steps[0].from_trigger);
+  CHECK(joined(two.steps[0].command) == "/bin/sh|-c|$y");
+  CHECK(joined(two.steps[2].environment) == "e=2|f=1.2|v=1");
+  CHECK(two.steps[2].user == "me");
+  CHECK(two.steps[2].working_directory == "/w");
+  CHECK(two.state.config.working_directory == "/w/z");
+  CHECK(two.state.config.on_build.empty());
+}
+
+TEST_CASE("a shell form goes to the shell that SHELL says, and an exec form to none") {
+  const Walked w =
+      walked("RUN a $b\nSHELL [\"/bin/bash\", \"-ec\"]\nRUN a | b\nRUN [\"a\", \"$b\"]\nCMD x y\nENTRYPOINT [\"e\"]");
+  CHECK(joined(w.steps[0].command) == "/bin/sh|-c|a $b");
+  CHECK(joined(w.steps[2].command) == "/bin/bash|-ec|a | b");
+  CHECK(joined(w.steps[3].command) == "a|$b");
+  CHECK(joined(*w.state.config.command) == "/bin/bash|-ec|x y");
+  CHECK(joined(*w.state.config.entrypoint) == "e");
+}
+
+TEST_CASE("an ENTRYPOINT drops the base image's command, but not the stage's own") {
+  StageState base;
+  base.config.command = {{"base"}};
+  CHECK_FALSE(walked("ENTRYPOINT e", {}, base).state.config.command);
+  CHECK(walked("CMD c\nENTRYPOINT e", {}, base).state.config.command);
+}
+
+TEST_CASE("a heredoc alone is RUN's script, and with a command the shell's affair") {
+  const Walked w = walked(
+      "RUN <<EOF\necho $x\nEOF\nRUN <<-E\n\t#!/usr/bin/env python3\n\tprint(1)\nE\nRUN cat <<A > /a "
+      "3<<-B\n1\nA\n\t2\n\tB\n");
+  CHECK(joined(w.steps[0].command) == "/bin/sh|-c|echo $x\n");
+  CHECK(joined(w.steps[1].command) == "/dev/pipes/E");
+  CHECK(w.steps[1].script == "#!/usr/bin/env python3\nprint(1)\n");
+  CHECK(joined(w.steps[2].command) == "/bin/sh|-c|cat <<A > /a 3<<-B\n1\nA\n\t2\nB");
+}
+
+TEST_CASE("COPY is expanded, and its destination absolute") {
+  const Walked w = walked(
+      "ARG v=x d=/dir/\nWORKDIR /w\nCOPY --chown=$v --chmod=${m:-0644} $v \"z\" $d\nCOPY x .\nCOPY x ../y\n"
+      "COPY <<EOF <<'F' ./\n$v \"$v\" \\$v\nEOF\n$v\nF\n");
+  CHECK(joined(body<Copy>(w, 2).sources) == "x|z");
+  CHECK(body<Copy>(w, 2).owner == "x");
+  CHECK(body<Copy>(w, 2).mode == "0644");
+  CHECK(body<Copy>(w, 2).destination == "/dir/");
+  CHECK(body<Copy>(w, 3).destination == "/w/");
+  CHECK(body<Copy>(w, 4).destination == "/y");
+  CHECK(body<Copy>(w, 5).files[0].content == "x \"x\" $v\n");
+  CHECK(body<Copy>(w, 5).files[1].content == "$v\n");
+}
+
+TEST_CASE("ports, volumes, signals and mounts are expanded and checked") {
+  const Walked w = walked(
+      "ARG p=\"80 90-92/udp\"\nEXPOSE $p 127.0.0.1:1:7\nVOLUME [\"/$p\"]\nSTOPSIGNAL ${s:-SIGINT}\nWORKDIR /w\n"
+      "RUN --mount=type=${t:-cache},target=c,id=$p x\n");
+  CHECK(fmt::format("{}", fmt::join(w.state.config.exposed_ports, " ")) == "7/tcp 80/tcp 90/udp 91/udp 92/udp");
+  CHECK(w.state.config.volumes.contains("/80 90-92/udp"));
+  CHECK(w.state.config.stop_signal == "SIGINT");
+  const Run& run = body<Run>(w, 5);
+  REQUIRE(run.mounts.size() == 1);
+  CHECK(run.mounts[0].type == Mount::Type::kCache);
+  CHECK(run.mounts[0].target == "/w/c");
+  CHECK(run.mounts[0].id == "80 90-92/udp");
+}
+
+TEST_CASE("a configuration has a PATH") {
+  CHECK(walked("").state.config.environment[0].name == "PATH");
+  StageState base;
+  base.config.environment = {{"PATH", "/own"}};
+  CHECK(walked("ENV PATH=/x:$PATH", {}, base).state.config.environment[0].value == "/x:/own");
+}
+
+TEST_CASE("what is wrong only after the expansion is told by file, line and reason") {
+  CHECK(
+      error_of("ARG p\nEXPOSE $p/icmp") ==
+      "Dockerfile:3: EXPOSE: '/icmp' is no port: a number from 0 to 65535 or a range of them, and /tcp, /udp or /sctp");
+  CHECK(error_of("ENV x=\"${y:?give --build-arg y}\"") == "Dockerfile:2: ENV: y: give --build-arg y");
+  CHECK(error_of("ENV x='a") == "Dockerfile:2: ENV: a single quote is not closed");
+  CHECK(error_of("COPY --chmod=$m a b\n", {}) == "");
+  CHECK(error_of("ARG m\nCOPY --chmod=$m a b\n", {{"m", "9"}}) ==
+        "Dockerfile:3: COPY --chmod: '9' is no mode: octal from 0 to 07777, or as chmod has it (u=rwX,go=rX)");
+  CHECK(error_of("ARG d=/x\nCOPY a b $d") ==
+        "Dockerfile:3: COPY has several sources, so '/x' is a directory, and is written with a slash at its end");
+  CHECK(error_of("ARG u=https://example.com/x.git\nADD $u /x") ==
+        "Dockerfile:3: ADD https://example.com/x.git: git repositories are not supported here; clone it beside the "
+        "Dockerfile");
+  CHECK(
+      error_of("ARG t=ssh\nRUN --mount=type=$t x") ==
+      "Dockerfile:3: RUN: --mount=type=ssh is not supported here; give a key as a secret: --mount=type=secret,id=NAME");
+  CHECK(error_of("STOPSIGNAL $s") ==
+        "Dockerfile:2: STOPSIGNAL: '' is no signal: a name as SIGTERM, or a number from 1 to 64");
+  std::string doubling = "ENV a=0123456789abcdef\n";
+  for (int i = 0; i < 40; ++i) doubling += "ENV a=$a$a\n";
+  CHECK(error_of(doubling) == "Dockerfile:15: ENV: a is over 127 KiB, which no program can be given");
+}

@@ -1,0 +1,105 @@
+#include "image/plan.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl::image;
+
+namespace {
+
+// "0 2: image@platform …" as the plan has them.
+std::string plan_of(const std::string& text, const std::string& target = "", const ImageTriggers& triggers = {},
+                    std::map<std::string, std::string> arguments = {}) {
+  BuildSettings settings;
+  settings.target = Platform::parse("linux/arm64");
+  settings.build = Platform::parse("linux/amd64");
+  settings.target_stage = target;
+  settings.build_arguments = std::move(arguments);
+  try {
+    const Plan plan = make_plan(parse_dockerfile(text, "Dockerfile"), settings, triggers);
+    std::string result;
+    for (const PlannedStage& stage : plan.stages) result += fmt::format("{} ", stage.number);
+    result += ":";
+    for (const NeededImage& image : plan.images)
+      result +=
+          fmt::format(" {}@{}:{}{}", image.image, image.platform.to_string(), image.lines.first, image.base ? "!" : "");
+    return result;
+  } catch (const adaptdl::Error& error) {
+    return error.what();
+  }
+}
+
+const char* const kStages =
+    "FROM golang AS build\n"
+    "FROM node AS unused\n"
+    "FROM build AS test\n"
+    "RUN --mount=from=tools:1,target=/t x\n"
+    "FROM scratch AS out\n"
+    "COPY --from=BUILD a b\n"
+    "COPY --from=busybox:1 a b\n"
+    "COPY --from=0 a b\n"
+    "FROM out\n";
+
+}  // namespace
+
+TEST_CASE("a target needs its own base and sources, and nothing else is built") {
+  CHECK(plan_of(kStages) == "0 3 4 : golang@linux/arm64:1! busybox:1@linux/arm64:7");
+  CHECK(plan_of(kStages, "Test") == "0 2 : golang@linux/arm64:1! tools:1@linux/arm64:4");
+  CHECK(plan_of(kStages, "1") == "1 : node@linux/arm64:2!");
+}
+
+TEST_CASE("a target that is none is told with those that there are") {
+  CHECK(plan_of(kStages, "tset") == "Dockerfile has no stage 'tset'; its stages are build, unused, test, out, 4");
+}
+
+TEST_CASE("a FROM is expanded by the ARGs before the first one and the platforms") {
+  const char* text =
+      "ARG v=1\nARG image=base:$v\nFROM --platform=$BUILDPLATFORM $image AS one\nFROM x-${TARGETARCH}\nCOPY --from=one "
+      "a b\n";
+  CHECK(plan_of(text) == "0 1 : base:1@linux/amd64:3! x-arm64@linux/arm64:4!");
+  CHECK(plan_of(text, "", {}, {{"v", "2"}}) == "0 1 : base:2@linux/amd64:3! x-arm64@linux/arm64:4!");
+  CHECK(plan_of("FROM a AS base-arm64\nFROM b AS base-amd64\nFROM base-$TARGETARCH\n") == "0 2 : a@linux/arm64:1!");
+}
+
+TEST_CASE("a stage without a platform has that of the stage that it is built on") {
+  BuildSettings settings;
+  settings.target = Platform::parse("arm64");
+  const Plan plan = make_plan(parse_dockerfile("FROM --platform=amd64 a AS x\nFROM x\n", "Dockerfile"), settings);
+  CHECK(plan.stages[1].platform.to_string() == "linux/amd64");
+  CHECK(plan.stages[1].base.stage == 0);
+}
+
+TEST_CASE("a FROM that names nothing is told with what has no value") {
+  CHECK(plan_of("ARG A=1\n\nFROM $B\n") ==
+        "Dockerfile:3: FROM $B names nothing: B has no value; give it one by an ARG before the first FROM, or by "
+        "--build-arg");
+  CHECK(plan_of("FROM a\nARG tag=1\nFROM b:$tag\n") ==
+        "Dockerfile:3: FROM b:$tag names nothing: tag has no value; give it one by an ARG before the first FROM, or by "
+        "--build-arg");
+  CHECK(
+      plan_of("FROM --platform=windows/amd64 a\n") ==
+      "Dockerfile:1: FROM --platform: 'windows/amd64' is no platform that images are built for here, as linux/amd64 or "
+      "linux/arm64");
+  CHECK(plan_of("FROM ${x\n") == "Dockerfile:1: FROM ${x: a '${' has no '}'");
+}
+
+TEST_CASE("triggers of a base, a stage or an image, may need further stages and images") {
+  const char* text = "FROM tools AS tools\nFROM a AS one\nONBUILD COPY --from=tools x y\nFROM one\n";
+  CHECK(plan_of(text) == "0 1 2 : tools@linux/arm64:1! a@linux/arm64:2!");
+  CHECK(plan_of(text, "one") == "1 : a@linux/arm64:2!");
+  const ImageTriggers triggers{{"a", {"COPY --from=tools x y", "COPY --from=other x y"}}};
+  CHECK(plan_of(text, "one", triggers) == "0 1 : tools@linux/arm64:1! a@linux/arm64:2! other@linux/arm64:2");
+}
+
+TEST_CASE("platforms are read as images name them") {
+  CHECK(Platform::parse("linux/x86_64").to_string() == "linux/amd64");
+  CHECK(Platform::parse("aarch64").to_string() == "linux/arm64");
+  CHECK(Platform::parse("linux/arm64/v8").to_string() == "linux/arm64");
+  CHECK(Platform::parse("linux/arm").to_string() == "linux/arm/v7");
+  CHECK(Platform::parse("linux/arm/6").to_string() == "linux/arm/v6");
+  CHECK(Platform::parse("linux") == Platform::of_this_machine());
+  CHECK_THROWS_AS(Platform::parse("linux/amd64/v2/x"), adaptdl::Error);
+  CHECK_THROWS_AS(Platform::parse(""), adaptdl::Error);
+}
