@@ -1,0 +1,43 @@
+// Any text as an ignore file, and its lines as paths: refused in one printable line, or no directory is skipped that
+// has something below it which is not ignored.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "image/clean_path.h"
+#include "image/ignore_file.h"
+#include "image/one_line.h"
+#include "image/text_parts.h"
+
+using namespace adaptdl::image;
+
+namespace {
+
+void check_path(const IgnoreFile& ignore, const std::string& path) {
+  const bool ignored = ignore.ignores(path);
+  for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1))
+    if (ignore.skips_directory(path.substr(0, slash)) && !ignored) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    const IgnoreFile ignore = IgnoreFile::parse(text, ".dockerignore");
+    constexpr int kMostPaths = 20;
+    int paths = 0;
+    for (const std::string& line : split(text, '\n')) {
+      const std::string path = clean_path(trimmed(line));
+      if (path.starts_with('/') || path.starts_with("..") || path == "." || ++paths > kMostPaths) continue;
+      check_path(ignore, path);
+    }
+  } catch (const adaptdl::Error& error) {
+    const std::string_view why = error.what();
+    if (!why.starts_with(".dockerignore:") || why != one_line(why, why.size())) std::abort();
+  }
+  return 0;
+}
