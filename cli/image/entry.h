@@ -13,7 +13,7 @@
 namespace adaptdl::image {
 
 struct Entry {
-  enum class Type { kFile, kDirectory, kSymlink, kHardLink, kFifo, kCharacterDevice, kBlockDevice };
+  enum class Type { kFile, kDirectory, kSymlink, kHardLink, kFifo, kCharacterDevice, kBlockDevice, kSocket };
 
   std::string path;  // from the root, without slashes at its ends, "." or ".."; "" is the root itself
   Type type = Type::kFile;
@@ -41,9 +41,9 @@ inline constexpr std::string_view kOpaqueName = ".wh..wh..opq";
 inline constexpr const char* kOverlayXattrPrefix = "user.overlay.";
 inline constexpr const char* kOverlayOpaque = "user.overlay.opaque";
 
-// What is called `name` in an open directory (or, with "", that itself), without following a link: its attributes,
-// `path` as given, and of its xattrs those that layers have: security.capability, and user.* but the overlay's. A
-// socket is a kFifo. Throws Error that names the path.
+// What is called `name` in an open directory (".": that itself), without following a link: its attributes, `path` as
+// given, and of its xattrs those that layers have: security.capability, and user.* but the overlay's. No layer has a
+// socket. Throws Error that names the path.
 Entry read_entry(int directory, const std::string& name, std::string path);
 // Of an open file, which must outlive it. Throws, when called, Error that names the path.
 Content read_content(int file, std::string path);

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "image/layer_reader.h"
 
@@ -18,6 +19,10 @@ namespace adaptdl::image {
 struct UnpackOptions {
   LayerLimits limits;
   std::stop_token stop;
+  // The directories of the layers below, the highest first. A directory that the layer has something in but does not
+  // say itself looks as it does there; otherwise, an overlay would show it as root's, with mode 0755. So what is
+  // unpacked belongs to the chain of layers up to this one, not to this one alone, unless it says all its directories.
+  std::vector<std::filesystem::path> lower;
 };
 
 struct Unpacked {
@@ -25,6 +30,7 @@ struct Unpacked {
   std::uint64_t bytes = 0;  // of the tar stream
   // Devices cannot be made in a user namespace; they are left out, as sandboxes have a /dev of their own.
   std::size_t devices_left_out = 0;
+  std::size_t unsaid_directories = 0;  // 0: what is unpacked does not depend on `lower`
 };
 
 // Unpacks the blob's file to `directory`, which is not there before, and is whole as soon as it is: it is unpacked
@@ -33,8 +39,10 @@ struct Unpacked {
 Unpacked unpack_layer(const std::filesystem::path& blob, const std::string& diff_id,
                       const std::filesystem::path& directory, const UnpackOptions& options = {});
 
-// Removes a tree with all in it, without following links, however deep it is; also what unpack_layer() left beside
-// `directory` when it was killed. Nothing there is fine. Throws Error.
+// Removes what killed processes left of unpacking into directories in `parent`; what others are at stays.
+void remove_unpack_drafts(const std::filesystem::path& parent);
+
+// Removes a tree with all in it, without following links, however deep it is. Nothing there is fine. Throws Error.
 void remove_tree(const std::filesystem::path& directory);
 
 }  // namespace adaptdl::image

@@ -1,0 +1,184 @@
+#include "image/block_compressor.h"
+
+#include <fmt/format.h>
+#include <libdeflate.h>
+#include <zstd.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::image {
+namespace {
+
+constexpr unsigned kMostThreads = 32;  // each has some megabytes
+
+// Large enough that what a block cannot know of the one before it costs less than a hundredth.
+std::size_t block_size_of(Compression compression) {
+  return compression == Compression::kZstd ? std::size_t{2} << 20 : std::size_t{512} << 10;
+}
+
+int level_of(const LayerOptions& options) {
+  const bool zstd = options.compression == Compression::kZstd;
+  const int most = zstd ? 19 : 12;
+  if (options.level < 0 || options.level > most)
+    throw Error(fmt::format("{} is no level of {}: it has 1 to {}", options.level, zstd ? "zstd" : "gzip", most));
+  return options.level != 0 ? options.level : zstd ? 3 : 6;
+}
+
+unsigned threads_of(const LayerOptions& options) {
+  const unsigned wanted = options.threads != 0 ? options.threads : std::thread::hardware_concurrency();
+  return std::clamp(wanted, 1u, kMostThreads);
+}
+
+[[noreturn]] void no_memory() { throw Error("there is not enough memory to compress a layer"); }
+
+}  // namespace
+
+struct BlockCompressor::Block {
+  std::string bytes, compressed;
+  bool done = false;
+  std::exception_ptr failure;
+};
+
+class BlockCompressor::Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual void compress(Block& block) = 0;
+};
+
+namespace {
+
+struct FreeDeflate {
+  void operator()(libdeflate_compressor* compressor) const { ::libdeflate_free_compressor(compressor); }
+};
+struct FreeZstd {
+  void operator()(ZSTD_CCtx* context) const { ::ZSTD_freeCCtx(context); }
+};
+
+}  // namespace
+
+BlockCompressor::BlockCompressor(const LayerOptions& options, Sink sink)
+    : compression_(options.compression),
+      level_(level_of(options)),
+      most_threads_(threads_of(options)),
+      block_size_(block_size_of(options.compression)),
+      sink_(std::move(sink)) {}
+
+BlockCompressor::~BlockCompressor() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_all();
+}
+
+std::unique_ptr<BlockCompressor::Codec> BlockCompressor::make_codec() const {
+  struct Gzip : Codec {
+    explicit Gzip(int level) : compressor(::libdeflate_alloc_compressor(level)) {
+      if (!compressor) no_memory();
+    }
+    void compress(Block& block) override {
+      block.compressed.resize(::libdeflate_gzip_compress_bound(compressor.get(), block.bytes.size()));
+      block.compressed.resize(::libdeflate_gzip_compress(compressor.get(), block.bytes.data(), block.bytes.size(),
+                                                         block.compressed.data(), block.compressed.size()));
+    }
+    std::unique_ptr<libdeflate_compressor, FreeDeflate> compressor;
+  };
+  struct Zstd : Codec {
+    explicit Zstd(int of) : context(::ZSTD_createCCtx()), level(of) {
+      if (!context) no_memory();
+    }
+    void compress(Block& block) override {
+      block.compressed.resize(::ZSTD_compressBound(block.bytes.size()));
+      const std::size_t size = ::ZSTD_compressCCtx(context.get(), block.compressed.data(), block.compressed.size(),
+                                                   block.bytes.data(), block.bytes.size(), level);
+      if (::ZSTD_isError(size)) throw Error(fmt::format("zstd cannot compress: {}", ::ZSTD_getErrorName(size)));
+      block.compressed.resize(size);
+    }
+    std::unique_ptr<ZSTD_CCtx, FreeZstd> context;
+    const int level;
+  };
+  struct None : Codec {
+    void compress(Block& block) override { std::swap(block.compressed, block.bytes); }
+  };
+  if (compression_ == Compression::kGzip) return std::make_unique<Gzip>(level_);
+  if (compression_ == Compression::kZstd) return std::make_unique<Zstd>(level_);
+  return std::make_unique<None>();
+}
+
+std::span<char> BlockCompressor::space() {
+  if (!filling_) {
+    if (spare_.empty()) spare_.push_back(std::make_unique<Block>());
+    filling_ = std::move(spare_.back());
+    spare_.pop_back();
+    filling_->done = false;
+    filling_->bytes.resize(block_size_);
+    filled_ = 0;
+  }
+  return std::span(filling_->bytes).subspan(filled_);
+}
+
+void BlockCompressor::advance(std::size_t count) {
+  filled_ += count;
+  if (filled_ == block_size_) submit();
+}
+
+void BlockCompressor::submit() {
+  filling_->bytes.resize(filled_);
+  {
+    const std::scoped_lock lock(mutex_);
+    blocks_.push_back(std::move(filling_));
+  }
+  work_.notify_one();
+  if (threads_.size() < most_threads_) threads_.emplace_back([this] { work(); });
+  // Enough that no thread waits for this one to read and write.
+  while (blocks_.size() > 2 * std::size_t{most_threads_}) deliver();
+}
+
+void BlockCompressor::work() {
+  std::unique_ptr<Codec> codec;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return ending_ || begun_ < blocks_.size(); });
+    if (ending_) return;
+    Block& block = *blocks_[begun_++];
+    lock.unlock();
+    try {
+      if (!codec) codec = make_codec();
+      codec->compress(block);
+    } catch (...) {
+      block.failure = std::current_exception();
+    }
+    lock.lock();
+    block.done = true;
+    done_.notify_one();
+  }
+}
+
+void BlockCompressor::deliver() {
+  std::unique_ptr<Block> block;
+  {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return blocks_.front()->done; });
+    block = std::move(blocks_.front());
+    blocks_.pop_front();
+    --begun_;
+  }
+  if (block->failure) std::rethrow_exception(block->failure);
+  sink_(block->compressed);
+  spare_.push_back(std::move(block));
+}
+
+void BlockCompressor::finish() {
+  if (threads_.empty() && filling_) {  // a small layer
+    filling_->bytes.resize(filled_);
+    make_codec()->compress(*filling_);
+    sink_(filling_->compressed);
+    return;
+  }
+  if (filling_ && filled_ > 0) submit();
+  while (!blocks_.empty()) deliver();
+}
+
+}  // namespace adaptdl::image

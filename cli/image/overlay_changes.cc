@@ -1,0 +1,130 @@
+#include "image/overlay_changes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "image/one_line.h"
+
+namespace adaptdl::image {
+namespace {
+
+[[noreturn]] void fail(const std::string& path) {
+  const char* why = std::strerror(errno);
+  throw Error(fmt::format("cannot read /{}: {}", one_line(path, 300), why));
+}
+
+class Walk {
+ public:
+  Walk(const std::filesystem::path& upper, LayerWriter& layer, const ChangesOptions& options)
+      : root_(::open(upper.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), layer_(layer), options_(options) {
+    if (!root_) throw Error(fmt::format("cannot read {}: {}", upper.string(), std::strerror(errno)));
+  }
+
+  // What is in a directory, and below. Its descriptor is closed meanwhile: trees may be deeper than there are any.
+  void directory(const std::string& path) {
+    net::Fd fd = open(path, O_RDONLY | O_DIRECTORY);
+    if (is_opaque(fd.get())) layer_.opaque(path);
+    for (const std::string& name : names(fd.get(), path)) {
+      const std::string inside = path.empty() ? name : fmt::format("{}/{}", path, name);
+      if (options_.skip.contains(inside)) continue;
+      if (!fd) fd = open(path, O_RDONLY | O_DIRECTORY);
+      if (!take(fd.get(), name, inside)) continue;
+      fd.reset();
+      directory(inside);
+    }
+  }
+
+ private:
+  net::Fd open(const std::string& path, std::uint64_t flags) {
+    open_how how{};
+    how.flags = flags | O_CLOEXEC | O_NOFOLLOW;
+    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+    const char* name = path.empty() ? "." : path.c_str();
+    net::Fd fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), name, &how, sizeof how)));
+    if (!fd) fail(path);
+    return fd;
+  }
+
+  static bool is_opaque(int directory) {
+    for (const char* name : {kOverlayOpaque, "trusted.overlay.opaque"}) {
+      char value = 0;
+      if (::fgetxattr(directory, name, &value, 1) == 1 && value == 'y') return true;
+    }
+    return false;
+  }
+
+  static std::vector<std::string> names(int directory, const std::string& path) {
+    const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
+    if (!listing) fail(path);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(listing.get())) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    if (errno != 0) fail(path);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // True: a directory, to be gone into.
+  bool take(int directory, const std::string& name, const std::string& path) {
+    struct stat info {};
+    if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail(path);
+    if (S_ISSOCK(info.st_mode)) return false;
+    if (S_ISCHR(info.st_mode) && info.st_rdev == 0) {
+      layer_.whiteout(path);
+      return false;
+    }
+    Entry entry = read_entry(directory, name, path);
+    if (!S_ISDIR(info.st_mode) && info.st_nlink > 1) {
+      const auto [first, is_first] = first_names_.try_emplace({info.st_dev, info.st_ino}, path);
+      if (!is_first) {
+        entry.type = Entry::Type::kHardLink;
+        entry.link = first->second;
+        entry.size = 0;
+        entry.xattrs.clear();
+      }
+    }
+    if (entry.type != Entry::Type::kFile) {
+      layer_.add(entry);
+      return entry.type == Entry::Type::kDirectory;
+    }
+    const net::Fd file(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (!file) fail(path);
+    layer_.add(entry, read_content(file.get(), path));
+    return false;
+  }
+
+  const net::Fd root_;
+  LayerWriter& layer_;
+  const ChangesOptions& options_;
+  std::map<std::pair<dev_t, ino_t>, std::string> first_names_;  // of files with several
+};
+
+}  // namespace
+
+std::size_t add_overlay_changes(const std::filesystem::path& upper, LayerWriter& layer, const ChangesOptions& options) {
+  const std::size_t before = layer.entries();
+  Walk(upper, layer, options).directory("");
+  return layer.entries() - before;
+}
+
+}  // namespace adaptdl::image

@@ -1,0 +1,66 @@
+// The entries of a tar stream: ustar, pax, GNU's and the old form, and the sparse files of GNU tar.
+//
+// Reads what Docker's and containerd's reader do. Errors are of one line and name no archive. Threading: belongs to one
+// thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "image/entry.h"
+
+namespace adaptdl::image {
+
+class TarReader {
+ public:
+  // `source` gives up to `size` bytes, and how many; 0 at the end.
+  using Source = std::function<std::size_t(char* data, std::size_t size)>;
+  explicit TarReader(Source source);
+
+  // The next entry, with its names as the archive has them; false at the end of the archive, after which the source
+  // may have more. Throws Error.
+  bool next(Entry& entry);
+  // Of the present entry, in order, holes as zeros; 0 at its end. Throws Error if it is cut off.
+  std::size_t read(char* data, std::size_t size);
+
+ private:
+  using Block = std::array<char, 512>;
+  using Records = std::map<std::string, std::string>;
+  struct Piece {  // of a sparse file; between pieces are holes
+    std::uint64_t offset, size;
+  };
+
+  bool read_block(Block& block);  // False: the source's end.
+  bool read_header(Block& block);
+  void read_exactly(char* data, std::size_t size);
+  void skip(std::uint64_t size);
+  std::string read_special(std::uint64_t size);
+  void read_records(std::uint64_t size, Records& records);
+  void describe(const Block& block, Entry& entry);
+  void apply(const Records& records, Entry& entry);
+  void begin_sparse(const Block& block, const Records& records, Entry& entry);
+  void read_old_map(const Block& block);
+  void read_map_text(std::string_view text);
+  void read_map_in_content();
+  void add_piece(std::uint64_t offset, std::uint64_t size);
+
+  const Source source_;
+  Records global_;
+  std::uint64_t special_ = 0;      // bytes of the present entry's names and attributes, the global ones among them
+  std::uint64_t global_size_ = 0;  // of the global ones
+  std::uint64_t stored_ = 0;       // bytes of the present content that are still to come
+  std::uint64_t padding_ = 0;      // after them
+  std::uint64_t size_ = 0;         // of the present file, with holes
+  std::uint64_t at_ = 0;           // of them are read
+  bool sparse_ = false;
+  std::vector<Piece> pieces_;
+  std::size_t piece_ = 0;
+};
+
+}  // namespace adaptdl::image
