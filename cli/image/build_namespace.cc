@@ -1,0 +1,114 @@
+#include "image/build_namespace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "adaptdl/error.h"
+#include "image/id_map.h"
+
+namespace adaptdl::image {
+namespace {
+
+std::optional<BuildNamespace> found;
+
+std::string text_of(const char* file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Makes and enters namespaces in which mounts are of no concern to others. Returns errno, or 0.
+int enter(int flags) {
+  if (::unshare(flags) != 0) return errno;
+  return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;
+}
+
+// Whether that would work, tried by another process: half of it cannot be undone.
+int try_enter(int flags) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(enter(flags));
+  int status = 0;
+  if (child < 0) return errno;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
+}
+
+std::string why_forbidden(int error) {
+  const auto is = [](const char* file, char value) { return text_of(file).substr(0, 1) == std::string(1, value); };
+  if (is("/proc/sys/user/max_user_namespaces", '0'))
+    return "user namespaces are switched off; have an administrator run: sysctl user.max_user_namespaces=15000";
+  if (error == ENOSPC)
+    return "there are as many user or mount namespaces as the kernel allows; see sysctl user.max_user_namespaces and "
+           "user.max_mnt_namespaces";
+  if (is("/proc/sys/kernel/unprivileged_userns_clone", '0'))
+    return "user namespaces are for root alone; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
+  if (is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
+    return "AppArmor keeps user namespaces from programs without a profile; have an administrator run: sysctl "
+           "kernel.apparmor_restrict_unprivileged_userns=0";
+  if (text_of("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
+    return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
+           "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with seccompProfile and "
+           "appArmorProfile Unconfined, or privileged";
+  return fmt::format("the kernel forbids user and mount namespaces here: {}", std::strerror(error));
+}
+
+// The process's own id becomes root's, and is the only one. What newuidmap mapped already stays.
+void map_one_id(uid_t user, gid_t group) {
+  const auto write = [](const char* file, const std::string& text) {
+    const int fd = ::open(file, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    [[maybe_unused]] const ssize_t count = ::write(fd, text.data(), text.size());
+    ::close(fd);
+  };
+  if (text_of("/proc/self/gid_map").empty()) {
+    write("/proc/self/setgroups", "deny");
+    write("/proc/self/gid_map", fmt::format("0 {} 1", group));
+  }
+  if (text_of("/proc/self/uid_map").empty()) write("/proc/self/uid_map", fmt::format("0 {} 1", user));
+}
+
+BuildNamespace enter_user_namespace() {
+  constexpr int kFlags = CLONE_NEWUSER | CLONE_NEWNS;
+  if (const int error = try_enter(kFlags); error != 0) return {why_forbidden(error), ""};
+  const uid_t user = ::geteuid();
+  const gid_t group = ::getegid();
+  IdMapper mapper;
+  if (const int error = enter(kFlags); error != 0) return {why_forbidden(error), ""};
+  // Gone with the change of ids, and without it the process's own files in /proc are another's.
+  ::prctl(PR_SET_DUMPABLE, 1);
+  BuildNamespace result{"", mapper.map()};
+  if (!result.one_id.empty()) map_one_id(user, group);
+  if (::geteuid() != 0 || ::getegid() != 0) result.obstacle = "the ids of its user namespace cannot be set";
+  return result;
+}
+
+}  // namespace
+
+const BuildNamespace& enter_build_namespace() {
+  if (!found)
+    found = ::geteuid() == 0 && try_enter(CLONE_NEWNS) == 0 && enter(CLONE_NEWNS) == 0 ? BuildNamespace()
+                                                                                       : enter_user_namespace();
+  return *found;
+}
+
+void require_build_namespace(const std::string& what) {
+  const std::string why = found ? found->obstacle : "the build namespace was not entered";
+  if (!why.empty()) throw Error(fmt::format("{} cannot be done: {}", what, why));
+}
+
+std::string one_id_hint() {
+  return found && !found->one_id.empty() ? fmt::format(" (all files belong to one user here: {})", found->one_id) : "";
+}
+
+}  // namespace adaptdl::image
