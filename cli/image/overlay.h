@@ -1,8 +1,7 @@
 // An overlay of directories, mounted while the object lives.
 //
-// Its directories are in the form of `userxattr`, for root too, so that both can use each other's: a removed file is a
-// character device 0/0, and a directory that hides those below has the attribute user.overlay.opaque = "y". Attributes
-// of that prefix are the overlay's own and belong into no layer.
+// Its directories are in the form of `userxattr`, for root too, so that both can use each other's: entry.h has the
+// names.
 //
 // Threading: any thread; an object is used by one at a time. Lifetime: whoever has files of it open has closed them
 // before it ends. REQUIRES: the process is in a build namespace (build_namespace.h).
@@ -14,11 +13,10 @@
 
 namespace adaptdl::image {
 
-inline constexpr const char* kOverlayAttributes = "user.overlay.";
-inline constexpr const char* kOpaqueAttribute = "user.overlay.opaque";
-
 struct OverlayLayers {
-  std::vector<std::filesystem::path> lower;  // the topmost first; none: an empty directory
+  // The topmost first; none: an empty directory. One that comes twice counts where it is topmost, which gives the same
+  // files.
+  std::vector<std::filesystem::path> lower;
   // Where changes go, and a directory on the same file system for the kernel's work, both made if they are missing
   // ("upper" with the mode, owner, times and attributes of the topmost lower one); "" for a view to read.
   std::filesystem::path upper, work;
@@ -26,8 +24,9 @@ struct OverlayLayers {
 
 class Overlay {
  public:
-  // Mounts at `at`, an empty directory. Any characters and numbers of directories are good. Devices in it cannot be
-  // opened. Throws Error that says what the kernel dislikes, and the way out.
+  // Mounts at `at`, an empty directory, which is made if it is missing. Paths may be long and have any characters;
+  // there may be as many lower ones as the kernel takes, 500. Devices in it cannot be opened, and what is written is
+  // not synced to the disk. Throws Error that says what the kernel dislikes, and the way out.
   Overlay(const OverlayLayers& layers, std::filesystem::path at);
   Overlay(Overlay&& other) noexcept;
   Overlay& operator=(Overlay&&) = delete;
@@ -39,7 +38,7 @@ class Overlay {
   std::filesystem::path at_;
 };
 
-// A detached mount of it, as a file descriptor for move_mount(2). Throws Error.
-int mount_overlay(const OverlayLayers& layers, bool read_only);
+// The same by a process of one thread, whose working directory it changes, and not undone. Throws Error.
+void mount_overlay(const OverlayLayers& layers, const std::filesystem::path& at);
 
 }  // namespace adaptdl::image

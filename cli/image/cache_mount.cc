@@ -1,0 +1,94 @@
+#include "image/cache_mount.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+#include "image/build_namespace.h"
+#include "image/digest.h"
+
+namespace adaptdl::image {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::chrono::milliseconds kPause(20);
+
+[[noreturn]] void fail(const fs::path& path, int error) {
+  throw Error(fmt::format("the cache mount {}: {}{}", path.string(), std::strerror(error),
+                          error == EINVAL ? one_id_hint() : ""));
+}
+
+// It appears as a whole, or another's does.
+void make_directory(const fs::path& directory, const Mount& mount, const std::function<void(const fs::path&)>& fill) {
+  std::string draft = directory.string() + ".XXXXXX";
+  if (::mkdtemp(draft.data()) == nullptr) fail(draft, errno);
+  try {
+    if (fill) fill(draft);
+    // The mode last: to change the owner takes set-id bits away.
+    if (::chown(draft.c_str(), mount.user.value_or(0), mount.group.value_or(0)) != 0 ||
+        ::chmod(draft.c_str(), mount.mode.value_or(0755)) != 0)
+      fail(directory, errno);
+    if (::renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, directory.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (errno != EEXIST) fail(directory, errno);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(draft, ignored);
+    throw;
+  }
+  std::error_code ignored;
+  fs::remove_all(draft, ignored);
+}
+
+}  // namespace
+
+// False: it is in use.
+bool CacheMount::take(const fs::path& directory, bool exclusive) {
+  const std::string file = directory.string() + ".lock";
+  for (;;) {
+    net::Fd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!lock) fail(file, errno);
+    if (::flock(lock.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
+      if (errno == EWOULDBLOCK) return false;
+      fail(file, errno);
+    }
+    // Whoever removes a cache removes its lock last, while it holds it.
+    struct stat held {
+    }, named{};
+    ::fstat(lock.get(), &held);
+    if (::stat(file.c_str(), &named) != 0 || held.st_ino != named.st_ino) continue;
+    ::futimens(lock.get(), nullptr);
+    lock_ = std::move(lock);
+    directory_ = directory;
+    return true;
+  }
+}
+
+CacheMount::CacheMount(const fs::path& caches, const Mount& mount, const std::stop_token& stop,
+                       const std::function<void(const fs::path& directory)>& fill) {
+  std::error_code error;
+  if (fs::create_directories(caches, error); error) fail(caches, error.value());
+  const std::string begin = mount.from.empty() ? "" : fmt::format("\n{}\n{}", mount.from, mount.source);
+  const fs::path first = caches / hex_of(sha256(mount.id + begin)).substr(0, 32);
+  fs::path next = first;
+  for (int number = 1; !take(next, mount.sharing != Mount::Sharing::kShared); ++number) {
+    if (stop.stop_requested()) throw http::Stopped();
+    if (mount.sharing == Mount::Sharing::kPrivate)
+      next = fmt::format("{}-{}", first.string(), number);
+    else
+      std::this_thread::sleep_for(kPause);
+  }
+  if (!fs::exists(directory_)) make_directory(directory_, mount, fill);
+}
+
+}  // namespace adaptdl::image

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Runs a program as a user of the test's own, which has subordinate ids or none: as_user.py with-ids|without-ids PROGRAM…
+
+The user is in files that only this process and its children see in place of the machine's. Exits 77, which skips the
+test, where that takes rights that are not there.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+NAME, NUMBER = "adaptdl-test", 61234
+
+
+def run(kind, command):
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        # The build directory may be closed to others.
+        program = shutil.copy(command[0], directory)
+        home = os.path.join(directory, "home")
+        os.mkdir(home)
+        os.chown(home, NUMBER, NUMBER)
+        lines = {
+            "passwd": f"{NAME}:x:{NUMBER}:{NUMBER}::{home}:/bin/sh\n",
+            "group": f"{NAME}:x:{NUMBER}:\n",
+            "subuid": f"{NAME}:200000:65536\n" if kind == "with-ids" else "",
+            "subgid": f"{NAME}:300000:65536\n" if kind == "with-ids" else "",
+        }
+        script = "set -e\n"
+        for name, line in lines.items():
+            file = os.path.join(directory, name)
+            real = f"/etc/{name}"
+            text = open(real).read() if os.path.exists(real) else ""
+            with open(file, "w") as stream:
+                stream.write(line + text)
+            script += f"mount --bind {file} {real}\n"
+        script += f'exec setpriv --reuid={NUMBER} --regid={NUMBER} --clear-groups --inh-caps=-all -- "$@"'
+        environment = dict(os.environ, HOME=home, TMPDIR=home)
+        return subprocess.run(["unshare", "--mount", "sh", "-c", script, "sh", program, *command[1:]], env=environment).returncode
+
+
+def main():
+    kind, *command = sys.argv[1:]
+    if os.geteuid() != 0 or not (shutil.which("newuidmap") and os.path.exists("/etc/subuid")):
+        print("takes root, and newuidmap")
+        return 77
+    return run(kind, command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+// Overlays as builds need them: many layers, long and odd names, the same one twice.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "adaptdl/error.h"
+#include "image_root.h"
+
+using namespace testing;
+
+namespace {
+
+class Layers {
+ public:
+  fs::path add(const std::string& name, const std::string& file, const std::string& text) {
+    write(path(name) / file, text);
+    return path(name);
+  }
+  fs::path path(const std::string& name) const { return directory_.path() / name; }
+
+ private:
+  TemporaryDirectory directory_;
+};
+
+}  // namespace
+
+TEST_CASE("the topmost layer is seen first") {
+  Layers layers;
+  const fs::path top = layers.add("top", "a", "new"), base = layers.add("base", "a", "old");
+  layers.add("base", "b", "base's");
+  const Overlay view({{top, base}, "", ""}, layers.path("at"));
+  CHECK(read(view.path() / "a") == "new");
+  CHECK(read(view.path() / "b") == "base's");
+}
+
+TEST_CASE("an overlay is unmounted with its object") {
+  Layers layers;
+  const fs::path top = layers.add("top", "a", "new"), base = layers.add("base", "b", "old");
+  const std::string mounts = read("/proc/self/mountinfo");
+  {
+    Overlay view({{top, base}, "", ""}, layers.path("at"));
+    const Overlay moved = std::move(view);
+    CHECK(read(moved.path() / "a") == "new");
+  }
+  CHECK(read("/proc/self/mountinfo") == mounts);
+  CHECK(fs::is_empty(layers.path("at")));
+}
+
+TEST_CASE("as many layers as the kernel takes, with names that are long and odd") {
+  Layers layers;
+  OverlayLayers all;
+  const std::string odd = std::string(120, 'x') + "/" + std::string(120, 'y') + "/a:b,c\\d e=";
+  for (int i = 0; i < 500; ++i)
+    all.lower.push_back(layers.add(fmt::format("{}{}", odd, i), fmt::format("f{}", i), "x"));
+  {
+    const Overlay view(all, layers.path("at"));
+    CHECK(tree(view.path()).size() == 500);
+  }
+  all.lower.push_back(layers.add("one more", "g", "x"));
+  CHECK_THROWS_AS(Overlay(all, layers.path("at")), adaptdl::Error);
+}
+
+TEST_CASE("one layer, none, and one that comes twice") {
+  Layers layers;
+  const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "a", "2");
+  CHECK(read(Overlay({{one}, "", ""}, layers.path("at")).path() / "a") == "1");
+  CHECK(fs::is_empty(Overlay({{}, "", ""}, layers.path("at")).path()));
+  CHECK(read(Overlay({{one, other, one}, "", ""}, layers.path("at")).path() / "a") == "1");
+}
+
+TEST_CASE("a view cannot be written, even by root") {
+  Layers layers;
+  const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
+  for (const auto& lower : {std::vector<fs::path>{one}, {one, other}}) {
+    const Overlay view({lower, "", ""}, layers.path("at"));
+    write(view.path() / "c", "x");
+    CHECK(!fs::exists(view.path() / "c"));
+  }
+}
+
+TEST_CASE("changes go to the upper directory, also on nothing") {
+  Layers layers;
+  for (const auto& lower : {std::vector<fs::path>{}, {layers.add("one", "old/a", "1")}}) {
+    const fs::path upper = layers.path("upper" + std::to_string(lower.size()));
+    const Overlay view({lower, upper, upper.string() + ".work"}, layers.path("at"));
+    write(view.path() / "c", "x");
+    fs::remove_all(view.path() / "old");
+    CHECK(read(upper / "c") == "x");
+    CHECK((fs::symlink_status(upper / "old").type() == fs::file_type::character) == !lower.empty());
+  }
+}
+
+TEST_CASE("what is missing or cannot be an upper directory is named") {
+  Layers layers;
+  const fs::path one = layers.add("one", "a", "1"), other = layers.add("other", "b", "2");
+  const auto message = [&](const OverlayLayers& all) {
+    try {
+      Overlay view(all, layers.path("at"));
+      return std::string("nothing is wrong");
+    } catch (const adaptdl::Error& error) {
+      return std::string(error.what());
+    }
+  };
+  CHECK(message({{one, layers.path("none")}, "", ""}) == layers.path("none").string() + ": No such file or directory");
+  const Overlay below({{one}, layers.path("u"), layers.path("w")}, layers.path("below"));
+  const std::string why = message({{other}, below.path() / "u", below.path() / "w"});
+  CHECK(why.find("cannot mount an overlay") == 0);
+  CHECK(why.find("ADAPTDL_BUILD_CACHE=") != std::string::npos);
+}

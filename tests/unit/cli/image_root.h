@@ -1,0 +1,107 @@
+// A small root directory with a real shell in it, and steps that run in it. The program that includes this enters a
+// build namespace before main, while it has one thread.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "image/build_namespace.h"
+#include "image/sandbox.h"
+#include "temporary_directory.h"
+
+namespace testing {
+
+namespace fs = std::filesystem;
+using namespace adaptdl::image;
+
+inline const BuildNamespace& build_namespace = enter_build_namespace();
+
+inline void write(const fs::path& file, const std::string& text) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file) << text;
+}
+
+inline std::string read(const fs::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// All paths in a directory, with "/" after directories, sorted.
+inline std::vector<std::string> tree(const fs::path& directory) {
+  std::vector<std::string> paths;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
+    paths.push_back(entry.path().lexically_relative(directory).string() +
+                    (entry.symlink_status().type() == fs::file_type::directory ? "/" : ""));
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+// busybox with its commands, and users; without any of the directories that something is mounted on.
+inline void make_root(const fs::path& root) {
+  fs::create_directories(root / "bin");
+  fs::copy_file("/usr/bin/busybox", root / "bin/busybox");
+  for (const char* command :
+       {"cat",  "chmod",    "chown", "cp",       "cut", "dd",  "echo",   "env",    "false", "grep",
+        "head", "hostname", "id",    "kill",     "ln",  "ls",  "mkdir",  "mknod",  "mount", "mv",
+        "nc",   "ps",       "pwd",   "readlink", "rm",  "seq", "sh",     "sleep",  "sort",  "stat",
+        "su",   "touch",    "true",  "umount",   "wc",  "ip",  "chroot", "setsid", "ping"})
+    fs::create_symlink("busybox", root / "bin" / command);
+  write(root / "etc/passwd", "root:x:0:0:root:/root:/bin/sh\nmaker:x:500:501:Maker:/home/maker:/bin/sh\n");
+  write(root / "etc/group", "root:x:0:\nmakers:x:501:\ntools:x:502:maker\n");
+}
+
+// One after the other, each on the changes of those before, unless told otherwise.
+class Steps {
+ public:
+  Steps() { make_root(root()); }
+
+  fs::path root() const { return directory_.path() / "root"; }
+  fs::path path(const std::string& name) const { return directory_.path() / name; }
+
+  // A step of a shell's script on the root alone; with a new upper directory.
+  SandboxStep step(const std::string& script) {
+    ++number_;
+    SandboxStep step;
+    step.root = {{root()}, upper(), path("work" + std::to_string(number_))};
+    step.scratch = path("scratch" + std::to_string(number_));
+    fs::create_directories(step.scratch);
+    step.caches = path("caches");
+    step.command = {"/bin/sh", "-c", script};
+    step.environment = {{"PATH", "/bin"}};
+    return step;
+  }
+  // Of the last step.
+  fs::path upper() const { return path("upper" + std::to_string(number_)); }
+
+  // All lines that it prints, each with its end; then how it ended, if not well.
+  std::string run(const SandboxStep& step, const std::stop_token& stop = {}) {
+    std::string text;
+    const StepEnd end = run_in_sandbox(
+        step, [&](std::string_view line) { text += std::string(line) + "\n"; }, stop);
+    return end.success() ? text : text + end.text();
+  }
+  std::string run(const std::string& script) { return run(step(script)); }
+
+ private:
+  TemporaryDirectory directory_;
+  int number_ = 0;
+};
+
+inline StepMount mount_of(Mount::Type type, const std::string& target) {
+  StepMount result;
+  result.mount.type = type;
+  result.mount.target = target;
+  result.mount.read_only = type == Mount::Type::kBind || type == Mount::Type::kSecret;
+  if (type == Mount::Type::kCache) result.mount.id = target;
+  return result;
+}
+
+}  // namespace testing

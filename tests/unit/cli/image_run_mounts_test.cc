@@ -1,0 +1,249 @@
+// The mounts of RUN: what a step finds there, and what remains of it.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+#include "image_root.h"
+
+using namespace testing;
+using namespace std::chrono_literals;
+using Type = Mount::Type;
+
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing is wrong";
+  } catch (const adaptdl::Error& error) {
+    return error.what();
+  }
+}
+
+StepMount cache_of(const std::string& id, Mount::Sharing sharing = Mount::Sharing::kShared) {
+  StepMount mount = mount_of(Type::kCache, "/cache");
+  mount.mount.id = id;
+  mount.mount.sharing = sharing;
+  return mount;
+}
+
+// Whether a file below has the text in it, or in its name.
+bool anywhere(const fs::path& directory, const std::string& text) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
+    if (entry.path().string().find(text) != std::string::npos ||
+        (entry.symlink_status().type() == fs::file_type::regular && read(entry.path()).find(text) != std::string::npos))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a bind is read, and written only where that is thrown away") {
+  Steps steps;
+  write(steps.path("src/dir/file"), "content");
+  StepMount mount = mount_of(Type::kBind, "/in");
+  mount.from = {steps.path("src")};
+  mount.mount.source = "/dir";
+  SandboxStep step = steps.step("cat /in/file; echo; touch /in/x || cp /in/file /copy");
+  step.mounts = {mount};
+  CHECK(steps.run(step).starts_with("content\n"));
+  CHECK(tree(steps.upper()) == std::vector<std::string>{"copy"});
+
+  step = steps.step("echo new > /in/file; rm -r /in/gone; cat /in/file");
+  write(steps.path("src/dir/gone/x"), "x");
+  mount.mount.read_only = false;
+  step.mounts = {mount};
+  CHECK(steps.run(step) == "new\n");
+  CHECK(read(steps.path("src/dir/file")) == "content");
+  CHECK(fs::exists(steps.path("src/dir/gone/x")));
+  CHECK(tree(steps.upper()).empty());
+}
+
+TEST_CASE("a bind of a file, of several layers, by a target relative to the working directory") {
+  Steps steps;
+  write(steps.path("one/f"), "one");
+  write(steps.path("two/f"), "two");
+  StepMount mount = mount_of(Type::kBind, "f.txt");
+  mount.from = {steps.path("one"), steps.path("two")};
+  mount.mount.source = "f";
+  SandboxStep step = steps.step("cat /work/f.txt");
+  step.working_directory = "/work";
+  step.mounts = {mount};
+  CHECK(steps.run(step) == "one\n");
+}
+
+TEST_CASE("a source's links stay in its own root") {
+  Steps steps;
+  write(steps.path("secret/file"), "outside");
+  fs::create_directories(steps.path("src/secret"));
+  fs::create_symlink(steps.path("secret/file"), steps.path("src/absolute"));
+  fs::create_symlink("../secret/file", steps.path("src/relative"));
+  for (const char* name : {"absolute", "relative", "../secret/file"}) {
+    StepMount mount = mount_of(Type::kBind, "/in");
+    mount.from = {steps.path("src")};
+    mount.mount.source = name;
+    SandboxStep step = steps.step("cat /in");
+    step.mounts = {mount};
+    CHECK(message_of([&] { steps.run(step); }) ==
+          "'" + std::string(name) + "' to be mounted: No such file or directory");
+  }
+}
+
+TEST_CASE("a target's links stay in the image") {
+  Steps steps;
+  const fs::path outside = steps.path("outside");
+  fs::create_directory(outside);
+  fs::create_symlink(outside, steps.root() / "link");
+  fs::create_symlink("/", steps.root() / "top");
+  SandboxStep step = steps.step("ls -d " + outside.string() + "/made");
+  step.mounts = {mount_of(Type::kTmpfs, "/link/made")};
+  CHECK(steps.run(step) == outside.string() + "/made\n");
+  CHECK(fs::is_empty(outside));
+  CHECK(tree(steps.upper()).empty());
+  step = steps.step("true");
+  step.mounts = {mount_of(Type::kTmpfs, "/top")};
+  CHECK(message_of([&] { steps.run(step); }) == "/top is the root, and no --mount's target");
+}
+
+TEST_CASE("a cache keeps what steps put there, and no layer has it") {
+  Steps steps;
+  SandboxStep step = steps.step("echo kept > /cache/file");
+  step.mounts = {cache_of("a")};
+  CHECK(steps.run(step) == "");
+  CHECK(tree(steps.upper()).empty());
+  step = steps.step("cat /cache/file; stat -c '%a %u %g' /cache");
+  step.mounts = {cache_of("a")};
+  CHECK(steps.run(step) == "kept\n755 0 0\n");
+  step = steps.step("ls /cache; touch /cache/x");
+  step.mounts = {cache_of("b")};
+  step.mounts[0].mount.mode = 01770;
+  CHECK(steps.run(step) == "");
+  step = steps.step("stat -c %a /cache");
+  step.mounts = {cache_of("b")};
+  CHECK(steps.run(step) == "1770\n");
+}
+
+TEST_CASE("a cache begins with what it is made from, and that stays as it was") {
+  Steps steps;
+  write(steps.path("from/dir/sub/file"), "begin");
+  fs::create_symlink("file", steps.path("from/dir/sub/link"));
+  chmod(steps.path("from/dir/sub/file").c_str(), 0754);
+  SandboxStep step = steps.step("cat /cache/sub/link; stat -c ' %a' /cache/sub/file; echo more > /cache/sub/file");
+  step.mounts = {cache_of("a")};
+  step.mounts[0].from = {steps.path("from")};
+  step.mounts[0].mount.from = "image";
+  step.mounts[0].mount.source = "/dir";
+  CHECK(steps.run(step) == "begin 754\n");
+  CHECK(read(steps.path("from/dir/sub/file")) == "begin");
+  step.root.upper = steps.path("other");
+  step.root.work = steps.path("other.work");
+  step.scratch = steps.path("other.scratch");
+  fs::create_directory(step.scratch);
+  CHECK(steps.run(step) == "more\n 754\n");
+}
+
+TEST_CASE("a cache is shared, locked or private, as it says") {
+  Steps steps;
+  const auto two_at_once = [&](Mount::Sharing sharing) {
+    // Each says whether another was there while it was.
+    const std::string script = "touch /cache/$N; sleep 0.7; ls /cache | wc -l; rm /cache/$N";
+    std::vector<SandboxStep> both;
+    for (int i = 0; i < 2; ++i) {
+      both.push_back(steps.step(script));
+      both[i].environment.push_back({"N", std::to_string(i)});
+      both[i].mounts = {cache_of("c" + std::to_string(static_cast<int>(sharing)), sharing)};
+    }
+    std::vector<std::string> texts(2);
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 2; ++i) threads.emplace_back([&, i] { texts[i] = steps.run(both[i]); });
+    threads.clear();
+    return texts[0] + texts[1];
+  };
+  CHECK(two_at_once(Mount::Sharing::kShared).find('2') != std::string::npos);
+  CHECK(two_at_once(Mount::Sharing::kLocked) == "1\n1\n");
+  CHECK(two_at_once(Mount::Sharing::kPrivate) == "1\n1\n");
+}
+
+TEST_CASE("a step that waits for a cache can be stopped, and two caches are taken in one order") {
+  Steps steps;
+  SandboxStep holder = steps.step("sleep 1"), waiter = steps.step("true");
+  holder.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("y", Mount::Sharing::kLocked)};
+  holder.mounts[1].mount.target = "/other";
+  waiter.mounts = {holder.mounts[1], holder.mounts[0]};
+  std::jthread holding([&] { steps.run(holder); });
+  std::this_thread::sleep_for(300ms);
+  std::stop_source source;
+  source.request_stop();
+  CHECK_THROWS_AS(steps.run(waiter, source.get_token()), adaptdl::http::Stopped);
+  CHECK(steps.run(waiter) == "");
+}
+
+TEST_CASE("one cache at two targets of a step is not waited for") {
+  Steps steps;
+  SandboxStep step = steps.step("echo x > /cache/f; cat /other/f");
+  step.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("x", Mount::Sharing::kLocked)};
+  step.mounts[1].mount.target = "/other";
+  CHECK(steps.run(step) == "x\n");
+}
+
+TEST_CASE("a secret is a file of the step, with its mode, and nowhere else afterwards") {
+  Steps steps;
+  SandboxStep step = steps.step("cat /run/secrets/key; stat -c ' %a %u' /run/secrets/key; echo x > /run/secrets/key");
+  StepMount secret = mount_of(Type::kSecret, "/run/secrets/key");
+  secret.content = "q7-secret-q7";
+  step.mounts = {secret};
+  CHECK(steps.run(step).starts_with("q7-secret-q7 400 0\n/bin/sh: can't create"));
+  CHECK(tree(steps.upper()).empty());
+  CHECK(!anywhere(steps.path(""), "q7-secret"));
+  step = steps.step("echo $KEY; ls -d /run/secrets; sleep 0");
+  secret.mount.target = "";
+  secret.mount.environment = "KEY";
+  step.mounts = {secret};
+  CHECK(steps.run(step).starts_with("q7-secret-q7\n"));
+  CHECK(!anywhere(steps.path(""), "q7-secret"));
+}
+
+TEST_CASE("while a step runs, its secret is in no file of the disk") {
+  Steps steps;
+  SandboxStep step = steps.step("echo up; sleep 1");
+  step.mounts = {mount_of(Type::kSecret, "/run/secrets/key")};
+  step.mounts[0].content = "q8-secret-q8";
+  bool found = true;
+  run_in_sandbox(step, [&](std::string_view) { found = anywhere(steps.path(""), "q8-secret"); }, {});
+  CHECK(!found);
+}
+
+TEST_CASE("a tmpfs is empty, of its size, and gone afterwards") {
+  Steps steps;
+  SandboxStep step = steps.step("ls /etc; touch /etc/x; dd if=/dev/zero of=/etc/y bs=1k count=200 2>/dev/null");
+  step.mounts = {mount_of(Type::kTmpfs, "/etc")};
+  step.mounts[0].mount.size = 65536;
+  CHECK(steps.run(step) == "hosts\nresolv.conf\nexit code 1");
+  CHECK(tree(steps.upper()).empty());
+}
+
+TEST_CASE("mounts within mounts are made in the order of their depth, and leave nothing in a cache") {
+  Steps steps;
+  SandboxStep step = steps.step("ls /cache/a/b; touch /cache/a/b/x; touch /cache/y");
+  step.mounts = {mount_of(Type::kTmpfs, "/cache/a/b"), cache_of("outer")};
+  CHECK(steps.run(step) == "");
+  CHECK(tree(steps.upper()).empty());
+  step = steps.step("ls /cache");
+  step.mounts = {cache_of("outer")};
+  CHECK(steps.run(step) == "y\n");
+}
+
+TEST_CASE("a target of another kind, or below a file, is an error that names it") {
+  Steps steps;
+  SandboxStep step = steps.step("true");
+  step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};
+  CHECK(message_of([&] { steps.run(step); }) == "cannot mount something at /etc/passwd: Not a directory");
+  step = steps.step("true");
+  step.mounts = {mount_of(Type::kSecret, "/etc")};
+  CHECK(message_of([&] { steps.run(step); }) == "cannot mount something at /etc: Is a directory");
+}

@@ -1,0 +1,303 @@
+// What a step's command sees, and what it leaves. Run as root, and as users with and without subordinate ids.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+#include "image_root.h"
+
+using namespace testing;
+using namespace std::chrono_literals;
+using adaptdl::Error;
+
+namespace {
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing is wrong";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+bool all_ids() { return build_namespace.one_id.empty(); }
+
+// Processes of this machine whose command line has the text.
+int processes_with(const std::string& text) {
+  int count = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc"))
+    if (read(entry.path() / "cmdline").find(text) != std::string::npos) ++count;
+  return count;
+}
+
+bool soon(const std::function<bool()>& holds, std::chrono::milliseconds patience = 2s) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!holds())
+    if (std::chrono::steady_clock::now() > deadline)
+      return false;
+    else
+      std::this_thread::sleep_for(5ms);
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the namespace is there") {
+  REQUIRE(build_namespace.obstacle == "");
+  CHECK(getuid() == 0);
+  CHECK(getgid() == 0);
+}
+
+TEST_CASE("changes, and they alone, are in the upper directory") {
+  Steps steps;
+  CHECK(steps.run("echo hello > /hello; rm /etc/group; mkdir -p /a/b") == "");
+  CHECK(tree(steps.upper()) == std::vector<std::string>{"a/", "a/b/", "etc/", "etc/group", "hello"});
+  CHECK(read(steps.upper() / "hello") == "hello\n");
+  struct stat status {};
+  REQUIRE(lstat((steps.upper() / "etc/group").c_str(), &status) == 0);
+  CHECK(S_ISCHR(status.st_mode));
+  CHECK(status.st_rdev == 0);
+  CHECK(read(steps.root() / "etc/group").starts_with("root"));
+}
+
+TEST_CASE("a step that changes nothing leaves nothing, whatever had to be mounted") {
+  Steps steps;
+  SandboxStep step = steps.step("true");
+  step.mounts = {mount_of(Mount::Type::kSecret, "/run/secrets/key"), mount_of(Mount::Type::kCache, "/etc/cache/deep"),
+                 mount_of(Mount::Type::kTmpfs, "/bin/tmp"), mount_of(Mount::Type::kBind, "/etc/ssl/some.conf")};
+  write(steps.path("conf/some.conf"), "x");
+  step.mounts[3].mount.source = "some.conf";
+  step.mounts[3].from = {steps.path("conf")};
+  const auto before = fs::last_write_time(steps.root() / "etc");
+  CHECK(steps.run(step) == "");
+  CHECK(tree(steps.upper()).empty());
+  CHECK(fs::last_write_time(steps.upper()) == fs::last_write_time(steps.root()));
+  CHECK(fs::last_write_time(steps.root() / "etc") == before);
+}
+
+TEST_CASE("beside a mount, a change of a directory's own stays") {
+  Steps steps;
+  SandboxStep step = steps.step("echo x > /run/secrets/kept; chmod 700 /etc");
+  step.mounts = {mount_of(Mount::Type::kSecret, "/run/secrets/key"), mount_of(Mount::Type::kTmpfs, "/etc/t")};
+  CHECK(steps.run(step) == "");
+  CHECK(tree(steps.upper()) == std::vector<std::string>{"etc/", "run/", "run/secrets/", "run/secrets/kept"});
+}
+
+TEST_CASE("the root keeps its mode in the overlay") {
+  Steps steps;
+  chmod(steps.root().c_str(), 0711);
+  CHECK(steps.run("stat -c %a /") == "711\n");
+}
+
+TEST_CASE("the end is told: its code, or the signal") {
+  Steps steps;
+  CHECK(steps.run("exit 3") == "exit code 3");
+  CHECK(steps.run("kill -9 $$") == "killed by signal 9 (Killed)");
+  CHECK(steps.run("echo one; echo two >&2; printf three") == "one\ntwo\nthree\n");
+}
+
+TEST_CASE("a command that is not there, or cannot run, is an error that says so") {
+  Steps steps;
+  SandboxStep step = steps.step("");
+  step.command = {"nothing", "x"};
+  CHECK(message_of([&] { steps.run(step); }) == "cannot run nothing: it is not in the image");
+  step = steps.step("");
+  write(steps.root() / "bin/script", "#!/usr/bin/python\n");
+  chmod((steps.root() / "bin/script").c_str(), 0755);
+  step.command = {"script"};
+  CHECK(message_of([&] { steps.run(step); }).find("cannot run script: ") == 0);
+  step = steps.step("");
+  step.command = {"/bin/script"};
+  CHECK(message_of([&] { steps.run(step); }) == "cannot run /bin/script: its interpreter is not in the image");
+}
+
+TEST_CASE("the environment is the given one, with the user's HOME") {
+  Steps steps;
+  SandboxStep step = steps.step("env | sort");
+  step.environment.push_back({"A", "b c"});
+  CHECK(steps.run(step) == "A=b c\nHOME=/root\nPATH=/bin\nPWD=/\nSHLVL=1\n");
+}
+
+TEST_CASE("processes and files of the machine are not there") {
+  Steps steps;
+  CHECK(steps.run("ls / | sort | tr '\\n' ' '; true").find("tmp") == std::string::npos);
+  CHECK(steps.run("[ $(ls -d /proc/[0-9]* | wc -l) -lt 7 ] && echo few") == "few\n");
+  CHECK(steps.run("hostname") == "build\n");
+  CHECK(steps.run("ls /proc/self/fd | wc -l") == "4\n");
+  CHECK(steps.run("cat /proc/1/environ").find("denied") != std::string::npos);
+  CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
+}
+
+TEST_CASE("capabilities are Docker's, and the kernel's settings cannot be written") {
+  Steps steps;
+  CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
+        "CapInh:\t0000000000000000\nCapEff:\t00000000a80425fb\nCapBnd:\t00000000a80425fb\nNoNewPrivs:\t0\n");
+  CHECK(steps.run("echo x > /proc/sys/kernel/hostname").find("Read-only") != std::string::npos);
+  CHECK(steps.run("echo h > /proc/sysrq-trigger").find("exit code") != std::string::npos);
+  CHECK(steps.run("touch /sys/x").find("exit code") != std::string::npos);
+  CHECK(steps.run("mount -t tmpfs tmpfs /bin").find("exit code") != std::string::npos);
+  CHECK(steps.run("cat /proc/interrupts; ls /sys/firmware") == "");
+}
+
+TEST_CASE("the usual devices are there, and no others can be opened") {
+  Steps steps;
+  CHECK(steps.run("echo x > /dev/null; head -c 3 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c") == "3\n3\n");
+  CHECK(steps.run("echo x > /dev/full").find("exit code") != std::string::npos);
+  CHECK(steps.run("ls /dev | tr '\\n' ' '; echo") ==
+        "core fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero \n");
+  CHECK(steps.run("echo y > /dev/shm/x; cat /dev/shm/x; readlink /dev/stdin; cat < /dev/stdin") ==
+        "y\n/proc/self/fd/0\n");
+  CHECK(steps.run("mknod /d c 1 5 && head -c 1 /d").find("exit code") != std::string::npos);
+}
+
+TEST_CASE("a user that has a name, a number and groups") {
+  Steps steps;
+  SandboxStep step = steps.step("id -u; id -g; id -G; echo $HOME; echo e > /dev/stderr");
+  step.user = "maker";
+  if (!all_ids()) {
+    CHECK(message_of([&] { steps.run(step); }).find("cannot become group 501 (all files belong to one user here: ") ==
+          0);
+    return;
+  }
+  CHECK(steps.run(step) == "500\n501\n501 502\n/home/maker\ne\n");
+  step = steps.step("id -u; id -g; id -G; echo $HOME");
+  step.user = "70:tools";
+  CHECK(steps.run(step) == "70\n502\n502\n/\n");
+  step = steps.step("grep CapEff /proc/self/status; touch /x");
+  step.user = "70";
+  CHECK(steps.run(step).starts_with("CapEff:\t0000000000000000\n"));
+  step = steps.step("");
+  step.user = "nobody";
+  CHECK(message_of([&] { steps.run(step); }) == "there is no user 'nobody' in the image's /etc/passwd");
+}
+
+TEST_CASE("owners of files are the image's, and set-id programs work") {
+  if (!all_ids()) return;
+  Steps steps;
+  CHECK(steps.run("echo x > /owned; chown 500:501 /owned; touch /suid; chmod 4755 /suid") == "");
+  struct stat status {};
+  REQUIRE(stat((steps.upper() / "owned").c_str(), &status) == 0);
+  CHECK(status.st_uid == 500);
+  CHECK(status.st_gid == 501);
+  REQUIRE(stat((steps.upper() / "suid").c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 04755);
+  chmod((steps.root() / "bin/busybox").c_str(), 04755);
+  SandboxStep step = steps.step("grep Uid /proc/self/status");  // busybox keeps its rights for su
+  step.command = {"/bin/busybox", "su", "-c", "id -u"};
+  step.user = "maker";
+  CHECK(steps.run(step).find("must be suid") == std::string::npos);
+}
+
+TEST_CASE("the working directory is made if it is missing") {
+  Steps steps;
+  SandboxStep step = steps.step("pwd");
+  step.working_directory = "/src/app";
+  CHECK(steps.run(step) == "/src/app\n");
+  CHECK(tree(steps.upper()) == std::vector<std::string>{"src/", "src/app/"});
+}
+
+TEST_CASE("a script is run by its own interpreter, and is no file of the image") {
+  Steps steps;
+  SandboxStep step = steps.step("");
+  step.command = {"/dev/pipes/EOF"};
+  step.script = "#!/bin/sh\necho from a script\n";
+  CHECK(steps.run(step) == "from a script\n");
+  CHECK(tree(steps.upper()).empty());
+}
+
+TEST_CASE("names are resolved as on the machine") {
+  Steps steps;
+  CHECK(steps.run("cat /etc/resolv.conf") == read("/etc/resolv.conf"));
+  CHECK(steps.run("grep -c localhost /etc/hosts").find("exit code") == std::string::npos);
+  // An image's link to a file that is not there is followed in the image.
+  fs::create_symlink("../run/resolve/resolv.conf", steps.root() / "etc/resolv.conf");
+  CHECK(steps.run("cat /run/resolve/resolv.conf") == read("/etc/resolv.conf"));
+  CHECK(tree(steps.upper()).empty());
+}
+
+TEST_CASE("without a network there is a loopback one") {
+  Steps steps;
+  SandboxStep step = steps.step("ip -o link | wc -l; ping -c 1 -W 1 127.0.0.1 > /dev/null && echo pong");
+  step.network = Run::Network::kNone;
+  CHECK(steps.run(step).starts_with("1\n"));
+  step = steps.step("ip -o addr");
+  step.network = Run::Network::kNone;
+  CHECK(steps.run(step).find("127.0.0.1/8") != std::string::npos);
+}
+
+TEST_CASE("what a command leaves running ends with it") {
+  Steps steps;
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(steps.run("setsid sleep 31536 & setsid sleep 31536 > /dev/null 2>&1 & echo done") == "done\n");
+  CHECK(std::chrono::steady_clock::now() - begin < 5s);
+  CHECK(processes_with("31536") == 0);
+}
+
+TEST_CASE("a stop kills all processes of the step within a second") {
+  Steps steps;
+  const SandboxStep step = steps.step("trap '' TERM INT; setsid sleep 31537 & echo up; sleep 31537");
+  std::stop_source source;
+  std::chrono::steady_clock::time_point asked;
+  CHECK_THROWS_AS(run_in_sandbox(
+                      step,
+                      [&](std::string_view) {
+                        asked = std::chrono::steady_clock::now();
+                        source.request_stop();
+                      },
+                      source.get_token()),
+                  adaptdl::http::Stopped);
+  CHECK(std::chrono::steady_clock::now() - asked < 1s);
+  CHECK(processes_with("31537") == 0);
+}
+
+TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
+  Steps steps;
+  const std::string mounts = read("/proc/self/mountinfo");
+  const int before = processes_with("image_sandbox");
+  for (int delay = 0; delay < 60; delay += 3) {
+    const SandboxStep step = steps.step("setsid sleep 31538 & sleep 31538");
+    const pid_t builder = fork();
+    if (builder == 0) {
+      try {
+        run_in_sandbox(step, nullptr, {});
+      } catch (...) {
+      }
+      _exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+    kill(builder, SIGKILL);
+    int status = 0;
+    waitpid(builder, &status, 0);
+    CHECK(WIFSIGNALED(status));
+  }
+  CHECK(soon([] { return processes_with("31538") == 0; }));
+  CHECK(soon([&] { return processes_with("image_sandbox") == before; }));
+  CHECK(read("/proc/self/mountinfo") == mounts);
+}
+
+TEST_CASE("several steps at a time do not wait for each other's output") {
+  Steps steps;
+  std::vector<SandboxStep> all;
+  for (int i = 0; i < 6; ++i) all.push_back(steps.step(i == 0 ? "sleep 3" : "seq 1 2000 | wc -l"));
+  std::vector<std::string> texts(all.size());
+  std::vector<double> seconds(all.size());
+  std::vector<std::jthread> threads;
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    threads.emplace_back([&, i] {
+      run_in_sandbox(all[i], [&, i](std::string_view line) { texts[i] += line; }, {});
+      seconds[i] = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
+  threads.clear();
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    CHECK(texts[i] == "2000");
+    CHECK(seconds[i] < 2.9);
+  }
+}

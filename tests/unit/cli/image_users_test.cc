@@ -1,0 +1,91 @@
+// Names of users in images, and subordinate ids on the machine.
+#include <doctest/doctest.h>
+
+#include <functional>
+
+#include "adaptdl/error.h"
+#include "image/id_map.h"
+#include "image/user_names.h"
+
+using namespace adaptdl::image;
+
+namespace {
+
+constexpr const char* kPasswd =
+    "# users\nroot:x:0:0:root:/root:/bin/sh\nmaker:x:500:501::/home/maker:/bin/sh\n8080:x:9:9::/:\nbroken:x\n";
+constexpr const char* kGroup = "root:x:0:\nmakers:x:501:\ntools:x:502:other,maker\nwheel:x:10:root,maker\n";
+
+UserIds find(std::string_view name) { return find_user(name, kPasswd, kGroup); }
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+    return "nothing is wrong";
+  } catch (const adaptdl::Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a user by name has its own group, further groups and home") {
+  const UserIds maker = find("maker");
+  CHECK(maker.user == 500);
+  CHECK(maker.group == 501);
+  CHECK(maker.groups == std::vector<gid_t>{502, 10});
+  CHECK(maker.home == "/home/maker");
+}
+
+TEST_CASE("a user by number is looked up too, and need not be there") {
+  CHECK(find("500").group == 501);
+  CHECK(find("77").user == 77);
+  CHECK(find("77").group == 0);
+  CHECK(find("77").home == "/");
+}
+
+TEST_CASE("a name of digits goes before a number") { CHECK(find("8080").user == 9); }
+
+TEST_CASE("a group that is given is the only one") {
+  const UserIds user = find("maker:tools");
+  CHECK(user.group == 502);
+  CHECK(user.groups.empty());
+  CHECK(find("70:71").group == 71);
+  CHECK(find(":tools").user == 0);
+  CHECK(find(":tools").group == 502);
+}
+
+TEST_CASE("nobody named is root") {
+  CHECK(find("").user == 0);
+  CHECK(find("").home == "/root");
+  CHECK(find_user("", "", "").user == 0);
+  CHECK(find_user("0", "", "").group == 0);
+}
+
+TEST_CASE("an unknown name is an error that has it") {
+  CHECK(message_of([] { find("none"); }) == "there is no user 'none' in the image's /etc/passwd");
+  CHECK(message_of([] { find("maker:none"); }) == "there is no group 'none' in the image's /etc/group");
+  CHECK(message_of([] { find("4294967295"); }) == "there is no user '4294967295' in the image's /etc/passwd");
+  CHECK(message_of([] { find("-1"); }) == "there is no user '-1' in the image's /etc/passwd");
+}
+
+TEST_CASE("only names need the image's files") {
+  CHECK(names_users("maker"));
+  CHECK(names_users("0:tools"));
+  CHECK(!names_users("0:0"));
+  CHECK(!names_users("1000"));
+  CHECK(!names_users(""));
+}
+
+TEST_CASE("subordinate ids follow on one's own, by name or number, and what is no range is left out") {
+  const std::vector<IdRange> ids =
+      subordinate_ids("other:1:5\nme:100000:65536\n1000:400000:10\nme:x:3\nme:1\nme:7:0\n", "me", 1000, 1000);
+  REQUIRE(ids.size() == 3);
+  CHECK(ids[0].inside == 0);
+  CHECK(ids[0].outside == 1000);
+  CHECK(ids[1].inside == 1);
+  CHECK(ids[1].outside == 100000);
+  CHECK(ids[1].count == 65536);
+  CHECK(ids[2].inside == 65537);
+  CHECK(ids[2].outside == 400000);
+  CHECK(subordinate_ids("", "me", 1000, 1000).size() == 1);
+}
