@@ -259,7 +259,13 @@ void RootedTree::whiteout(const std::string& path) {
   if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail("make the whiteout of", path);
 }
 
-void RootedTree::opaque(const std::string& directory) { make_opaque(parent_of(directory, directory), directory); }
+// With a descriptor of its own: a caller may be at work in the one that parent_of() keeps.
+void RootedTree::opaque(const std::string& directory) {
+  net::Fd found = open_directory(directory, 0);
+  if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
+  if (!found) fail("make", directory);
+  make_opaque(found.get(), directory);
+}
 
 void RootedTree::make_opaque(int directory, const std::string& path) {
   if (::fsetxattr(directory, kOverlayOpaque, "y", 1, 0) == 0) return;

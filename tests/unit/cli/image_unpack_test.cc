@@ -1,0 +1,462 @@
+#include "image/unpack.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+
+#include "adaptdl/error.h"
+#include "image/digest.h"
+#include "image/layer_writer.h"
+#include "image/overlay_changes.h"
+#include "image/tar_header.h"
+#include "image_temporary.h"
+
+using namespace adaptdl;
+using namespace adaptdl::image;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A tar archive as nobody would make it.
+class Tar {
+ public:
+  explicit Tar(std::uint32_t uid = 0, std::uint32_t gid = 0) : uid_(uid), gid_(gid) {}
+
+  Tar& add(Entry entry, std::string_view content = "") {
+    entry.size = std::max<std::uint64_t>(entry.size, content.size());
+    entry.uid = uid_;
+    entry.gid = gid_;
+    bytes += tar_header(entry);
+    bytes += content;
+    bytes.append(tar_padding(content.size()), '\0');
+    return *this;
+  }
+  Tar& file(const std::string& path, std::string_view content = "") { return add(named(path), content); }
+  Tar& directory(const std::string& path, unsigned mode = 0755) {
+    Entry entry = named(path, Entry::Type::kDirectory);
+    entry.mode = mode;
+    return add(entry);
+  }
+  Tar& link(const std::string& path, const std::string& to, Entry::Type type = Entry::Type::kSymlink) {
+    Entry entry = named(path, type);
+    entry.link = to;
+    return add(entry);
+  }
+  Tar& hard_link(const std::string& path, const std::string& to) { return link(path, to, Entry::Type::kHardLink); }
+  Tar& device(const std::string& path, unsigned major, unsigned minor) {
+    Entry entry = named(path, Entry::Type::kCharacterDevice);
+    entry.device_major = major;
+    entry.device_minor = minor;
+    return add(entry);
+  }
+  static Entry named(const std::string& path, Entry::Type type = Entry::Type::kFile) {
+    Entry entry;
+    entry.path = path;
+    entry.type = type;
+    entry.mtime = 1'600'000'000;
+    return entry;
+  }
+  std::string whole() const { return bytes + std::string(2 * kTarBlock, '\0'); }
+
+  std::string bytes;
+
+ private:
+  std::uint32_t uid_, gid_;
+};
+
+// Everything below a directory but the layers in it: names, kinds, modes, sizes, times and contents.
+std::string listing(const fs::path& directory) {
+  return run("cd " + directory.string() +
+             " && find . -mindepth 1 -name '*.layer' -prune -o -printf '%P %y %m %s %l ' "
+             "\\( -type f -exec sh -c 'stat -c %Y \"$1\"; cat \"$1\"' - {} \\; -o -printf '\\n' \\) | LC_ALL=C sort");
+}
+
+// The error that unpacking ends in; "" if it does not. Whatever comes, nothing else is touched.
+std::string why(const std::string& layer, const std::function<void(const fs::path&)>& check = {},
+                UnpackOptions options = {}, const std::string& diff_id = "") {
+  const Temporary temporary;
+  fs::create_directory(temporary / "outside");
+  write_file(temporary / "outside/file", "as it was");
+  write_file(temporary / "evil.layer", layer);
+  const std::string before = listing(temporary.path());
+  std::string error;
+  try {
+    unpack_layer(temporary / "evil.layer", diff_id, temporary / "root", options);
+    if (check) check(temporary / "root");
+    remove_tree(temporary / "root");
+  } catch (const Error& caught) {
+    error = caught.what();
+    CHECK(error.starts_with(diff_id.empty() ? "layer evil.layer: " : "layer " + diff_id + ": "));
+    CHECK(error.find('\n') == std::string::npos);
+    error = error.substr(error.find(": ", diff_id.empty() ? 0 : 14) + 2);
+  }
+  CHECK(listing(temporary.path()) == before);
+  CHECK_FALSE(fs::exists("/evil"));
+  return error;
+}
+
+std::string text_of(const fs::path& file) { return read_file(file); }
+
+// Who is not root becomes root of a namespace that has nobody else, as layers belong to root.
+bool begin_as_root() {
+  const uid_t uid = ::getuid();
+  const gid_t gid = ::getgid();
+  if (uid == 0) return true;
+  if (::unshare(CLONE_NEWUSER) != 0) return false;
+  const std::pair<const char*, std::string> lines[] = {
+      {"setgroups", "deny"}, {"uid_map", fmt::format("0 {} 1", uid)}, {"gid_map", fmt::format("0 {} 1", gid)}};
+  for (const auto& [file, line] : lines)
+    if (std::FILE* stream = std::fopen(fmt::format("/proc/self/{}", file).c_str(), "w")) {
+      std::fputs(line.c_str(), stream);
+      std::fclose(stream);
+    }
+  return false;
+}
+const bool kWasRoot = begin_as_root();
+bool is_root() { return kWasRoot; }
+
+}  // namespace
+
+TEST_CASE("what is unpacked has the modes, times, links and contents of the layer") {
+  Tar tar;
+  tar.directory("dir", 01777).file("dir/file", "hello").link("dir/link", "../else").hard_link("hard", "dir/file");
+  Entry special = Tar::named("set-id");
+  special.mode = 06711;
+  tar.add(special, "x");
+  tar.directory("late", 0555).file("late/file", "y").add(Tar::named("pipe", Entry::Type::kFifo));
+  CHECK(why(tar.whole(), [](const fs::path& root) {
+          CHECK(text_of(root / "hard") == "hello");
+          CHECK(fs::hard_link_count(root / "hard") == 2);
+          CHECK(fs::read_symlink(root / "dir/link") == "../else");
+          CHECK(run("cd " + root.string() + " && stat -c '%n %a %Y %F' dir dir/file dir/link set-id late pipe") ==
+                "dir 1777 1600000000 directory\ndir/file 644 1600000000 regular file\n"
+                "dir/link 777 1600000000 symbolic link\nset-id 6711 1600000000 regular file\n"
+                "late 555 1600000000 directory\npipe 644 1600000000 fifo\n");
+        }) == "");
+}
+
+TEST_CASE("names, links and duplicates lead nowhere but into the directory") {
+  const std::string outside = "leads out of the root";
+  CHECK(why(Tar().file("../evil", "x").whole()) == "'../evil' " + outside);
+  CHECK(why(Tar().file("a/../../evil", "x").whole()) == "'a/../../evil' " + outside);
+  CHECK(why(Tar().file("/../evil", "x").whole()) == "'/../evil' " + outside);
+  CHECK(why(Tar().directory("..").whole()) == "'../' " + outside);
+  CHECK(why(Tar().file("file").hard_link("h", "../outside/file").whole()) == "'../outside/file' " + outside);
+  const auto has = [](const std::string& name) {
+    return [name](const fs::path& root) { CHECK(text_of(root / name) == "inside"); };
+  };
+  CHECK(why(Tar().file("/evil", "inside").whole(), has("evil")) == "");
+  CHECK(why(Tar().file("./a/.././b//c", "inside").whole(), has("b/c")) == "");
+  for (const std::string to : {"/", "..", "../..", "../../../../../../../..", "/../../..", "/proc/self/root", "."}) {
+    CAPTURE(to);
+    Tar tar;
+    tar.link("l", to);
+    if (to.find("proc") != std::string::npos) tar.directory("proc/self/root");
+    const std::string place = to.find("proc") != std::string::npos ? "proc/self/root/evil" : "evil";
+    CHECK(why(tar.file("l/evil", "inside").whole(), has(place)) == "");
+  }
+  CHECK(why(Tar().link("l", "../outside").file("l/file", "x").whole()) ==
+        "'l' is no directory, and has something in it");
+  CHECK(why(Tar().link("l", "/").hard_link("h", "l/outside/file").whole()) ==
+        "'h' is a hard link to 'l/outside/file', which is no file before it");
+  CHECK(why(Tar().link("file", "../outside/file").file("file", "inside").whole(), has("file")) == "");
+  CHECK(why(Tar().link("l", "../outside/file").hard_link("h", "l").file("h", "inside").whole(), has("h")) == "");
+  CHECK(why(Tar().link("d", "../outside").directory("d", 0700).file("d/file", "inside").whole(), has("d/file")) == "");
+  CHECK(why(Tar().file("x", "1").directory("x").file("x/y").link("x", "a").file("x", "inside").whole(), has("x")) ==
+        "");
+  CHECK(why(Tar().file("x", "inside").hard_link("x", "x").whole(), has("x")) == "");
+  CHECK(why(Tar().link("l", "l").file("l/x", "").whole()).find("symbolic links") != std::string::npos);
+}
+
+TEST_CASE("hard links to nothing and to directories, files with something in them and names too long are errors") {
+  CHECK(why(Tar().hard_link("h", "nothing").whole()) == "'h' is a hard link to 'nothing', which is no file before it");
+  CHECK(why(Tar().directory("d").hard_link("h", "d").whole()) ==
+        "'h' is a hard link to 'd', which is no file before it");
+  CHECK(why(Tar().directory("d").hard_link("h", "").whole()) == "'h' is a hard link to '', which is no file before it");
+  CHECK(why(Tar().file("f").file("f/x").whole()) == "'f' is no directory, and has something in it");
+  CHECK(why(Tar().file(".").whole()) == "it has a root that is no directory");
+  CHECK(why(Tar().link("l", "").whole()) == "the link 'l' leads to nothing");
+  CHECK(why(Tar().file(std::string(256, 'n')).whole()).find("File name too long") != std::string::npos);
+  std::string deep = "d";
+  for (int i = 0; i < 255; ++i) deep += "/d";
+  CHECK(why(Tar().directory(deep).whole()) == "");
+  CHECK(why(Tar().directory(deep + "/d").whole()).find("is in more than 256 directories") != std::string::npos);
+  CHECK(why(Tar().file(std::string("a\0b", 3) + std::string(100, 'x')).whole()).find("has a zero byte in it") !=
+        std::string::npos);
+}
+
+TEST_CASE("sizes that no layer has, bombs and too many entries are errors, soon") {
+  Entry huge = Tar::named("huge");
+  huge.size = std::uint64_t{1} << 40;
+  CHECK(why(Tar().add(huge).bytes).find("it has 1536 bytes and unpacks to more than") == 0);
+  huge.size = std::uint64_t{1} << 31;
+  CHECK(why(Tar().add(huge).bytes) == "it is no whole tar archive: it is cut off");
+  UnpackOptions options;
+  options.limits.expanded = 1'000'000;
+  options.limits.ratio = 10;
+  {
+    const Temporary temporary;
+    const BlobStore store(temporary.path());
+    LayerWriter writer(store);
+    Entry zeros = Tar::named("zeros");
+    zeros.size = 50'000'000;
+    writer.add(zeros, [&, left = zeros.size](char* data, std::size_t size) mutable {
+      size = std::min<std::size_t>(size, left);
+      left -= size;
+      std::fill(data, data + size, '\0');
+      return size;
+    });
+    const std::string bomb = read_file(store.path_of(writer.finish().digest));
+    CHECK(bomb.size() < 100'000);
+    CHECK(why(bomb, {}, options).find("which is no plausible layer") != std::string::npos);
+    CHECK(why(bomb) == "");
+  }
+  options = {};
+  options.limits.entries = 3;
+  CHECK(why(Tar().file("a").file("b").file("c").file("d").whole(), {}, options) == "it has more than 3 entries");
+}
+
+TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones are errors or nothing") {
+  CHECK(why(Tar().file(".wh.gone").file("dir/.wh.gone").file("dir/.wh..wh..opq").whole(), [](const fs::path& root) {
+          CHECK(run("cd " + root.string() + " && stat -c '%F %t %T' gone dir/gone") ==
+                "character special file 0 0\ncharacter special file 0 0\n");
+          CHECK(run("getfattr --only-values -n user.overlay.opaque " + (root / "dir").string() + " 2>/dev/null || true")
+                    .find('y') != std::string::npos);
+        }) == "");
+  // What the layer itself has stays, whatever the order, and hides what is below.
+  for (const bool first : {false, true}) {
+    Tar tar;
+    if (first) tar.file(".wh.d").file(".wh.f");
+    tar.directory("d").file("d/x").file("f", "new");
+    if (!first) tar.file(".wh.d").file(".wh.f");
+    CHECK(why(tar.whole(), [](const fs::path& root) {
+            CHECK(text_of(root / "f") == "new");
+            CHECK(fs::exists(root / "d/x"));
+            CHECK(run("getfattr -n user.overlay.opaque " + (root / "d").string()).find("\"y\"") != std::string::npos);
+          }) == "");
+  }
+  CHECK(why(Tar().file(".wh.d").file("d/x").whole(), [](const fs::path& root) {
+          CHECK(run("getfattr -n user.overlay.opaque " + (root / "d").string()).find("\"y\"") != std::string::npos);
+        }) == "");
+  for (const std::string name : {".wh.", ".wh..", ".wh...", "a/.wh.", "a/.wh...", ".wh.x/y", "a/.wh.x/y"}) {
+    CAPTURE(name);
+    CHECK(why(Tar().file(name).whole()) == "'" + name + "' is no name that a layer can have");
+  }
+  CHECK(why(Tar().file(".wh..wh.aufs").directory(".wh..wh.plnk").file(".wh..wh.plnk/1.2", "x").whole(),
+            [](const fs::path& root) { CHECK(fs::is_empty(root)); }) == "");
+}
+
+TEST_CASE("the overlay's own attributes are not a layer's to say, and its whiteouts are whiteouts") {
+  Entry entry = Tar::named("d", Entry::Type::kDirectory);
+  entry.xattrs = {{"user.overlay.opaque", "y"},
+                  {"user.overlay.redirect", "/etc"},
+                  {"trusted.overlay.opaque", "y"},
+                  {"user.mine", "1"}};
+  CHECK(why(Tar().add(entry).device("w", 0, 0).whole(), [](const fs::path& root) {
+          CHECK(run("getfattr -d -m - " + (root / "d").string() + " | grep =") == "user.mine=\"1\"\n");
+          CHECK(run("stat -c '%F %t %T' " + (root / "w").string()) == "character special file 0 0\n");
+        }) == "");
+}
+
+TEST_CASE("a layer that is truncated or damaged anywhere is an error or another layer, never more") {
+  const Temporary temporary;
+  const BlobStore store(temporary.path());
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd, Compression::kNone}) {
+    LayerOptions options;
+    options.compression = compression;
+    LayerWriter writer(store, options);
+    Entry entry = Tar::named("a/b");
+    entry.size = 5;
+    entry.xattrs = {{"user.x", "y"}};
+    bool given = false;
+    writer.add(entry, [&](char* data, std::size_t) {
+      std::copy_n("hello", 5, data);
+      return std::exchange(given, true) ? std::size_t{0} : std::size_t{5};
+    });
+    const Layer layer = writer.finish();
+    const std::string good = read_file(store.path_of(layer.digest));
+    CHECK(why(good, {}, {}, layer.diff_id) == "");
+    CHECK(why(good, {}, {}, sha256("")) == "its bytes are those of " + layer.diff_id);
+    const std::size_t step = compression == Compression::kNone ? 7 : 1;
+    const auto fails = [&](const std::string& bytes) {
+      write_file(temporary / "bad.layer", bytes);
+      try {
+        unpack_layer(temporary / "bad.layer", layer.diff_id, temporary / "root");
+        remove_tree(temporary / "root");
+        return false;
+      } catch (const Error&) {
+        return true;
+      }
+    };
+    for (std::size_t size = 0; size < good.size(); size += step) {
+      CAPTURE(size);
+      CHECK(fails(good.substr(0, size)));
+    }
+    for (std::size_t at = 0; at < good.size(); at += step) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 0x20);
+      fails(bad);
+    }
+  }
+  CHECK(run("ls -A " + temporary.path().string()) == "bad.layer\nblobs\n");
+}
+
+TEST_CASE("directories that a layer does not say look as in the layers below") {
+  const Temporary temporary;
+  write_file(temporary / "1.layer",
+             Tar().directory("tmp", 01777).directory("gone", 0700).directory("gone/x", 0700).whole());
+  write_file(temporary / "2.layer", Tar().directory("dir", 0711).file("gone/.wh..wh..opq").whole());
+  write_file(temporary / "3.layer", Tar().file("tmp/a/b", "x").file("dir/c", "x").file("gone/x/y", "x").whole());
+  UnpackOptions options;
+  CHECK(unpack_layer(temporary / "1.layer", "", temporary / "1", options).unsaid_directories == 0);
+  options.lower = {temporary / "1"};
+  CHECK(unpack_layer(temporary / "2.layer", "", temporary / "2", options).unsaid_directories == 1);
+  options.lower = {temporary / "2", temporary / "1"};
+  CHECK(unpack_layer(temporary / "3.layer", "", temporary / "3", options).unsaid_directories == 5);
+  CHECK(run("cd " + (temporary / "3").string() + " && stat -c '%n %a' tmp tmp/a dir gone gone/x") ==
+        "tmp 1777\ntmp/a 755\ndir 711\ngone 700\ngone/x 755\n");
+}
+
+TEST_CASE("a layer that was unpacked meanwhile stays, and drafts of killed processes go") {
+  const Temporary temporary;
+  write_file(temporary / "x.layer", Tar().file("f", "x").whole());
+  unpack_layer(temporary / "x.layer", "", temporary / "x");
+  write_file(temporary / "x/mark", "");
+  CHECK(unpack_layer(temporary / "x.layer", "", temporary / "x").entries == 1);
+  CHECK(fs::exists(temporary / "x/mark"));
+  fs::create_directories(temporary / ".unpack-y-abcdef/d");
+  remove_unpack_drafts(temporary.path());
+  CHECK(run("ls -A " + temporary.path().string()) == "x\nx.layer\n");
+}
+
+TEST_CASE("a tree is removed however deep it is, and what it links to stays") {
+  const Temporary temporary;
+  fs::create_directory(temporary / "outside");
+  write_file(temporary / "outside/file", "x");
+  run("cd " + temporary.path().string() +
+      " && mkdir tree && ln -s ../outside tree/link && cd tree && python3 -c 'import os\n"
+      "for i in range(3000):\n os.mkdir(\"d\" * 20); os.chdir(\"d\" * 20)'");
+  remove_tree(temporary / "tree");
+  CHECK_FALSE(fs::exists(temporary / "tree"));
+  CHECK(fs::exists(temporary / "outside/file"));
+  remove_tree(temporary / "tree");
+}
+
+TEST_CASE("in a user namespace, devices are left out and owners are those of the namespace") {
+  if (!is_root()) return;
+  const Temporary temporary;
+  REQUIRE(::chmod(temporary.path().c_str(), 0777) == 0);
+  write_file(temporary / "x.layer",
+             Tar(33, 44).directory("dev").device("dev/null", 1, 3).file("f", "x").file(".wh.gone").whole());
+  int ready[2], mapped[2];
+  REQUIRE((::pipe(ready) == 0 && ::pipe(mapped) == 0));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(10);
+    if (::unshare(CLONE_NEWUSER) != 0) ::_exit(2);
+    if (::write(ready[1], "x", 1) != 1 || ::read(mapped[0], &byte, 1) != 1) ::_exit(3);
+    if (::setgid(0) != 0 || ::setuid(0) != 0) ::_exit(4);
+    try {
+      const Unpacked unpacked = unpack_layer(temporary / "x.layer", "", temporary / "x");
+      ::_exit(unpacked.devices_left_out == 1 && unpacked.entries == 4 ? 0 : 5);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      ::_exit(6);
+    }
+  }
+  char byte = 0;
+  const auto map = [&](const char* file) {
+    std::FILE* stream = std::fopen(fmt::format("/proc/{}/{}", child, file).c_str(), "w");
+    return stream != nullptr && std::fputs("0 100000 65536\n", stream) >= 0 && std::fclose(stream) == 0;
+  };
+  ::close(ready[1]);
+  const bool can = ::read(ready[0], &byte, 1) == 1;
+  if (can) REQUIRE((map("uid_map") && map("gid_map") && ::write(mapped[1], "x", 1) == 1));
+  ::close(mapped[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  for (const int fd : {ready[0], mapped[0]}) ::close(fd);
+  if (WEXITSTATUS(status) == 2) return;  // the kernel allows no user namespaces
+  REQUIRE(status == 0);
+  CHECK(run("cd " + (temporary / "x").string() + " && find . -mindepth 1 -printf '%P %y %U %G\\n' | LC_ALL=C sort") ==
+        "dev d 100033 100044\nf f 100033 100044\ngone c 100000 100000\n");
+}
+
+TEST_CASE(
+    "what changes in an overlay comes back from its layer: owners, modes, times, xattrs, links, holes, removals") {
+  if (!is_root()) return;
+  const Temporary temporary;
+  const std::string at = temporary.path().string();
+  const std::string overlay = "mount -t overlay overlay -o userxattr,";
+  if (std::system(("unshare -m sh -c 'cd " + at + " && mkdir t t/1 t/2 t/3 t/4 && cd t && " + overlay +
+                   "lowerdir=1,upperdir=2,workdir=3 4' 2>/dev/null")
+                      .c_str()) != 0)
+    return;  // a container's
+  remove_tree(temporary / "t");
+  write_file(temporary / "base.layer", Tar()
+                                           .directory("keep", 0750)
+                                           .file("keep/file", "kept")
+                                           .directory("replaced")
+                                           .file("replaced/old", "x")
+                                           .directory("removed/deep")
+                                           .file("removed/deep/x")
+                                           .file("gone", "x")
+                                           .file("changed", "old")
+                                           .link("link", "gone")
+                                           .whole());
+  unpack_layer(temporary / "base.layer", "", temporary / "lower");
+  run("cd " + at + " && mkdir upper work merged");
+  write_file(temporary / "change.sh", R"(set -e
+rm gone; rm -r removed; rm -r replaced; mkdir replaced; echo new > replaced/new
+echo more >> changed; chown 33:44 keep/file; chmod 4751 changed; ln -sf /nowhere link
+truncate -s 20M sparse; printf x | dd of=sparse bs=1 seek=10000000 conv=notrunc status=none; printf end >> sparse
+ln sparse another-name; ln sparse keep/third-name; mkfifo pipe; mknod device c 1 5; chown 1000000:7 pipe
+cp /bin/true tool; setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 tool
+setfattr -n user.note -v "two words" keep; mkdir -m 2770 -p new/dir; echo > "new/dir/a name with ü and spaces"
+head -c 3000000 /dev/urandom > random; touch -d @1000000000 random new/dir; touch -h -d @5 link
+mkdir skipped; echo > skipped/x; mkdir -p partly/skipped; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("s")'
+)");
+  const auto in_overlay = [&](const std::string& options, const std::string& what) {
+    return run("unshare -m sh -ec 'cd " + at + "; " + overlay + options + " merged; cd merged; " + what + "'");
+  };
+  const std::string list =
+      "find . -mindepth 1 ! -path \"./*skipped*\" ! -path ./partly ! -type s -printf "
+      "\"%p %y %m %U %G %s %l\" \\( -type d -printf \" \" -o -printf \" %n \" \\) -exec stat -c \"%Y %t %T\" {} "
+      "\\; -exec getfattr -h -d -m \"^security.capability|^user.[^o]\" -e hex {} \\; | LC_ALL=C sort; find . "
+      "-type f ! -path \"./*skipped*\" -exec sha256sum {} + | LC_ALL=C sort";
+  const std::string wanted = in_overlay("lowerdir=lower,upperdir=upper,workdir=work", "sh ../change.sh; " + list);
+  REQUIRE(wanted.find("third-name") != std::string::npos);
+  REQUIRE(wanted.find("removed") == std::string::npos);
+  const BlobStore store(temporary / "store");
+  LayerWriter writer(store);
+  ChangesOptions options;
+  options.skip = {"skipped", "partly/skipped", "partly"};
+  const std::size_t added = add_overlay_changes(temporary / "upper", writer, options);
+  CHECK(added == writer.entries());
+  const Layer layer = writer.finish();
+  unpack_layer(store.path_of(layer.digest), layer.diff_id, temporary / "second");
+  CHECK(in_overlay("lowerdir=second:lower", list) == wanted);
+  CHECK(run("stat -c %b " + (temporary / "second/sparse").string()) < "999");
+  const std::string names = run("tar -tzf " + store.path_of(layer.digest).string());
+  CHECK(names.find("replaced/\nreplaced/.wh..wh..opq\nreplaced/new\n") != std::string::npos);
+  CHECK(names.find(".wh.gone\n") != std::string::npos);
+  CHECK(names.find(".wh.removed\n") != std::string::npos);
+  // Once more from what was unpacked: the same layer.
+  LayerWriter again(store);
+  add_overlay_changes(temporary / "second", again);
+  CHECK(again.finish().digest == layer.digest);
+}
+
+TEST_CASE("a device is unpacked by root as it is") {
+  if (!is_root()) return;
+  CHECK(why(Tar().directory("dev").device("dev/null", 1, 3).whole(), [](const fs::path& root) {
+          CHECK(run("stat -c '%F %t %T' " + (root / "dev/null").string()) == "character special file 1 3\n");
+        }) == "");
+}
