@@ -16,6 +16,7 @@ struct Resource {
 inline constexpr Resource kPods{"", "v1", "pods", "Pod"};
 inline constexpr Resource kEvents{"", "v1", "events", "Event"};
 inline constexpr Resource kNodes{"", "v1", "nodes", "Node"};
+inline constexpr Resource kSecrets{"", "v1", "secrets", "Secret"};
 inline constexpr Resource kServices{"", "v1", "services", "Service"};
 inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
 inline constexpr Resource kDeployments{"apps", "v1", "deployments", "Deployment"};

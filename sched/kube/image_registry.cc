@@ -1,0 +1,71 @@
+#include "kube/image_registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "kube/json_fields.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kService = "adaptdl-registry";
+constexpr const char* kPort = "registry";
+constexpr const char* kNameSpace = "adaptdl";  // where it is usually installed
+constexpr const char* kWaysOut =
+    "install one with AdaptDL's chart (--set docker-registry.enabled=true), or name your own repository by "
+    "ADAPTDL_SUBMIT_REPO, or an image that was pushed already by --image";
+
+}  // namespace
+
+std::optional<ImageRegistry> choose_image_registry(const std::vector<json>& services) {
+  std::vector<ImageRegistry> found;
+  std::vector<std::string> names;
+  for (const json& service : services) {
+    for (const json& port : array_field(service, {"spec", "ports"})) {
+      const int node_port = int_field(port, {"nodePort"}).value_or(0);
+      if (node_port == 0 || text_field(port, {"name"}) != kPort) continue;
+      found.push_back({text_field(service, {"metadata", "namespace"}), text_field(service, {"metadata", "name"}), kPort,
+                       node_port});
+      names.push_back(fmt::format("{}/{}", found.back().name_space, found.back().service));
+    }
+  }
+  if (found.empty()) return std::nullopt;
+  if (found.size() == 1) return found.front();
+  const auto is_ours = [](const ImageRegistry& one) { return one.service == kService; };
+  if (std::ranges::count_if(found, is_ours) == 1) return *std::ranges::find_if(found, is_ours);
+  throw Error(
+      fmt::format("the cluster has several registries of images ({}): name a repository by ADAPTDL_SUBMIT_REPO, or an "
+                  "image by --image",
+                  fmt::join(names, ", ")));
+}
+
+ImageRegistry find_image_registry(Client& client, const std::string& name_space) {
+  const ListOptions ours{.label_selector = "app=docker-registry", .field_selector = ""};
+  std::vector<json> services;
+  try {
+    services = client.list(path(kServices, ""), ours);
+  } catch (const ApiError& error) {
+    if (error.code() != 403) throw;
+    for (const std::string& there : {std::string(kNameSpace), name_space}) {
+      if (there == kNameSpace && there == name_space) continue;
+      try {
+        const auto some = client.list(path(kServices, there), ours);
+        services.insert(services.end(), some.begin(), some.end());
+      } catch (const ApiError& denied) {
+        if (denied.code() != 403) throw;
+      }
+    }
+  }
+  if (auto found = choose_image_registry(services)) return *found;
+  throw Error(
+      fmt::format("the cluster of context {} has no registry of images (a service labelled "
+                  "app=docker-registry with a node port named registry): {}",
+                  client.access().context, kWaysOut));
+}
+
+}  // namespace adaptdl::kube

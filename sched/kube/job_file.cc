@@ -1,0 +1,289 @@
+#include "kube/job_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <limits>
+#include <set>
+
+#include "adaptdl/error.h"
+#include "kube/json_fields.h"
+#include "kube/names.h"
+#include "kube/one_line.h"
+#include "kube/quantity.h"
+#include "kube/submission.h"
+#include "kube/yaml_documents.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+using Pointer = json::json_pointer;
+using Words = std::initializer_list<std::string_view>;
+
+constexpr const char* kVersion = "adaptdl.petuum.com/v1";
+
+// "spec.template.spec.containers[0].name"
+std::string field_name(const Pointer& at) {
+  std::string name;
+  std::string text = at.to_string();
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('/', begin + 1), text.size());
+    const std::string word = text.substr(begin + 1, end - begin - 1);
+    if (!word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; }))
+      name += '[' + word + ']';
+    else
+      name += (name.empty() ? "" : ".") + word;
+    begin = end;
+  }
+  return name;
+}
+
+bool among(const Words& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
+
+// One document that is looked through.
+class Check {
+ public:
+  Check(YamlDocument& document, const JobFileNeeds& needs, std::string file, std::string number)
+      : document_(document), needs_(needs), file_(std::move(file)), number_(std::move(number)) {}
+
+  json job() {
+    json& root = document_.value;
+    if (!root.is_object()) fail(Pointer(), "this is no AdaptDLJob, which has apiVersion, kind, metadata and spec");
+    kind();
+    known(Pointer(), {"apiVersion", "kind", "metadata", "spec", "status"});
+    root.erase("status");  // of a job that was written out
+    metadata();
+    spec();
+    return std::move(root);
+  }
+
+ private:
+  [[noreturn]] void fail(const Pointer& at, const std::string& why) const {
+    // What is not there stands in what it should be in.
+    Pointer there = at;
+    while (!document_.lines.contains(there.to_string()) && !there.empty()) there.pop_back();
+    const auto line = document_.lines.find(there.to_string());
+    throw Error(
+        one_line(fmt::format("{}:{}: {}{}", file_, line == document_.lines.end() ? 1 : line->second, number_, why)));
+  }
+  const json* find(const Pointer& at) const {
+    return document_.value.contains(at) && !document_.value.at(at).is_null() ? &document_.value.at(at) : nullptr;
+  }
+  const json& need(const Pointer& at, const char* what) const {
+    const json* value = find(at);
+    if (value == nullptr) fail(at, fmt::format("{} is missing: {}", field_name(at), what));
+    return *value;
+  }
+  const json* object(const Pointer& at) const {
+    const json* value = find(at);
+    if (value != nullptr && !value->is_object()) fail(at, fmt::format("{} is to be a map", field_name(at)));
+    return value;
+  }
+  std::size_t count(const Pointer& at) const {
+    const json* value = find(at);
+    if (value == nullptr) return 0;
+    if (!value->is_array()) fail(at, fmt::format("{} is to be a list", field_name(at)));
+    return value->size();
+  }
+  std::string text(const Pointer& at) const {
+    const json* value = find(at);
+    if (value == nullptr) return "";
+    if (!value->is_string())
+      fail(at, fmt::format("{} is to be a text: put {} in quotes", field_name(at), shown(*value)));
+    return value->get<std::string>();
+  }
+  static std::string shown(const json& value) {
+    return value.is_structured() ? "it" : value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+
+  void known(const Pointer& at, const Words& words) const {
+    for (const auto& [word, value] : document_.value.at(at).items()) {
+      if (among(words, word)) continue;
+      const std::string where = at.empty() ? "an AdaptDLJob" : field_name(at);
+      fail(at / word, fmt::format("'{}' is no field of {}, which has {}", word, where, fmt::join(words, ", ")));
+    }
+  }
+
+  void kind() const {
+    const Pointer version("/apiVersion"), what("/kind");
+    need(version, "an AdaptDLJob's is adaptdl.petuum.com/v1");
+    if (text(version) != kVersion)
+      fail(version, fmt::format("apiVersion is '{}', and an AdaptDLJob's is {}", text(version), kVersion));
+    need(what, "it is AdaptDLJob");
+    if (text(what) != "AdaptDLJob")
+      fail(what, fmt::format("kind is '{}': a job file has AdaptDLJobs alone; create others with kubectl", text(what)));
+  }
+
+  void texts(const Pointer& at) const {
+    if (object(at) == nullptr) return;
+    for (const auto& [word, value] : find(at)->items()) {
+      if (!value.is_string())
+        fail(at / word, fmt::format("{}: the value of '{}' is to be a text: put {} in quotes", field_name(at), word,
+                                    shown(value)));
+    }
+  }
+
+  void metadata() const {
+    const Pointer at("/metadata");
+    if (object(at) == nullptr) {
+      if (needs_.name) fail(at, "metadata is missing: a job has a name, or a generateName, or gets one by --name");
+      document_.value["metadata"] = json::object();
+      return;
+    }
+    // Those that the server sets stand in what `kubectl get -o yaml` wrote.
+    for (const char* word : {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"})
+      document_.value["metadata"].erase(word);
+    known(at, {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"});
+    const std::string name = text(at / "name"), prefix = text(at / "generateName"), space = text(at / "namespace");
+    if (name.empty() && prefix.empty() && needs_.name)
+      fail(at, "metadata has neither name nor generateName: write one, or give the job a name by --name");
+    if (!name.empty()) {
+      if (const std::string why = not_a_job_name(name); !why.empty()) fail(at / "name", "metadata.name " + why);
+    }
+    if (!prefix.empty()) {
+      if (const std::string why = not_a_job_prefix(prefix); !why.empty())
+        fail(at / "generateName", "metadata.generateName " + why);
+    }
+    if (!space.empty()) {
+      if (const std::string why = not_a_label(space); !why.empty()) fail(at / "namespace", "metadata.namespace " + why);
+    }
+    texts(at / "labels");
+    texts(at / "annotations");
+  }
+
+  int replicas(const char* word, int least, int otherwise) const {
+    const Pointer at = Pointer("/spec") / word;
+    const json* value = find(at);
+    if (value == nullptr) return otherwise;
+    if (!value->is_number_integer() || *value < least || *value > std::numeric_limits<int>::max())
+      fail(at, fmt::format("spec.{} is to be a whole number from {}, not {}", word, least, shown(*value)));
+    return value->get<int>();
+  }
+
+  void spec() const {
+    const Pointer at("/spec"), pod = at / "template";
+    need(at, "it has the template of the job's pods");
+    object(at);
+    if (find(at / "spec") != nullptr && find(pod) == nullptr)
+      fail(at / "spec", "'spec' stands beside 'template', and belongs into it: move it to the right by two spaces");
+    known(at, {"template", "minReplicas", "maxReplicas", "preemptible"});
+    const int least = replicas("minReplicas", 0, 0);
+    const int most = replicas("maxReplicas", 1, std::numeric_limits<int>::max());
+    if (least > most) {
+      fail(at / "minReplicas",
+           fmt::format("spec.minReplicas is {}, and so more than spec.maxReplicas, which is {}", least, most));
+    }
+    const json* preemptible = find(at / "preemptible");
+    if (preemptible != nullptr && !preemptible->is_boolean())
+      fail(at / "preemptible", fmt::format("spec.preemptible is to be true or false, not {}", shown(*preemptible)));
+    need(pod, "it describes the pod of a replica, as in a Deployment");
+    object(pod);
+    known(pod, {"metadata", "spec"});
+    if (object(pod / "metadata") != nullptr) {
+      texts(pod / "metadata" / "labels");
+      texts(pod / "metadata" / "annotations");
+    }
+    need(pod / "spec", "it has the containers");
+    object(pod / "spec");
+    pod_spec(pod / "spec");
+  }
+
+  void pod_spec(const Pointer& at) const {
+    const Pointer all = at / "containers";
+    need(all, "a job has at least one");
+    if (count(all) == 0) fail(all, fmt::format("{} is empty: a job has at least one", field_name(all)));
+    std::set<std::string> names;
+    for (std::size_t i = 0; i < count(all); ++i) container(all / i, names, needs_.image || i > 0);
+    for (std::size_t i = 0; i < count(at / "initContainers"); ++i) container(at / "initContainers" / i, names, true);
+    for (std::size_t i = 0; i < count(at / "volumes"); ++i) {
+      const Pointer volume = at / "volumes" / i;
+      object(volume);
+      const std::string name = text(volume / "name");
+      if (name.empty()) fail(volume, fmt::format("{} has no name", field_name(volume)));
+      if (name == kJobVolume || name == kTensorBoardVolume)
+        fail(volume, fmt::format("the volume {} is added by submitting: give this one another name", name));
+    }
+  }
+
+  void container(const Pointer& at, std::set<std::string>& names, bool needs_image) const {
+    if (object(at) == nullptr) fail(at, fmt::format("{} is to be a map", field_name(at)));
+    const std::string name = text(at / "name");
+    if (name.empty()) fail(at, fmt::format("{} has no name", field_name(at)));
+    if (const std::string why = not_a_label(name); !why.empty())
+      fail(at / "name", fmt::format("{} {}", field_name(at / "name"), why));
+    if (!names.insert(name).second) fail(at / "name", fmt::format("there are two containers named {}", name));
+    if (text(at / "image").empty() && needs_image)
+      fail(at, fmt::format("{} has no image: only the first container's is built", field_name(at)));
+    for (const char* list : {"command", "args"}) {
+      for (std::size_t i = 0; i < count(at / list); ++i) {
+        if (find(at / list / i) == nullptr) fail(at / list / i, fmt::format("{} is empty", field_name(at / list / i)));
+        text(at / list / i);
+      }
+    }
+    environment(at / "env");
+    for (const char* kind : {"requests", "limits"}) amounts(at / "resources" / kind);
+    mounts(at / "volumeMounts");
+  }
+
+  void environment(const Pointer& at) const {
+    for (std::size_t i = 0; i < count(at); ++i) {
+      object(at / i);
+      const std::string name = text(at / i / "name");
+      if (name.empty()) fail(at / i, fmt::format("{} has no name", field_name(at / i)));
+      if (name == "ADAPTDL_CHECKPOINT_PATH" || name == "ADAPTDL_SHARE_PATH")
+        fail(at / i, fmt::format("{} is set by submitting: remove it here", name));
+      text(at / i / "value");
+    }
+  }
+
+  void mounts(const Pointer& at) const {
+    for (std::size_t i = 0; i < count(at); ++i) {
+      object(at / i);
+      const std::string path = text(at / i / "mountPath");
+      if (path.empty()) fail(at / i, fmt::format("{} has no mountPath", field_name(at / i)));
+      if (path == kCheckpointPath || path == kSharePath || path == kTensorBoardPath)
+        fail(at / i, fmt::format("{} is where submitting mounts the job's volume: choose another mountPath", path));
+    }
+  }
+
+  void amounts(const Pointer& at) const {
+    if (!at.parent_pointer().empty()) object(at.parent_pointer());
+    if (object(at) == nullptr) return;
+    for (const auto& [word, value] : find(at)->items()) {
+      try {
+        Quantity::parse(value.is_string() ? value.get<std::string>() : value.dump());
+      } catch (const Error&) {
+        fail(at / word,
+             fmt::format("{}: {} takes an amount such as 2, 500m or 4Gi, not {}", field_name(at), word, shown(value)));
+      }
+    }
+  }
+
+  YamlDocument& document_;
+  const JobFileNeeds& needs_;
+  std::string file_, number_;
+};
+
+}  // namespace
+
+std::vector<json> parse_job_file(std::string_view text, const std::string& file, const JobFileNeeds& needs) {
+  std::vector<YamlDocument> documents = parse_yaml_documents(text, file);
+  if (documents.empty()) throw Error(fmt::format("{}: there is no job in it", file));
+  std::vector<json> jobs;
+  std::set<std::string> names;
+  for (YamlDocument& document : documents) {
+    const std::string number = documents.size() > 1 ? fmt::format("document {}: ", jobs.size() + 1) : "";
+    jobs.push_back(Check(document, needs, file, number).job());
+    const std::string name =
+        text_field(jobs.back(), {"metadata", "namespace"}) + '/' + text_field(jobs.back(), {"metadata", "name"});
+    if (!name.ends_with('/') && !names.insert(name).second)
+      throw Error(one_line(fmt::format("{}: {}there is another job named {} in it", file, number,
+                                       text_field(jobs.back(), {"metadata", "name"}))));
+  }
+  return jobs;
+}
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,93 @@
+#include "kube/yaml_documents.h"
+
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cmath>
+
+#include "adaptdl/error.h"
+#include "kube/one_line.h"
+#include "utf8.h"
+
+namespace adaptdl::kube {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kLargestText = std::size_t{4} << 20;
+constexpr int kDeepest = 64;
+constexpr int kMostValues = 100'000;  // aliases may multiply what is written once
+
+// A word without quotes. As in kubectl's YAML 1.1, yes and on are true.
+json plain_scalar(const YAML::Node& node) {
+  const std::string& text = node.Scalar();
+  bool flag = false;
+  if (text.size() > 1 && YAML::convert<bool>::decode(node, flag)) return flag;
+  const json value = json::parse(text, nullptr, false);
+  if (value.is_number() && (!value.is_number_float() || std::isfinite(value.get<double>()))) return value;
+  return text;
+}
+
+class Reader {
+ public:
+  Reader(const std::string& name, YamlDocument& document) : name_(name), document_(document) {}
+
+  json read(const YAML::Node& node, const std::string& at, int depth) {
+    if (depth == 0 || --left_ < 0) fail(node, "this is too much for such a file");
+    document_.lines[at] = node.Mark().line + 1;
+    if (node.IsScalar()) {
+      const bool quoted = node.Tag() == "!" || node.Tag().ends_with(":str");
+      return quoted ? json(node.Scalar()) : plain_scalar(node);
+    }
+    if (node.IsSequence()) {
+      json array = json::array();
+      for (const auto& item : node) array.push_back(read(item, fmt::format("{}/{}", at, array.size()), depth - 1));
+      return array;
+    }
+    if (!node.IsMap()) return nullptr;
+    json object = json::object();
+    for (const auto& pair : node) {
+      const YAML::Node &key = pair.first, &value = pair.second;
+      if (!key.IsScalar()) fail(key, "a key is to be a text");
+      const std::string& word = key.Scalar();
+      if (word == "<<" && key.Tag() != "!") fail(key, "merge keys (<<) are not supported: write out what is merged");
+      if (object.contains(word)) fail(key, fmt::format("'{}' is here for the second time", word));
+      const std::string pointer = (json::json_pointer(at) / word).to_string();
+      object[word] = read(value, pointer, depth - 1);
+      // What is wrong with a value is looked for where its key stands.
+      document_.lines[pointer] = key.Mark().line + 1;
+    }
+    return object;
+  }
+
+ private:
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
+    throw Error(one_line(fmt::format("{}:{}: {}", name_, node.Mark().line + 1, why)));
+  }
+
+  const std::string& name_;
+  YamlDocument& document_;
+  int left_ = kMostValues;
+};
+
+}  // namespace
+
+std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
+  if (text.size() > kLargestText) throw Error(fmt::format("{}: it is larger than {} MiB", name, kLargestText >> 20));
+  if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name));
+  std::vector<YamlDocument> documents;
+  try {
+    for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
+      if (!node.IsDefined() || node.IsNull()) continue;
+      YamlDocument document;
+      document.value = Reader(name, document).read(node, "", kDeepest);
+      documents.push_back(std::move(document));
+    }
+  } catch (const YAML::Exception& error) {
+    const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
+    throw Error(one_line(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg)));
+  }
+  return documents;
+}
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,136 @@
+// Files of AdaptDLJobs: what is taken, and what is refused by file, line and field.
+#include "kube/job_file.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using nlohmann::json;
+
+namespace {
+
+// The job of the documentation, with lines in place of its parts.
+std::string with(const std::string& spec = "", const std::string& container = "",
+                 const std::string& metadata = "  generateName: hello-world-\n") {
+  return "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n" + metadata + "spec:\n" + spec +
+         "  template:\n    spec:\n      containers:\n      - name: main\n        image: hello\n" + container;
+}
+
+std::string refusal(const std::string& text, const JobFileNeeds& needs = {}) {
+  try {
+    parse_job_file(text, "job.yaml", needs);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a job is read as it is written") {
+  const auto jobs = parse_job_file(with("  minReplicas: 1\n  maxReplicas: 4\n  preemptible: no\n",
+                                        "        command: [python3, '/root/x.py', \"7\"]\n"),
+                                   "job.yaml", {});
+  REQUIRE(jobs.size() == 1);
+  CHECK(jobs[0] == json::parse(R"({"apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob",
+    "metadata": {"generateName": "hello-world-"},
+    "spec": {"minReplicas": 1, "maxReplicas": 4, "preemptible": false, "template": {"spec": {"containers": [
+      {"name": "main", "image": "hello", "command": ["python3", "/root/x.py", "7"]}]}}}})"));
+}
+
+TEST_CASE("a file may have several jobs, with empty documents between, and be JSON") {
+  CHECK(parse_job_file("---\n" + with() + "---\n---\n" + with("  maxReplicas: 2\n"), "f", {}).size() == 2);
+  const json object = parse_job_file(with(), "f", {})[0];
+  CHECK(parse_job_file(object.dump(2), "f", {})[0] == object);
+}
+
+TEST_CASE("what the server sets is left out of a job that was written out") {
+  const auto jobs = parse_job_file(
+      with("", "status: {phase: Failed}\n", "  name: x\n  uid: u\n  resourceVersion: \"5\"\n  managedFields: []\n"),
+      "f", {});
+  CHECK(jobs[0]["metadata"] == json{{"name", "x"}});
+  CHECK_FALSE(jobs[0].contains("status"));
+}
+
+TEST_CASE("each mistake is told by line and field") {
+  const auto says = [](const std::string& text, const std::string& message) {
+    CHECK(refusal(text) == "job.yaml:" + message);
+  };
+  says("- 1\n", "1: this is no AdaptDLJob, which has apiVersion, kind, metadata and spec");
+  says("kind: AdaptDLJob\n", "1: apiVersion is missing: an AdaptDLJob's is adaptdl.petuum.com/v1");
+  says("apiVersion: v1\nkind: Pod\n", "1: apiVersion is 'v1', and an AdaptDLJob's is adaptdl.petuum.com/v1");
+  says("apiVersion: adaptdl.petuum.com/v1\nkind: Job\n",
+       "2: kind is 'Job': a job file has AdaptDLJobs alone; create others with kubectl");
+  says(with() + "replicas: 3\n",
+       "11: 'replicas' is no field of an AdaptDLJob, which has apiVersion, kind, metadata, spec, status");
+  says(with("  minReplica: 3\n"),
+       "6: 'minReplica' is no field of spec, which has template, minReplicas, maxReplicas, preemptible");
+  says(with("  minReplicas: 5\n  maxReplicas: 4\n"),
+       "6: spec.minReplicas is 5, and so more than spec.maxReplicas, which is 4");
+  says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas is to be a whole number from 1, not 0");
+  says(with("  minReplicas: two\n"), "6: spec.minReplicas is to be a whole number from 0, not \"two\"");
+  says(with("  preemptible: 3\n"), "6: spec.preemptible is to be true or false, not 3");
+  says(with("", "", "  labels: {}\n"),
+       "3: metadata has neither name nor generateName: write one, or give the job a name by --name");
+  says(
+      with("", "", "  name: No_Name\n"),
+      "4: metadata.name is 'No_Name', and is to be at most 56 small letters, digits and '-', beginning and ending with "
+      "a letter or digit");
+  says(with("", "", "  name: x\n  labels: {a: 1}\n"),
+       "5: metadata.labels: the value of 'a' is to be a text: put 1 in quotes");
+  says(with("", "      - name: main\n        image: x\n"), "11: there are two containers named main");
+  says(with("", "      - name: side\n"),
+       "11: spec.template.spec.containers[1] has no image: only the first container's is built");
+  says(with("", "        args: [1]\n"),
+       "11: spec.template.spec.containers[0].args[0] is to be a text: put 1 in quotes");
+  says(with("", "        env:\n        - {name: N, value: 3}\n"),
+       "12: spec.template.spec.containers[0].env[0].value is to be a text: put 3 in quotes");
+  says(with("", "        resources:\n          limits:\n            cpu: many\n"),
+       "13: spec.template.spec.containers[0].resources.limits: cpu takes an amount such as 2, 500m or 4Gi, not "
+       "\"many\"");
+  says(with("", "      volumes:\n      - name: adaptdl-pvc\n"),
+       "12: the volume adaptdl-pvc is added by submitting: give this one another name");
+  says(with("", "        volumeMounts:\n        - {name: x, mountPath: /adaptdl/share}\n"),
+       "12: /adaptdl/share is where submitting mounts the job's volume: choose another mountPath");
+}
+
+TEST_CASE("the template that lost its indentation is told what it lacks") {
+  const std::string text =
+      "apiVersion: adaptdl.petuum.com/v1\nkind: AdaptDLJob\nmetadata:\n  generateName: x-\nspec:\n  template:\n  "
+      "spec:\n"
+      "    containers:\n    - name: main\n";
+  CHECK(refusal(text) ==
+        "job.yaml:7: 'spec' stands beside 'template', and belongs into it: move it to the right by two spaces");
+  CHECK(refusal(with().substr(0, with().find("spec:"))) ==
+        "job.yaml:1: spec is missing: it has the template of the job's pods");
+}
+
+TEST_CASE("of several documents the message tells which") {
+  CHECK(refusal(with() + "---\n" + with("  maxReplicas: no\n")).find("document 2: spec.maxReplicas") !=
+        std::string::npos);
+  const std::string named = with("", "", "  name: x\n");
+  CHECK(refusal(named + "---\n" + named) == "job.yaml: document 2: there is another job named x in it");
+}
+
+TEST_CASE("a name and an image that come from elsewhere need not be there") {
+  std::string text = with("", "", "  labels: {}\n");
+  text.erase(text.find("        image: hello\n"), 21);
+  CHECK(refusal(text, {.name = false, .image = false}) == "");
+  CHECK(refusal(text, {.name = false, .image = true}).find("has no image") != std::string::npos);
+}
+
+TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
+  CHECK(refusal("a: [\n").find("this is no YAML") != std::string::npos);
+  CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: 'kind' is here for the second time");
+  CHECK(refusal("") == "job.yaml: there is no job in it");
+  CHECK(refusal("\xff") == "job.yaml: this is no text in UTF-8; save it in that encoding");
+  std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
+  for (int i = 1; i < 9; ++i)
+    bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);
+  CHECK(refusal(bomb).find("this is too much for such a file") != std::string::npos);
+}
