@@ -1,0 +1,195 @@
+#include "image/layer_reader.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "http/http.h"
+#include "image_temporary.h"
+
+using namespace adaptdl;
+using namespace adaptdl::image;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::map<std::string, std::pair<Entry, std::string>> read_layer(const fs::path& file) {
+  LayerReader reader(file, "archive");
+  std::map<std::string, std::pair<Entry, std::string>> entries;
+  for (Entry entry; reader.next(entry);) {
+    std::string content;
+    char buffer[4096];
+    while (const std::size_t count = reader.read(buffer, sizeof buffer)) content.append(buffer, count);
+    CHECK(content.size() == entry.size);
+    entries[entry.path] = {entry, content};
+  }
+  reader.diff_id();
+  return entries;
+}
+
+// A directory `in` with a bit of all that the forms differ in.
+void make_tree(const Temporary& temporary) {
+  const std::string long_name(180, 'n');
+  run("cd " + temporary.path().string() +
+      " && mkdir -p in/dir && cd in && printf hello > dir/file && ln dir/file hard && ln -s dir/file soft && mkfifo "
+      "pipe"
+      " && truncate -s 3000000 sparse && for i in 100000 200000 300000 900000 1500000 2999990; do printf 0123456789 |"
+      " dd of=sparse bs=1 seek=$i conv=notrunc status=none; done && truncate -s 500000 hole && touch -d @1234567890.5 "
+      "dir/file && touch -d @1000000000 . dir sparse hole && printf 'ü' > 'name ü'");
+  write_file(temporary / "in" / long_name, "long");
+}
+
+void check_tree(const fs::path& archive, const Temporary& temporary, bool long_names) {
+  const auto entries = read_layer(archive);
+  CAPTURE(archive.string());
+  CHECK(entries.contains("dir"));
+  REQUIRE(entries.contains("dir/file"));
+  REQUIRE(entries.contains("hard"));
+  CHECK(entries.at("dir").first.type == Entry::Type::kDirectory);
+  CHECK(entries.at("dir").first.mtime == 1'000'000'000);
+  const bool first = entries.at("hard").first.type == Entry::Type::kHardLink;
+  const auto& [link, file] = first ? std::pair("hard", "dir/file") : std::pair("dir/file", "hard");
+  CHECK(entries.at(file).second == "hello");
+  CHECK(entries.at(file).first.mtime == 1'234'567'890);
+  CHECK(entries.at(link).first.link == file);
+  CHECK(entries.at("soft").first.link == "dir/file");
+  CHECK(entries.at("sparse").second == read_file(temporary / "in/sparse"));
+  CHECK(entries.at("hole").second == std::string(500'000, '\0'));
+  CHECK(entries.at("name ü").second == "ü");
+  if (long_names) CHECK(entries.at(std::string(180, 'n')).second == "long");
+  if (long_names) CHECK(entries.at("pipe").first.type == Entry::Type::kFifo);
+}
+
+}  // namespace
+
+TEST_CASE("all forms of GNU tar are read, sparse files of each kind among them") {
+  const Temporary temporary;
+  make_tree(temporary);
+  const std::string at = "cd " + temporary.path().string() + "/in && tar -c ";
+  const std::string to = " -f ../x.tar .";
+  for (const std::string format : {"--format=gnu", "--format=gnu -S", "--format=oldgnu", "--format=oldgnu -S",
+                                   "--format=posix", "--format=posix -S --sparse-version=0.0",
+                                   "--format=posix -S --sparse-version=0.1", "--format=posix -S --sparse-version=1.0",
+                                   "--format=ustar --exclude=nnnn*", "--format=v7 --exclude=nnnn* --exclude=pipe"}) {
+    CAPTURE(format);
+    run(at + format + to);
+    check_tree(temporary / "x.tar", temporary, format.find("nnnn") == std::string::npos);
+    CHECK(is_archive(temporary / "x.tar"));
+  }
+}
+
+TEST_CASE("xattrs, large owners and times before 1970 of GNU tar and Python are read") {
+  const Temporary temporary;
+  write_file(temporary / "f", "x");
+  if (std::system(("setfattr -n user.note -v hello " + (temporary / "f").string() + " 2>/dev/null").c_str()) != 0)
+    return;
+  run("cd " + temporary.path().string() +
+      " && touch -d @-1.5 f && tar -c --format=posix --xattrs --owner=:3000000000 " + "--group=:2500000 -f x.tar f");
+  const Entry entry = read_layer(temporary / "x.tar").at("f").first;
+  CHECK(entry.xattrs.at("user.note") == "hello");
+  CHECK(entry.uid == 3'000'000'000);
+  CHECK(entry.gid == 2'500'000);
+  CHECK(entry.mtime == -2);
+  run("cd " + temporary.path().string() + " && tar -c --format=gnu --owner=:3000000000 --group=:2500000 -f x.tar f");
+  const Entry gnu = read_layer(temporary / "x.tar").at("f").first;
+  CHECK(gnu.uid == 3'000'000'000);
+  CHECK(gnu.gid == 2'500'000);
+  CHECK(gnu.mtime == -2);
+}
+
+TEST_CASE("archives are read however they are compressed, in several parts too, and other files are none") {
+  const Temporary temporary;
+  make_tree(temporary);
+  const std::string at = "cd " + temporary.path().string() + " && ";
+  run(at + "tar -cf x.tar -C in .");
+  for (const std::string tool : {"gzip", "bzip2", "xz", "zstd -q", "cat"}) {
+    CAPTURE(tool);
+    run(at + tool + " < x.tar > x.packed");
+    check_tree(temporary / "x.packed", temporary, true);
+    CHECK(is_archive(temporary / "x.packed"));
+    run(at + "(head -c 5000 x.tar | " + tool + "; tail -c +5001 x.tar | " + tool + ") > x.parts");
+    check_tree(temporary / "x.parts", temporary, true);
+    if (tool == "cat") continue;
+    run(at + "head -c $(($(stat -c %s x.packed) - 9)) x.packed > x.cut");
+    CHECK_THROWS_WITH_AS(read_layer(temporary / "x.cut"), "archive: it is truncated", Error);
+    run(at + "(cat x.packed; echo more) > x.more");
+    CHECK_THROWS_AS(read_layer(temporary / "x.more"), Error);
+    run(at + "(cat x.packed; head -c 1000 /dev/zero) > x.padded");
+    check_tree(temporary / "x.padded", temporary, true);
+    run(at + "echo no archive | " + tool + " > x.text");
+    CHECK_FALSE(is_archive(temporary / "x.text"));
+  }
+  for (const std::string content : {"", "text", "\x1f\x8b", "PK\3\4"}) {
+    write_file(temporary / "x.none", content);
+    CHECK_FALSE(is_archive(temporary / "x.none"));
+  }
+  CHECK_FALSE(is_archive(temporary / "in"));
+  CHECK_FALSE(is_archive(temporary / "nothing"));
+  CHECK_FALSE(is_archive(temporary / "in/pipe"));
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "nothing"), "archive: it cannot be read: No such file or directory",
+                       Error);
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "in/pipe"), "archive: it is no regular file", Error);
+}
+
+TEST_CASE("archives of libarchive and of Python are read") {
+  const Temporary temporary;
+  make_tree(temporary);
+  run("cd " + temporary.path().string() +
+      " && python3 -c 'import tarfile\n"
+      "for name, form in ((\"gnu\", tarfile.GNU_FORMAT), (\"pax\", tarfile.PAX_FORMAT)):\n"
+      "  with tarfile.open(name + \".tar\", \"w\", format=form) as t: t.add(\"in\", \".\")'");
+  check_tree(temporary / "gnu.tar", temporary, true);
+  check_tree(temporary / "pax.tar", temporary, true);
+  if (std::system("bsdtar --version >/dev/null 2>&1") != 0) return;
+  for (const std::string format : {"pax", "gnutar", "ustar --exclude=nnnn*"}) {
+    CAPTURE(format);
+    run("cd " + temporary.path().string() + "/in && LC_ALL=C.UTF-8 bsdtar -c --format=" + format + " -f ../x.tar .");
+    check_tree(temporary / "x.tar", temporary, format.find("nnnn") == std::string::npos);
+  }
+}
+
+TEST_CASE("pieces of a sparse file that are none, and headers that are none, are errors") {
+  const Temporary temporary;
+  const auto why = [&](const std::string& bytes) {
+    write_file(temporary / "x.tar", bytes);
+    try {
+      read_layer(temporary / "x.tar");
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  run("cd " + temporary.path().string() +
+      " && truncate -s 100000 s && printf x | dd of=s bs=1 seek=70000 conv=notrunc "
+      "status=none && tar -c -S --format=posix --sparse-version=0.1 -f good.tar s");
+  const std::string good = read_file(temporary / "good.tar");
+  const std::string map = "GNU.sparse.map=";
+  const std::size_t at = good.find(map) + map.size();
+  REQUIRE(at < good.size());
+  REQUIRE(why(good) == "");
+  std::string bad = good;
+  bad[at] = '9';  // past what follows
+  CHECK(why(bad) == "archive: it is no whole tar archive: the pieces of a sparse file in it are none");
+  bad[at] = 'x';
+  CHECK(why(bad) == "archive: it is no whole tar archive: a number in it is none");
+  bad = good;
+  bad[512] = 'x';
+  CHECK(why(bad) != "");
+  bad = good;
+  bad[0] ^= 1;
+  CHECK(why(bad) == "archive: it is no whole tar archive: a header's checksum is wrong");
+  CHECK(why(good.substr(0, 700)) == "archive: it is no whole tar archive: it is cut off");
+  CHECK(why(std::string(512, '\0') + good) == "archive: it is no whole tar archive: there is something after its end");
+}
+
+TEST_CASE("a stop ends reading") {
+  const Temporary temporary;
+  write_file(temporary / "x", std::string(100'000, '\0'));
+  std::stop_source stop;
+  LayerReader reader(temporary / "x", "archive", {}, stop.get_token());
+  stop.request_stop();
+  Entry entry;
+  CHECK_THROWS_AS(reader.next(entry), http::Stopped);
+}
