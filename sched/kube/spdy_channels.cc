@@ -23,7 +23,7 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 
 constexpr const char* kProtocol = "v4.channel.k8s.io";
-constexpr std::size_t kFrame = std::size_t{32} << 10;    // of data sent at once
+constexpr std::size_t kFrame = std::size_t{1} << 20;    // of data sent at once
 constexpr std::size_t kBuffer = std::size_t{128} << 10;  // received at once
 constexpr std::size_t kMostControl = std::size_t{64} << 10;
 constexpr std::size_t kHead = 8;

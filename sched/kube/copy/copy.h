@@ -1,9 +1,9 @@
 // Copies between this machine and a place in a cluster that runs commands.
 //
-// Files are compared by SHA-256 afterwards where sha256sum is there, and take the place of what was there when they are
-// complete. A connection that breaks is made again, and the copy goes on where it was: a file at the byte, a directory
-// at the byte of its archive (down) or with the piece that was under way (up). Nothing is held in memory but some
-// pieces.
+// Files are compared by a checksum (sum.h, agent.h) where the place can compute one, and take the place of what was
+// there when they are complete. A connection that breaks is made again, and the copy goes on where it was: a file at
+// the byte, a directory at the byte of its archive (down) or with the piece that was under way (up). Nothing is held in
+// memory but some pieces.
 //
 // What a target stands for is cp's rule: an existing directory gets the source under its own name, anything else is the
 // copy's name. A source that ends in "/." is what is in that directory.

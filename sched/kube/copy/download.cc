@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <future>
 
+#include "kube/copy/agent.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/remote_files.h"
 #include "kube/copy/resumed_output.h"
@@ -35,10 +36,10 @@ constexpr std::uint64_t kWorthThread = std::uint64_t{1} << 20;
 // The directory is another than when its copy began.
 struct Changed {};
 
-std::vector<std::string> from(std::string_view whole, std::string_view rest, const std::string& path,
-                              std::uint64_t offset) {
-  if (offset == 0) return script(whole, {as_argument(path)});
-  return script(rest, {as_argument(path), std::to_string(offset + 1)});
+ResumedOutput::Command from(std::string_view whole, std::string_view rest, const std::string& path,
+                            std::uint64_t offset) {
+  if (offset == 0) return {script(whole, {as_argument(path)})};
+  return {script(rest, {as_argument(path), std::to_string(offset + 1)})};
 }
 
 RemoteFile inspect_source(Shell& shell, const std::string& source, const CopyEvents& events) {
@@ -59,11 +60,19 @@ Found found_here(const fs::path& path) {
   return fs::is_directory(status) ? Found::kDirectory : fs::is_regular_file(status) ? Found::kFile : Found::kOther;
 }
 
-// Passes the bytes of a file on and returns their SHA-256.
-std::string read_file(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,
-                      const Process::Sink& sink) {
-  ResumedOutput output(shell, events,
-                       [&source](std::uint64_t offset) { return from(kReadFile, kReadFileFrom, source, offset); });
+struct Sums {
+  std::string here;
+  std::optional<std::string> there;  // if it came along
+};
+
+// Passes the bytes of a file on.
+Sums read_file(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
+               const Process::Sink& sink) {
+  const auto command = [&](std::uint64_t offset) -> ResumedOutput::Command {
+    if (agent) return {agent.send(as_argument(source), offset, size), kAgentProgram};
+    return from(kReadFile, kReadFileFrom, source, offset);
+  };
+  ResumedOutput output(shell, events, command, agent.kind());
   output.limit(size);  // one that grows meanwhile is copied as long as it was
   events.tell(0, size);
   while (output.bytes() < size) {
@@ -72,7 +81,14 @@ std::string read_file(Shell& shell, const std::string& source, std::uint64_t siz
     sink(piece);
     events.tell(output.bytes(), size);
   }
-  if (output.bytes() == size) return output.sha256();
+  if (output.bytes() == size) {
+    Sums sums{output.sum(), {}};
+    // The sum comes behind the last byte.
+    if (agent && output.read().empty() && output.outcome().err.size() == sums.here.size() + 1)
+      sums.there = output.outcome().err.substr(0, sums.here.size());
+    return sums;
+  }
+  if (output.bytes() == 0) agent.check(output.outcome());
   if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
   throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
 }
@@ -82,20 +98,31 @@ void compare(const Shell& shell, const std::string& source, const std::optional<
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} in {} changed while it was copied, or was damaged on the way: its SHA-256 is {}, and the copy's {}", source,
+      "{} in {} changed while it was copied, or was damaged on the way: its checksum is {}, and the copy's {}", source,
       shell.name(), *there, here));
 }
 
-// Reads a file while its place computes what it is to be compared with.
+// Reads a file while its place computes what it is to be compared with. Throws NoAgent before the first byte.
+void read_compared(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
+                   const Process::Sink& sink) {
+  const auto sum_there = [&] {
+    Persistence persistence({}, {}, events.patience);
+    return persist(persistence, [&] { return agent.sum(as_argument(source), size); });
+  };
+  const bool beside = size >= kWorthThread && !agent;
+  auto there = std::async(beside ? std::launch::async : std::launch::deferred, sum_there);
+  const Sums sums = read_file(shell, agent, source, size, events, sink);
+  compare(shell, source, sums.there ? sums.there : there.get(), sums.here, events);
+}
+
 void read_compared(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,
                    const Process::Sink& sink) {
-  const auto hash_there = [&] {
-    Persistence persistence({}, {}, events.patience);
-    return persist(persistence, [&] { return remote_sha256(shell, source, size); });
-  };
-  auto there = std::async(size < kWorthThread ? std::launch::deferred : std::launch::async, hash_there);
-  const std::string here = read_file(shell, source, size, events, sink);
-  compare(shell, source, there.get(), here, events);
+  Agent agent(shell, size);
+  try {
+    return read_compared(shell, agent, source, size, events, sink);
+  } catch (const NoAgent&) {
+    read_compared(shell, agent, source, size, events, sink);
+  }
 }
 
 void download_file(Shell& shell, const std::string& source, const RemoteFile& file, const fs::path& target,
@@ -112,7 +139,7 @@ ResumedOutput read_tar(Shell& shell, const std::string& source, const CopyEvents
 // A copy can go on only with the archive that it began with.
 void check_prefix(Shell& shell, const std::string& source, const ResumedOutput& output) {
   const Outcome outcome = run(shell, kTarPrefix, {as_argument(source), std::to_string(output.bytes())});
-  if (!outcome.out.starts_with(output.sha256())) throw Changed();
+  if (!outcome.out.starts_with(output.sum())) throw Changed();
 }
 
 void check_tar(const Shell& shell, const std::string& source, ResumedOutput& output, const CopyEvents& events) {

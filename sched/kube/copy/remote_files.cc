@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <random>
 
 namespace adaptdl::kube {
 namespace {
@@ -53,6 +54,10 @@ std::optional<std::string> remote_sha256(Shell& shell, const std::string& path, 
   if (outcome.exit_code == kNoTool) return std::nullopt;
   if (outcome.exit_code != 0 || outcome.out.size() < kDigits) refuse(shell, "read " + path, outcome);
   return outcome.out.substr(0, kDigits);
+}
+
+std::string temporary_name(std::string_view suffix) {
+  return fmt::format(".adaptdl-cp-{:08x}.{}", std::random_device()(), suffix);
 }
 
 }  // namespace adaptdl::kube

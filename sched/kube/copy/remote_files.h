@@ -9,6 +9,7 @@
 #include <ctime>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kube/copy/place.h"
 #include "kube/copy/shell.h"
@@ -28,5 +29,8 @@ RemoteFile inspect(Shell& shell, const std::string& path);
 
 // Of a file, or of so many bytes at the beginning of one that has more; null: the place has no sha256sum.
 std::optional<std::string> remote_sha256(Shell& shell, const std::string& path, std::uint64_t size);
+
+// A name of a file that nobody else has: ".adaptdl-cp-", digits, and the suffix.
+std::string temporary_name(std::string_view suffix);
 
 }  // namespace adaptdl::kube

@@ -1,6 +1,7 @@
 #include "kube/copy/resumed_output.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace adaptdl::kube {
 
@@ -8,7 +9,9 @@ bool ResumedOutput::read_some() {
   if (!process_) {
     if (resuming_ && bytes_ > 0 && before_resume_) before_resume_();
     err_.clear();
-    process_ = shell_.start(command_(bytes_), false);
+    Command command = command_(bytes_);
+    process_ = shell_.start(command.words, !command.input.empty());
+    feed_to(*process_, [&] { return std::exchange(command.input, {}); });
   }
   return process_->read([this](std::string_view more) { buffer_ += more; },
                         [this](std::string_view more) { err_ += more; });
@@ -27,7 +30,7 @@ std::string_view ResumedOutput::read() {
     }
   }
   buffer_.resize(std::min<std::uint64_t>(buffer_.size(), most_ - bytes_));
-  hash_.update(buffer_);
+  sum_.update(buffer_);
   bytes_ += buffer_.size();
   return buffer_;
 }

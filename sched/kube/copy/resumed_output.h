@@ -14,17 +14,21 @@
 #include <vector>
 
 #include "kube/copy/events.h"
-#include "kube/copy/sha256.h"
 #include "kube/copy/shell.h"
+#include "kube/copy/sum.h"
 
 namespace adaptdl::kube {
 
 class ResumedOutput {
  public:
-  // The command that leaves out so many bytes.
-  using CommandAt = std::function<std::vector<std::string>(std::uint64_t offset)>;
-  ResumedOutput(Shell& shell, const CopyEvents& events, CommandAt command)
-      : shell_(shell), events_(events), persistence_(events.persistence()), command_(std::move(command)) {}
+  struct Command {
+    std::vector<std::string> words;
+    std::string_view input = {};
+  };
+  // The one that leaves out so many bytes.
+  using CommandAt = std::function<Command(std::uint64_t offset)>;
+  ResumedOutput(Shell& shell, const CopyEvents& events, CommandAt command, SumKind kind = SumKind::kSha256)
+      : shell_(shell), events_(events), persistence_(events.persistence()), command_(std::move(command)), sum_(kind) {}
 
   // Called before it goes on after a break; what it throws ends all.
   void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
@@ -36,7 +40,7 @@ class ResumedOutput {
   std::string_view read();
 
   std::uint64_t bytes() const { return bytes_; }                         // read so far
-  std::string sha256() const { return hash_.hex(); }                     // of these
+  std::string sum() const { return sum_.hex(); }                         // of these
   Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES the end
 
  private:
@@ -51,7 +55,7 @@ class ResumedOutput {
   bool resuming_ = false, ended_ = false;
   std::string buffer_, err_;
   std::uint64_t bytes_ = 0, most_ = std::numeric_limits<std::uint64_t>::max();
-  Sha256 hash_;
+  Sum sum_;
 };
 
 }  // namespace adaptdl::kube

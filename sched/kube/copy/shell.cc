@@ -35,14 +35,18 @@ std::vector<std::string> script(std::string_view text, const std::vector<std::st
   return command;
 }
 
+void feed_to(Process& process, const Feed& feed) {
+  try {
+    for (std::string_view piece; !(piece = feed()).empty();) process.write(piece);
+  } catch (const Broken&) {
+    // To be met again, or not, by who reads.
+  }
+}
+
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed) {
   Outcome outcome;
   const auto process = shell.start(script(text, arguments), feed != nullptr);
-  try {
-    for (std::string_view piece; feed && !(piece = feed()).empty();) process->write(piece);
-  } catch (const Broken&) {
-    // One that has ended takes no more: to read tells that from a connection that broke.
-  }
+  if (feed) feed_to(*process, feed);
   while (process->read([&](std::string_view more) { append(outcome.out, more); },
                        [&](std::string_view more) { append(outcome.err, more); })) {
   }

@@ -61,6 +61,10 @@ std::vector<std::string> script(std::string_view text, const std::vector<std::st
 // Gives the next piece of what is to be sent; nothing: that was all.
 using Feed = std::function<std::string_view()>;
 
+// Writes it all, or what is taken of it: a process that has ended takes no more. Whether it has, or the connection
+// broke, reading tells.
+void feed_to(Process& process, const Feed& feed);
+
 // Runs a script to its end, and feeds it if there is anything to feed.
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed = {});
 

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <random>
 
+#include "kube/copy/agent.h"
 #include "kube/copy/copy.h"
 #include "kube/copy/pack.h"
 #include "kube/copy/remote_files.h"
-#include "kube/copy/sha256.h"
 #include "kube/copy/temporary_file.h"
 #include "local/fd.h"
 
@@ -49,8 +48,6 @@ constexpr std::size_t kMostEntries = 5000;  // of a pack
 
 std::string take(std::string_view into) { return fmt::format("{} {}", kTake, into); }
 
-std::string random_name() { return fmt::format(".adaptdl-cp-{:08x}.part", std::random_device()()); }
-
 // Runs a script that must do its work, over as many connections as it takes.
 void must(Shell& shell, Persistence& persistence, std::string_view text, const std::vector<std::string>& arguments,
           const std::string& action) {
@@ -61,12 +58,13 @@ void must(Shell& shell, Persistence& persistence, std::string_view text, const s
 // A file on its way: written beside its target, of which a connection that breaks leaves a beginning to go on from.
 class Part {
  public:
-  Part(Shell& shell, const CopyEvents& events, const std::string& directory, const std::string& target)
+  Part(Shell& shell, Agent& agent, const CopyEvents& events, const std::string& directory, const std::string& target)
       : shell_(shell),
+        agent_(agent),
         persistence_(events.persistence()),
         stop_(events.stop),
         target_(target),
-        path_(as_argument(directory) + '/' + random_name()),
+        path_(as_argument(directory) + '/' + temporary_name("part")),
         cleanup_([this] { remove(); }) {}
 
   const std::string& path() const { return path_; }
@@ -75,6 +73,7 @@ class Part {
   using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
   void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
             const std::function<void(std::uint64_t)>& sent) {
+    received_.reset();
     for (std::uint64_t start = base;;) {
       try {
         write_from(read_at, start, size, sent);
@@ -87,14 +86,17 @@ class Part {
   }
 
   void check_size(std::uint64_t size) {
+    if (received_) return;
     const std::uint64_t there = size_there();
     if (there != size)
       throw Error(
           fmt::format("of {} {} bytes are in {}, where {} were sent: try again", target_, there, shell_.name(), size));
   }
 
-  std::optional<std::string> sha256(std::uint64_t size) {
-    return persist(persistence_, [&] { return remote_sha256(shell_, path_, size); });
+  // Of all of it; null: the place has no tool for that.
+  std::optional<std::string> sum(std::uint64_t size) {
+    if (received_) return received_;
+    return persist(persistence_, [&] { return agent_.sum(path_, size); });
   }
 
   void take_place(mode_t mode, std::time_t modified) {
@@ -119,11 +121,16 @@ class Part {
       at += piece.size();
       return piece;
     };
+    const Outcome outcome = agent_ ? agent_.receive(path_, start, size - start, feed) : receive(start, size, feed);
+    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
+    if (agent_ && start == 0) received_ = outcome.out;
+    sent(size);
+  }
+
+  Outcome receive(std::uint64_t start, std::uint64_t size, const Feed& feed) {
     std::vector<std::string> arguments{path_, std::to_string(size - start)};
     if (start > 0) arguments.push_back(std::to_string(start / kBlock));
-    const Outcome outcome = run(shell_, take(start > 0 ? kWriteFrom : kWrite), arguments, feed);
-    if (outcome.exit_code != 0) refuse(shell_, "write " + target_, outcome);
-    sent(size);
+    return run(shell_, take(start > 0 ? kWriteFrom : kWrite), arguments, feed);
   }
 
   std::uint64_t size_there() {
@@ -143,9 +150,11 @@ class Part {
   }
 
   Shell& shell_;
+  Agent& agent_;
   Persistence persistence_;
   std::stop_token stop_;
   std::string target_, path_;
+  std::optional<std::string> received_;  // the sum of all, as it was received in one go
   Cleanup cleanup_;
 };
 
@@ -160,38 +169,48 @@ void compare(const Shell& shell, const std::string& target, const std::optional<
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
-      "{} changed while it was copied, or was damaged on the way to {}: its SHA-256 is {}, and the copy's {}", target,
+      "{} changed while it was copied, or was damaged on the way to {}: its checksum is {}, and the copy's {}", target,
       shell.name(), here, *there));
 }
 
-// `before` bytes of what is copied are there already.
-void upload_file(Shell& shell, const fs::path& source, const std::string& target, std::uint64_t before,
-                 std::optional<std::uint64_t> total, const CopyEvents& events) {
+// Throws NoAgent.
+void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::string& target, std::uint64_t before,
+                std::optional<std::uint64_t> total, const CopyEvents& events) {
   const sched::Fd file = open_source(source);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail("read " + source.string());
   const auto size = static_cast<std::uint64_t>(status.st_size);
   std::string buffer(kPiece, '\0');
-  Sha256 hash;
-  std::uint64_t hashed = 0;
+  Sum sum(agent.kind());
+  std::uint64_t summed = 0;
   const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
     if (most == 0) return std::string_view();
     const ssize_t got = ::pread(file.get(), buffer.data(), most, static_cast<off_t>(offset));
     if (got < 0) fail("read " + source.string());
     if (got == 0) throw Error(fmt::format("{} became shorter while it was copied: try again", source.string()));
     const std::string_view piece(buffer.data(), static_cast<std::size_t>(got));
-    // What is sent again was hashed before.
-    if (offset + piece.size() > hashed) {
-      hash.update(piece.substr(hashed - offset));
-      hashed = offset + piece.size();
+    // What is sent again was summed before.
+    if (offset + piece.size() > summed) {
+      sum.update(piece.substr(summed - offset));
+      summed = offset + piece.size();
     }
     return piece;
   };
-  Part part(shell, events, directory_of(target), target);
+  Part part(shell, agent, events, directory_of(target), target);
   part.send(read_at, 0, size, [&](std::uint64_t sent) { events.tell(before + sent, total.value_or(size)); });
   part.check_size(size);
-  compare(shell, target, part.sha256(size), hash.hex(), events);
+  compare(shell, target, part.sum(size), sum.hex(), events);
   part.take_place(status.st_mode, status.st_mtime);
+}
+
+// `before` bytes of what is copied are there already.
+void upload_file(Shell& shell, Agent& agent, const fs::path& source, const std::string& target, std::uint64_t before,
+                 std::optional<std::uint64_t> total, const CopyEvents& events) {
+  try {
+    try_upload(shell, agent, source, target, before, total, events);
+  } catch (const NoAgent&) {
+    try_upload(shell, agent, source, target, before, total, events);
+  }
 }
 
 // Sends a directory's entries in packs, large files by themselves.
@@ -203,7 +222,8 @@ class TreeUpload {
         target_(target),
         events_(events),
         persistence_(events.persistence()),
-        entries_(list_tree(source, events.notice)) {
+        entries_(list_tree(source, events.notice)),
+        agent_(shell, largest(), target) {
     for (const PackedEntry& entry : entries_) total_ += entry.size;
   }
 
@@ -212,7 +232,7 @@ class TreeUpload {
       check(events_.stop);
       if (entries_[next].size > pack_limit_) {
         const PackedEntry& entry = entries_[next++];
-        upload_file(shell_, source_ / entry.name, target_ + '/' + entry.name, done_, total_, events_);
+        upload_file(shell_, agent_, source_ / entry.name, target_ + '/' + entry.name, done_, total_, events_);
         done_ += entry.size;
       } else {
         next = send_pack(next);
@@ -222,6 +242,12 @@ class TreeUpload {
   }
 
  private:
+  std::uint64_t largest() const {
+    std::uint64_t size = 0;
+    for (const PackedEntry& entry : entries_) size = std::max<std::uint64_t>(size, entry.size);
+    return size;
+  }
+
   // Packs what follows `first`, sends it, and returns what is next. After a break it packs less: what is sent must
   // get through between two breaks.
   std::size_t send_pack(std::size_t first) {
@@ -276,6 +302,7 @@ class TreeUpload {
   const CopyEvents& events_;
   Persistence persistence_;
   std::vector<PackedEntry> entries_;
+  Agent agent_;
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
 };
 
@@ -305,7 +332,10 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   const std::string path = target_path(source, directory ? Found::kDirectory : Found::kFile, target, there.found);
-  if (!directory) return upload_file(shell, source, path, 0, {}, events);
+  if (!directory) {
+    Agent agent(shell, fs::file_size(source), directory_of(path));
+    return upload_file(shell, agent, source, path, 0, {}, events);
+  }
   must(shell, persistence, kMakeDirectory, {as_argument(path)}, "make " + path);
   TreeUpload(shell, source, path, events).run();
 }
@@ -315,25 +345,36 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   const bool directory = there.found == Found::kDirectory;
   if (!directory) static_cast<void>(target_path("-", Found::kFile, target, there.found));
-  Part part(shell, events, directory ? target : directory_of(target), target);
   std::string buffer(kLargestPack, '\0');
-  Sha256 hash;
+  std::size_t filled = fill(from, buffer);
+  const std::string place = directory ? target : directory_of(target);
+  Agent agent(shell, filled, place);
+  Part part(shell, agent, events, place, target);
+  Sum sum(agent.kind());
   std::uint64_t done = 0;
   // Memory holds what was sent last, to send it again.
-  for (;;) {
+  for (;; filled = fill(from, buffer)) {
     check(events.stop);
-    const std::size_t filled = fill(from, buffer);
     if (filled == 0 && done > 0) break;
-    hash.update({buffer.data(), filled});
+    const std::string_view piece(buffer.data(), filled);
+    sum.update(piece);
     const Part::ReadAt read_at = [&](std::uint64_t offset, std::size_t most) {
-      return std::string_view(buffer).substr(offset - done, most);
+      return piece.substr(offset - done, most);
     };
-    part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.tell(sent); });
+    const auto send = [&] { part.send(read_at, done, done + filled, [&](std::uint64_t sent) { events.tell(sent); }); };
+    try {
+      send();
+    } catch (const NoAgent&) {
+      if (done > 0) throw Error(fmt::format("{} is another one than before: try again", shell.name()));
+      sum = Sum(agent.kind());
+      sum.update(piece);
+      send();
+    }
     done += filled;
     if (filled < buffer.size()) break;
   }
   part.check_size(done);
-  compare(shell, target, part.sha256(done), hash.hex(), events);
+  compare(shell, target, part.sum(done), sum.hex(), events);
   if (directory) return part.unpack(target);
   part.take_place(there.found == Found::kFile ? there.mode : 0644, std::time(nullptr));
 }

@@ -1,0 +1,89 @@
+#include "kube/copy/agent.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <utility>
+
+#include "kube/copy/place.h"
+#include "kube/copy/remote_files.h"
+
+namespace adaptdl::kube {
+namespace {
+
+// $1: the file's name, $2: its size in blocks, $3: the machine that it is for, $4: a further directory; then what the
+// agent is to do. Nobody else's file is written over, and that nothing can be executed shows in a script of one line.
+// dd takes no byte that comes behind the program.
+// The shell stays: containerd may end the input early of a command that reads it itself.
+constexpr std::string_view kRun = R"sh(name=$1 blocks=$2 machine=$3 last=$4
+shift 4
+[ "$(uname -sm)" = "Linux $machine" ] || exit 99
+for directory in /tmp /var/tmp "$last"; do
+  file=$directory/$name
+  (umask 077; set -C; echo '#!/bin/sh' >"$file") 2>/dev/null || continue
+  if chmod 700 "$file" && "$file" 2>/dev/null; then
+    dd bs=4096 count="$blocks" iflag=fullblock of="$file" 2>/dev/null && "$file" && exec 3<"$file"
+    status=$?
+    rm -f "$file"
+    [ $status = 0 ] || exit 99
+    /proc/self/fd/3 "$@"
+    exit $?
+  fi
+  rm -f "$file"
+done
+exit 99)sh";
+constexpr int kNoAgent = 99;
+constexpr std::size_t kBlock = 4096;
+constexpr std::size_t kDigits = 32;
+
+std::string this_machine() {
+  utsname name{};
+  ::uname(&name);
+  return name.machine;
+}
+
+// Gives the program first.
+Feed behind_program(const Feed& feed) {
+  return [&feed, first = true]() mutable { return std::exchange(first, false) ? kAgentProgram : feed(); };
+}
+
+}  // namespace
+
+Agent::Agent(Shell& shell, std::uint64_t largest, const std::string& directory)
+    : shell_(shell), directory_(as_argument(directory)), there_(largest >= kWorth && !kAgentProgram.empty()) {}
+
+std::vector<std::string> Agent::arguments(const std::vector<std::string>& words) const {
+  std::vector<std::string> all{temporary_name("agent"), std::to_string(kAgentProgram.size() / kBlock), this_machine(),
+                               directory_};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+std::optional<std::string> Agent::sum(const std::string& path, std::uint64_t size) {
+  if (!there_) return remote_sha256(shell_, path, size);
+  const Feed nothing = [] { return std::string_view(); };
+  const Outcome outcome = run(shell_, kRun, arguments({"sum", path, std::to_string(size)}), behind_program(nothing));
+  if (outcome.exit_code == kNoAgent) return std::nullopt;
+  if (outcome.exit_code != 0 || outcome.out.size() < kDigits) refuse(shell_, "read " + path, outcome);
+  return outcome.out.substr(0, kDigits);
+}
+
+Outcome Agent::receive(const std::string& path, std::uint64_t offset, std::uint64_t size, const Feed& feed) {
+  Outcome outcome = run(shell_, kRun, arguments({"receive", path, std::to_string(offset), std::to_string(size)}),
+                        behind_program(feed));
+  check(outcome);
+  outcome.out.resize(std::min(outcome.out.size(), kDigits));
+  return outcome;
+}
+
+std::vector<std::string> Agent::send(const std::string& path, std::uint64_t offset, std::uint64_t size) const {
+  return script(kRun, arguments({"send", path, std::to_string(offset), std::to_string(size)}));
+}
+
+void Agent::check(const Outcome& outcome) {
+  if (outcome.exit_code != kNoAgent) return;
+  there_ = false;
+  throw NoAgent();
+}
+
+}  // namespace adaptdl::kube

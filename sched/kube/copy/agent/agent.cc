@@ -1,0 +1,119 @@
+// The copy agent: what a copy of a large file puts into a container for as long as it takes (copy/agent.h). It needs
+// nothing of the container's, as it is linked statically, and is used because the tools of images are slow.
+//
+//   agent                           ends with 0: it can run here
+//   agent sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
+//   agent receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
+//                                   their XXH3-128
+//   agent send FILE OFFSET SIZE     writes the first SIZE bytes of FILE but OFFSET of them to standard output, and the
+//                                   XXH3-128 of all SIZE to standard error
+//
+// Ends with 1 and a line on standard error when something fails.
+#define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr std::size_t kBuffer = std::size_t{1} << 20;
+char buffer[kBuffer];
+
+[[noreturn]] void fail(const char* file, const char* why) {
+  std::fprintf(stderr, "%s: %s\n", file, why);
+  std::exit(1);
+}
+[[noreturn]] void fail(const char* file) { fail(file, std::strerror(errno)); }
+
+// What there is of `left` bytes; never nothing.
+std::size_t read_some(int from, std::uint64_t left, const char* file) {
+  for (;;) {
+    const ssize_t got = ::read(from, buffer, left < kBuffer ? left : kBuffer);
+    if (got > 0) return static_cast<std::size_t>(got);
+    if (got == 0) fail(file, "it ended too early");
+    if (errno != EINTR) fail(file);
+  }
+}
+
+void write_all(int to, std::size_t size, const char* file) {
+  for (std::size_t written = 0; written < size;) {
+    const ssize_t put = ::write(to, buffer + written, size - written);
+    if (put >= 0) {
+      written += static_cast<std::size_t>(put);
+    } else if (errno != EINTR) {
+      fail(file);
+    }
+  }
+}
+
+class Sum {
+ public:
+  Sum() { XXH3_128bits_reset(&state_); }
+
+  // Of `size` bytes more, which are passed on to `to` if that is a file.
+  void pass(int from, int to, std::uint64_t size, const char* file) {
+    while (size > 0) {
+      const std::size_t got = read_some(from, size, file);
+      XXH3_128bits_update(&state_, buffer, got);
+      if (to >= 0) write_all(to, got, file);
+      size -= got;
+    }
+    if (to >= 0 && ::close(to) != 0) fail(file);
+  }
+
+  void print(std::FILE* to) const {
+    XXH128_canonical_t sum;
+    XXH128_canonicalFromHash(&sum, XXH3_128bits_digest(&state_));
+    for (const unsigned char byte : sum.digest) std::fprintf(to, "%02x", byte);
+    std::fprintf(to, "\n");
+  }
+
+ private:
+  XXH3_state_t state_;
+};
+
+std::uint64_t number(const char* text) { return std::strtoull(text, nullptr, 10); }
+
+int open_source(const char* file) {
+  const int from = ::open(file, O_RDONLY | O_CLOEXEC);
+  if (from < 0) fail(file);
+  return from;
+}
+
+// A larger pipe, where it may be had, lets both ends go on for longer.
+void widen(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, static_cast<int>(kBuffer)); }
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count < 2) return 0;
+  const char* file = count > 2 ? words[2] : "";
+  Sum sum;
+  if (count == 4 && std::strcmp(words[1], "sum") == 0) {
+    sum.pass(open_source(file), -1, number(words[3]), file);
+    sum.print(stdout);
+  } else if (count == 5 && std::strcmp(words[1], "receive") == 0) {
+    const std::uint64_t offset = number(words[3]);
+    const int to = ::open(file, O_WRONLY | O_CREAT | O_CLOEXEC | (offset == 0 ? O_TRUNC : 0), 0666);
+    if (to < 0 || ::lseek(to, static_cast<off_t>(offset), SEEK_SET) < 0) fail(file);
+    widen(STDIN_FILENO);
+    sum.pass(STDIN_FILENO, to, number(words[4]), file);
+    sum.print(stdout);
+  } else if (count == 5 && std::strcmp(words[1], "send") == 0) {
+    const std::uint64_t offset = number(words[3]);
+    const int from = open_source(file);
+    widen(STDOUT_FILENO);
+    sum.pass(from, -1, offset, file);
+    sum.pass(from, STDOUT_FILENO, number(words[4]) - offset, file);
+    sum.print(stderr);
+  } else {
+    fail(words[1], "no such command");
+  }
+  return 0;
+}

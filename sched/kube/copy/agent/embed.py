@@ -1,0 +1,20 @@
+"""Writes a C++ source that holds a program's bytes, filled up to whole blocks: embed.py PROGRAM SOURCE"""
+
+import pathlib
+import sys
+
+program, source = map(pathlib.Path, sys.argv[1:])
+BLOCK, LINE = 4096, 64
+data = program.read_bytes()
+data += bytes(-len(data) % BLOCK)
+lines = "\n".join(
+    '"' + "".join(f"\\x{byte:02x}" for byte in data[at : at + LINE]) + '"' for at in range(0, len(data), LINE)
+)
+source.write_text(f"""#include "kube/copy/agent.h"
+
+namespace adaptdl::kube {{
+constexpr char kBytes[] =
+{lines};
+const std::string_view kAgentProgram(kBytes, sizeof(kBytes) - 1);
+}}  // namespace adaptdl::kube
+""")

@@ -1,0 +1,5 @@
+#include "kube/copy/agent.h"
+
+namespace adaptdl::kube {
+const std::string_view kAgentProgram;
+}  // namespace adaptdl::kube

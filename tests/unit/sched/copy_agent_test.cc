@@ -1,0 +1,161 @@
+// Copies of large files: by the agent, a real program that runs on this machine as it would in a pod.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "copy_support.h"
+#include "kube/copy/agent.h"
+
+using namespace testing;
+
+namespace {
+
+constexpr std::size_t kSize = (std::size_t{40} << 20) + 17;
+static_assert(kSize > Agent::kWorth);
+
+std::set<std::string> agents() {
+  std::set<std::string> found;
+  for (const char* directory : {"/tmp", "/var/tmp"}) {
+    for (const auto& entry : fs::directory_iterator(directory)) {
+      if (entry.path().extension() == ".agent") found.insert(entry.path().string());
+    }
+  }
+  return found;
+}
+
+// Turns a bit over in what comes behind so many bytes of the large transfer.
+class Damaging : public Shell {
+ public:
+  explicit Damaging(std::uint64_t after) : after_(after) {}
+
+  std::unique_ptr<Process> start(const std::vector<std::string>& command, bool with_input) override {
+    return std::make_unique<Damaged>(*this, shell_.start(command, with_input));
+  }
+  std::string name() const override { return shell_.name(); }
+
+ private:
+  class Damaged : public Process {
+   public:
+    Damaged(Damaging& damaging, std::unique_ptr<Process> process) : damaging_(damaging), process_(std::move(process)) {}
+    bool read(const Sink& out, const Sink& err) override {
+      return process_->read([&](std::string_view bytes) { out(pass(bytes)); }, err);
+    }
+    void write(std::string_view bytes) override { process_->write(pass(bytes)); }
+    int exit_code() override { return process_->exit_code(); }
+
+   private:
+    std::string pass(std::string_view bytes) {
+      std::string passed(bytes);
+      if (passed_ <= damaging_.after_ && damaging_.after_ < passed_ + bytes.size())
+        passed[damaging_.after_ - passed_] ^= 1;
+      passed_ += bytes.size();
+      return passed;
+    }
+    Damaging& damaging_;
+    std::unique_ptr<Process> process_;
+    std::uint64_t passed_ = 0;
+  };
+
+  LocalShell shell_;
+  const std::uint64_t after_;
+};
+
+struct Fixture {
+  TemporaryDirectory directory;
+  fs::path there = directory.path() / "there", here = directory.path() / "here", tools = directory.path() / "tools";
+  std::vector<std::string> notices;
+  CopyEvents events;
+  const std::set<std::string> before = agents();
+
+  Fixture() {
+    for (const fs::path& path : {there, here, tools}) fs::create_directory(path);
+    events.notice = [this](const std::string& line) { notices.push_back(line); };
+    events.patience = std::chrono::seconds(5);
+  }
+  ~Fixture() { CHECK(agents() == before); }
+
+  // Busybox's tools without these.
+  LocalShell shell_without(const std::set<std::string>& missing) {
+    const std::string path = busybox_path(tools);
+    for (const std::string& tool : missing) fs::remove(tools / tool);
+    return LocalShell(path);
+  }
+  void copy_both_ways(Shell& shell) {
+    const std::string bytes = some_bytes(kSize);
+    write_file(here / "x", bytes);
+    upload(shell, here / "x", there / "x", events);
+    CHECK(read_file(there / "x") == bytes);
+    download(shell, there / "x", here / "y", events);
+    CHECK(read_file(here / "y") == bytes);
+    for (const fs::path& side : {there, here}) {
+      for (const auto& entry : fs::directory_iterator(side))
+        CHECK_MESSAGE(entry.path().filename().string().size() == 1, entry.path().string());
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Fixture, "large files are compared where there is no sha256sum") {
+  if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
+  LocalShell shell = shell_without({"sha256sum"});
+  copy_both_ways(shell);
+  CHECK(notices.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "large files go on where they were after each of several breaks, both ways") {
+  LocalShell shell;
+  for (const std::uint64_t bytes : {1 << 20, 9 << 20, 1000, 9 << 20, 1000, 100, 1000, 9 << 20, 1000})
+    shell.breaks.push_back(bytes);
+  const std::string bytes = some_bytes(kSize);
+  write_file(here / "x", bytes);
+  upload(shell, here / "x", there / "x", events);
+  CHECK(shell.broken == 9);
+  CHECK(read_file(there / "x") == bytes);
+  shell.breaks = {1 << 20, 9 << 20, 100, 9 << 20};
+  download(shell, there / "x", here / "y", events);
+  CHECK(shell.broken == 13);
+  CHECK(read_file(here / "y") == bytes);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a stream of more than fits into memory at once is compared") {
+  LocalShell shell;
+  const std::string bytes = some_bytes(2 * kSize);
+  write_file(here / "x", bytes);
+  const sched::Fd from(::open((here / "x").c_str(), O_RDONLY | O_CLOEXEC));
+  upload_stream(shell, from.get(), there / "x", events);
+  CHECK(read_file(there / "x") == bytes);
+  CHECK(notices.empty());
+}
+
+TEST_CASE_FIXTURE(Fixture, "what was damaged on the way does not take the place of a file") {
+  // Behind the agent, which comes first in an upload.
+  write_file(here / "x", some_bytes(kSize));
+  write_file(there / "x", "before");
+  Damaging up(kAgentProgram.size() + (20 << 20));
+  CHECK_THROWS_WITH_AS(upload(up, here / "x", there / "x", events), doctest::Contains("damaged on the way"), Error);
+  CHECK(read_file(there / "x") == "before");
+  fs::copy_file(here / "x", there / "z");
+  write_file(here / "z", "before");
+  Damaging down(20 << 20);
+  CHECK_THROWS_WITH_AS(download(down, there / "z", here / "z", events), doctest::Contains("damaged on the way"), Error);
+  CHECK(read_file(here / "z") == "before");
+}
+
+TEST_CASE_FIXTURE(Fixture, "on another kind of machine large files are copied and compared by its own tools") {
+  if (!fs::exists("/bin/busybox")) return;
+  LocalShell shell = shell_without({"uname"});
+  write_file(tools / "uname", "#!/bin/sh\necho Linux other\n");
+  fs::permissions(tools / "uname", fs::perms(0755));
+  copy_both_ways(shell);
+  CHECK(notices.empty());
+  fs::remove(tools / "sha256sum");
+  download(shell, there / "x", here / "y", events);
+  CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
+}
+
+TEST_CASE_FIXTURE(Fixture, "a large file that cannot be written is told with its name and why") {
+  LocalShell shell;
+  write_file(here / "x", some_bytes(kSize));
+  CHECK_THROWS_WITH_AS(upload(shell, here / "x", "/dev/full/x", events), doctest::Contains("/dev/full/x"), Error);
+}
