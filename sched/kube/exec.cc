@@ -5,7 +5,6 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/beast/websocket/error.hpp>
 #include <charconv>
 #include <condition_variable>
 #include <deque>
@@ -21,7 +20,7 @@ namespace adaptdl::kube {
 namespace {
 
 namespace asio = boost::asio;
-using boost::beast::error_code;
+using boost::system::error_code;
 using nlohmann::json;
 
 constexpr std::size_t kAhead = std::size_t{4} << 20;  // received before it is asked for
@@ -114,8 +113,7 @@ struct Session::Impl {
     const std::scoped_lock lock(mutex);
     ended = true;
     if (status.empty())
-      broken = error == asio::error::eof || error == boost::beast::websocket::error::closed ? "the server closed it"
-                                                                                            : error.message();
+      broken = error == asio::error::eof ? "the server closed it" : error.message();
     else
       outcome = outcome_of(status);
     changed.notify_all();

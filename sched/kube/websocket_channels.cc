@@ -1,5 +1,7 @@
 #include <array>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/beast/websocket/error.hpp>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@ class WebSocketChannels : public Channels {
   void receive(Received done) override {
     socket_.stream().async_read_some(asio::buffer(buffer_),
                                      [this, done = std::move(done)](error_code error, std::size_t size) mutable {
+                                       if (error == boost::beast::websocket::error::closed) error = asio::error::eof;
                                        if (error) return done(error, {}, {});
                                        std::size_t begin = 0;
                                        if (begins_ && size > 0) channel_ = static_cast<Channel>(buffer_[begin++]);

@@ -10,10 +10,10 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "adaptdl/error.h"
+#include "utf8.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -46,16 +46,6 @@ std::optional<std::string> quoted_cell(std::string_view line, std::size_t& at) {
     }
   }
   return std::nullopt;
-}
-
-bool is_utf8(std::string_view text) {
-  if (std::ranges::none_of(text, [](char c) { return (c & 0x80) != 0; })) return true;
-  try {
-    (void)nlohmann::json(text).dump();
-    return true;
-  } catch (const nlohmann::json::type_error&) {
-    return false;
-  }
 }
 
 template <class Number>
