@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/close_range.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -19,6 +20,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <optional>
 
 #include "adaptdl/error.h"
 #include "image/sandbox_command.h"
@@ -119,8 +121,9 @@ int run_command(const SandboxStep& step, Fd output) {
 // Process 1 of the step.
 [[noreturn]] void be_process_one(SandboxPlan plan, const Fd& keeper) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  char there = 0;
-  if (::read(keeper.get(), &there, 1) != 1) ::_exit(1);  // the keeper has died before that
+  // The keeper may have died before that, and its end of the pipe is closed.
+  pollfd gone{keeper.get(), POLLIN, 0};
+  if (::poll(&gone, 1, 0) != 0) ::_exit(1);
   try {
     ::umask(022);
     MountPoints points = enter_root(*plan.step, plan.caches);
@@ -144,16 +147,16 @@ void keep_sandbox(SandboxPlan plan) {
   close_all_but(plan.output.get(), plan.report.get());
   ::signal(SIGCHLD, SIG_DFL);
   pid_t child = -1;
+  std::optional<Pipe> alive;  // as long as this process
   try {
     enter_namespaces(plan.step->network);
-    Pipe alive;
+    alive.emplace();
     child = ::fork();
     if (child < 0) throw Error(fmt::format("cannot start a process: {}", std::strerror(errno)));
     if (child == 0) {
-      alive.write.reset();
-      be_process_one(std::move(plan), alive.read);
+      alive->write.reset();
+      be_process_one(std::move(plan), alive->read);
     }
-    write_all(alive.write.get(), "1");
   } catch (const std::exception& error) {
     write_all(plan.report.get(), std::string(1, kFailed) + error.what());
     ::_exit(0);

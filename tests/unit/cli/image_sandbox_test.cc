@@ -1,6 +1,7 @@
 // What a step's command sees, and what it leaves. Run as root, and as users with and without subordinate ids.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -36,6 +37,8 @@ int processes_with(const std::string& text) {
     if (read(entry.path() / "cmdline").find(text) != std::string::npos) ++count;
   return count;
 }
+// An argument of sleep that no other process of the machine has.
+std::string own_seconds(int number) { return std::to_string(1000000000 + 10 * getpid() + number); }
 
 bool soon(const std::function<bool()>& holds, std::chrono::milliseconds patience = 2s) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
@@ -235,34 +238,34 @@ TEST_CASE("without a network there is a loopback one") {
 TEST_CASE("what a command leaves running ends with it") {
   Steps steps;
   const auto begin = std::chrono::steady_clock::now();
-  CHECK(steps.run("setsid sleep 31536 & setsid sleep 31536 > /dev/null 2>&1 & echo done") == "done\n");
+  const std::string sleep = "setsid sleep " + own_seconds(1);
+  CHECK(steps.run(sleep + " & " + sleep + " > /dev/null 2>&1 & echo done") == "done\n");
   CHECK(std::chrono::steady_clock::now() - begin < 5s);
-  CHECK(processes_with("31536") == 0);
+  CHECK(processes_with(own_seconds(1)) == 0);
 }
 
 TEST_CASE("a stop kills all processes of the step within a second") {
   Steps steps;
-  const SandboxStep step = steps.step("trap '' TERM INT; setsid sleep 31537 & echo up; sleep 31537");
+  const std::string sleep = "sleep " + own_seconds(2);
+  const SandboxStep step = steps.step("trap '' TERM INT; setsid " + sleep + " & echo up; " + sleep);
   std::stop_source source;
   std::chrono::steady_clock::time_point asked;
-  CHECK_THROWS_AS(run_in_sandbox(
-                      step,
-                      [&](std::string_view) {
-                        asked = std::chrono::steady_clock::now();
-                        source.request_stop();
-                      },
-                      source.get_token()),
-                  adaptdl::http::Stopped);
+  const auto on_line = [&](std::string_view) {
+    asked = std::chrono::steady_clock::now();
+    source.request_stop();
+  };
+  CHECK_THROWS_AS(run_in_sandbox(step, on_line, source.get_token()), adaptdl::http::Stopped);
   CHECK(std::chrono::steady_clock::now() - asked < 1s);
-  CHECK(processes_with("31537") == 0);
+  CHECK(processes_with(own_seconds(2)) == 0);
 }
 
 TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
   Steps steps;
-  const std::string mounts = read("/proc/self/mountinfo");
-  const int before = processes_with("image_sandbox");
-  for (int delay = 0; delay < 60; delay += 3) {
-    const SandboxStep step = steps.step("setsid sleep 31538 & sleep 31538");
+  const std::string mounts = read("/proc/self/mountinfo"), sleep = "sleep " + own_seconds(3);
+  // Whatever a builder leaves behind becomes this process's child.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  for (int number = 0; number < 80; ++number) {
+    const SandboxStep step = steps.step("setsid " + sleep + " & " + sleep);
     const pid_t builder = fork();
     if (builder == 0) {
       try {
@@ -271,14 +274,19 @@ TEST_CASE("killed at any moment, the builder leaves no process and no mount") {
       }
       _exit(0);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+    std::this_thread::sleep_for(number % 2 == 0 ? number * 500us : number * 20us);
     kill(builder, SIGKILL);
     int status = 0;
-    waitpid(builder, &status, 0);
+    REQUIRE(waitpid(builder, &status, 0) == builder);
     CHECK(WIFSIGNALED(status));
+    REQUIRE(soon([] {
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      return errno == ECHILD;
+    }));
   }
-  CHECK(soon([] { return processes_with("31538") == 0; }));
-  CHECK(soon([&] { return processes_with("image_sandbox") == before; }));
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+  CHECK(processes_with(own_seconds(3)) == 0);
   CHECK(read("/proc/self/mountinfo") == mounts);
 }
 
