@@ -1,0 +1,193 @@
+// What a build is told where the kernel or a container forbids it its namespaces, and what it can do then.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+
+#include "image/build_namespace.h"
+#include "image/sandbox.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl::image;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// What another process says, which may enter any namespaces.
+std::string elsewhere(const std::function<std::string()>& call) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    try {
+      text = call();
+    } catch (const std::exception& error) {
+      text = std::string("error: ") + error.what();
+    }
+    [[maybe_unused]] const ssize_t count = ::write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(count));
+  close(ends[0]);
+  waitpid(child, nullptr, 0);
+  return text;
+}
+
+void write(const fs::path& file, const std::string& text) {
+  std::ofstream stream(file);
+  if (!(stream << text << std::flush)) throw std::runtime_error("cannot write " + file.string());
+}
+
+void must(bool done, const char* what) {
+  if (!done) throw std::runtime_error(what);
+}
+
+// Root that may not administer the system, as in a container.
+void drop_administration() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2]{};
+  must(syscall(SYS_capget, &header, data) == 0, "capget");
+  data[0].permitted &= ~(1u << CAP_SYS_ADMIN);
+  data[0].effective = data[0].permitted;
+  must(syscall(SYS_capset, &header, data) == 0, "capset");
+}
+
+// In a user namespace of its own, whose settings are of no concern to others.
+void enter_own_user_namespace() {
+  const uid_t user = getuid();
+  must(unshare(CLONE_NEWUSER) == 0, "unshare");
+  prctl(PR_SET_DUMPABLE, 1);
+  write("/proc/self/setgroups", "deny");
+  write("/proc/self/uid_map", "0 " + std::to_string(user) + " 1");
+}
+
+void forbid_unshare() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(code), code};
+  must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
+       "seccomp");
+}
+
+}  // namespace
+
+TEST_CASE("nobody entered: what needs it says so") {
+  CHECK(elsewhere([] {
+          require_build_namespace("RUN");
+          return std::string("nothing is wrong");
+        }) == "error: RUN cannot be done: the build namespace was not entered");
+}
+
+TEST_CASE("a second call gives what the first one found") {
+  CHECK(elsewhere([] {
+          const BuildNamespace& first = enter_build_namespace();
+          const fs::path place = fs::read_symlink("/proc/self/ns/mnt");
+          return std::string(
+              &first == &enter_build_namespace() && place == fs::read_symlink("/proc/self/ns/mnt") ? "same" : "new");
+        }) == "same");
+}
+
+TEST_CASE("user namespaces that are switched off are named with their setting") {
+  CHECK(elsewhere([] {
+          enter_own_user_namespace();
+          write("/proc/sys/user/max_user_namespaces", "0");
+          drop_administration();
+          enter_build_namespace();
+          require_build_namespace("RUN");
+          return std::string("nothing is wrong");
+        }) ==
+        "error: RUN cannot be done: user namespaces are switched off; have an administrator run: sysctl "
+        "user.max_user_namespaces=15000");
+}
+
+TEST_CASE("a seccomp profile that forbids them is named with the container's options") {
+  const std::string why = elsewhere([] {
+    forbid_unshare();
+    return enter_build_namespace().obstacle;
+  });
+  CHECK(why.find("a container's seccomp profile forbids namespaces; start the container with --security-opt") == 0);
+}
+
+TEST_CASE("forbidden, the process stays where it is") {
+  CHECK(elsewhere([] {
+          const uid_t user = getuid();
+          const fs::path before = fs::read_symlink("/proc/self/ns/user");
+          forbid_unshare();
+          enter_build_namespace();
+          return std::string(user == getuid() && before == fs::read_symlink("/proc/self/ns/user") ? "same" : "new");
+        }) == "same");
+}
+
+TEST_CASE("without subordinate ids, it says how to get them") {
+  if (getuid() == 0) return;
+  const std::string why = elsewhere([] { return enter_build_namespace().one_id; });
+  CHECK((why.empty() || why.find("usermod --add-subuids 100000-165535") != std::string::npos));
+}
+
+TEST_CASE("root of a container that may not mount has all its ids in a user namespace") {
+  if (getuid() != 0) return;
+  testing::TemporaryDirectory directory;
+  CHECK(elsewhere([&] {
+          drop_administration();
+          const BuildNamespace& found = enter_build_namespace();
+          const fs::path file = directory.path() / "file";
+          write(file, "x");
+          must(chown(file.c_str(), 500, 60000) == 0, "chown");
+          must(mount("tmpfs", directory.path().c_str(), "tmpfs", 0, nullptr) == 0, "mount");
+          return found.obstacle + found.one_id;
+        }) == "");
+  struct stat status {};
+  REQUIRE(stat((directory.path() / "file").c_str(), &status) == 0);
+  CHECK(status.st_uid == 500);
+  CHECK(status.st_gid == 60000);
+}
+
+TEST_CASE("where a container hides parts of /proc, a step has the container's") {
+  if (getuid() != 0) return;
+  testing::TemporaryDirectory directory;
+  fs::permissions(directory.path(), fs::perms::all);
+  fs::create_directory(directory.path() / "root");
+  fs::copy_file("/usr/bin/busybox", directory.path() / "root/busybox");
+  REQUIRE(chown((directory.path() / "root").c_str(), 61234, 61234) == 0);
+  CHECK(elsewhere([&] {
+          must(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "unshare");
+          must(mount("tmpfs", "/proc/bus", "tmpfs", MS_RDONLY, nullptr) == 0, "hide");
+          must(setresgid(61234, 61234, 61234) == 0 && setresuid(61234, 61234, 61234) == 0, "setresuid");
+          must(enter_build_namespace().obstacle.empty(), "namespace");
+          SandboxStep step;
+          step.root = {{directory.path() / "root"}, directory.path() / "upper", directory.path() / "work"};
+          step.scratch = directory.path() / "scratch";
+          fs::create_directory(step.scratch);
+          step.command = {"/busybox", "sh", "-c", "read name word < /proc/self/status; echo $name $word"};
+          std::string text;
+          const StepEnd end = run_in_sandbox(step, [&](std::string_view line) { text += line; }, {});
+          return text + ", " + end.text();
+        }) == "Name: busybox, exit code 0");
+}
