@@ -40,11 +40,10 @@ std::string read_all(const net::Fd& fd, const fs::path& file) {
 
 BlobStore::BlobStore(fs::path directory) : directory_(std::move(directory)) {
   std::error_code error;
-  fs::create_directories(directory_ / "blobs", error);
+  // Unpacked beside the blobs, files with set-id bits are nobody else's to run. One that was there is its owner's.
+  if (fs::create_directories(directory_, error)) ::chmod(directory_.c_str(), 0700);
   if (!error) fs::create_directories(directory_ / "blobs" / "sha256", error);
   if (error) throw Error(fmt::format("cannot make the directory {}: {}", directory_.string(), error.message()));
-  // Unpacked beside the blobs, files with set-id bits are nobody else's to run.
-  ::chmod(directory_.c_str(), 0700);
 }
 
 fs::path BlobStore::path_of(const std::string& digest) const {

@@ -20,7 +20,7 @@ namespace adaptdl::image {
 
 class BlobStore {
  public:
-  // Makes the directory, for its owner alone, and blobs/sha256 in it. Throws Error.
+  // Makes the directory, if it is not there, for its owner alone, and blobs/sha256 in it. Throws Error.
   explicit BlobStore(std::filesystem::path directory);
 
   const std::filesystem::path& directory() const { return directory_; }
