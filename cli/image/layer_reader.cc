@@ -14,10 +14,13 @@
 #include "image/decompressor.h"
 #include "image/digest.h"
 #include "image/one_line.h"
+#include "image/read_ahead.h"
 #include "image/tar_reader.h"
 
 namespace adaptdl::image {
 namespace {
+
+constexpr std::uint64_t kReadAhead = std::uint64_t{1} << 20;  // a smaller file is not worth a thread
 
 net::Fd open_file(const std::filesystem::path& file, std::uint64_t& size) {
   // Not blocking: a pipe that nobody writes to must not hold anything up.
@@ -38,6 +41,8 @@ struct LayerReader::Impl {
         stop(std::move(stopped)),
         stream(naming([&] { return Decompressor(open_file(file, compressed)); })),
         tar([this](char* data, std::size_t size) { return pull(data, size); }) {
+    if (compressed >= kReadAhead)
+      ahead = std::make_unique<ReadAhead>([this](char* data, std::size_t size) { return decompress(data, size); });
     most = limits.expanded + (compressed < (std::uint64_t{1} << 40) ? compressed * limits.ratio : 0);
   }
 
@@ -53,10 +58,16 @@ struct LayerReader::Impl {
     }
   }
 
-  std::size_t pull(char* data, std::size_t size) {
-    if (stop.stop_requested()) throw http::Stopped();
+  // On another thread, if there is one that reads ahead.
+  std::size_t decompress(char* data, std::size_t size) {
     const std::size_t count = stream.read(data, size);
     digester.update({data, count});
+    return count;
+  }
+
+  std::size_t pull(char* data, std::size_t size) {
+    if (stop.stop_requested()) throw http::Stopped();
+    const std::size_t count = ahead ? ahead->read(data, size) : decompress(data, size);
     bytes += count;
     if (bytes > most) too_large();
     return count;
@@ -98,6 +109,7 @@ struct LayerReader::Impl {
   Digester digester;
   Decompressor stream;
   TarReader tar;
+  std::unique_ptr<ReadAhead> ahead;  // null: the file is small
 };
 
 LayerReader::LayerReader(const std::filesystem::path& file, std::string name, const LayerLimits& limits,

@@ -193,3 +193,21 @@ TEST_CASE("a stop ends reading") {
   Entry entry;
   CHECK_THROWS_AS(reader.next(entry), http::Stopped);
 }
+
+TEST_CASE("a large archive that is cut off ends in its error after what is whole, and one may leave it halfway") {
+  const Temporary temporary;
+  run("cd " + temporary.path().string() +
+      " && head -c 3000000 /dev/urandom > random && tar -czf x.tar.gz --format=ustar random && tar -czf two.tar.gz "
+      "random "
+      "x.tar.gz && head -c 3000000 two.tar.gz > cut.tar.gz && head -c 2000000 x.tar.gz > early.tar.gz");
+  Entry entry;
+  {
+    LayerReader reader(temporary / "two.tar.gz", "archive");
+    REQUIRE(reader.next(entry));
+  }
+  LayerReader cut(temporary / "cut.tar.gz", "archive");
+  REQUIRE(cut.next(entry));
+  CHECK_THROWS_WITH_AS(cut.next(entry), "archive: it is truncated", Error);
+  CHECK(read_layer(temporary / "two.tar.gz").at("random").second == read_file(temporary / "random"));
+  CHECK_THROWS_WITH_AS(read_layer(temporary / "early.tar.gz"), "archive: it is truncated", Error);
+}
