@@ -9,6 +9,7 @@
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/one_line.h"
+#include "image/path_pattern.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
@@ -17,72 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLargestFile = std::size_t{4} << 20;
-
-// The wildcards of Go's filepath.Match and moby's "**".
-class PatternReader {
- public:
-  explicit PatternReader(std::string_view pattern) : pattern_(characters_of(pattern)) {}
-
-  Glob read() {
-    // moby takes "**" before a mere name as any ending: "**.md" has what it would not have with a wildcard in it.
-    const bool any_ending = pattern_.starts_with(U"**") && !pattern_.starts_with(U"**/") &&
-                            pattern_.find_first_of(U"*?[]\\", 2) == std::u32string::npos;
-    while (at_ < pattern_.size()) {
-      const char32_t c = pattern_[at_++];
-      if (c == U'*' && peek() == U'*') {
-        ++at_;
-        if (peek() == U'/') ++at_;
-        if (at_ == pattern_.size() || any_ending)
-          glob_.add_many(true);
-        else
-          glob_.add_directories();
-      } else if (c == U'*') {
-        glob_.add_many(false);
-      } else if (c == U'?') {
-        glob_.add_one(false);
-      } else if (c == U'[') {
-        add_set();
-      } else {
-        glob_.add_character(c == U'\\' ? next("nothing follows its last \\") : c);
-      }
-    }
-    return glob_;
-  }
-
- private:
-  char32_t peek() const { return at_ < pattern_.size() ? pattern_[at_] : U'\0'; }
-  char32_t next(const char* missing) {
-    if (at_ == pattern_.size()) throw Error(missing);
-    return pattern_[at_++];
-  }
-  char32_t set_character() {
-    constexpr const char* kOpen = "its '[' has no ']'";
-    const char32_t c = next(kOpen);
-    if (c == U'-' || c == U']') throw Error("'-' and ']' stand in '[…]' only after a \\");
-    return c == U'\\' ? next(kOpen) : c;
-  }
-  void add_set() {
-    const bool negated = peek() == U'^';
-    if (negated) ++at_;
-    std::vector<Glob::Range> ranges;
-    while (ranges.empty() || peek() != U']') {
-      const char32_t first = set_character();
-      char32_t last = first;
-      if (peek() == U'-') {
-        ++at_;
-        last = set_character();
-      }
-      if (last < first) throw Error("a range in its '[…]' ends before it begins");
-      ranges.emplace_back(first, last);
-    }
-    ++at_;
-    glob_.add_set(negated, std::move(ranges));
-  }
-
-  std::u32string pattern_;
-  std::size_t at_ = 0;
-  Glob glob_;
-};
 
 std::optional<std::string> read(const fs::path& file) {
   std::error_code error;
@@ -109,7 +44,7 @@ void IgnoreFile::add(std::string_view line) {
   std::string path = clean_path(text);
   if (path.size() > 1 && path.front() == '/') path.erase(0, 1);
   try {
-    patterns_.push_back({PatternReader(path).read(), taken_back});
+    patterns_.push_back({path_pattern(path), taken_back});
   } catch (const Error& error) {
     throw Error(fmt::format("'{}' is no pattern: {}", text, error.what()));
   }

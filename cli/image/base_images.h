@@ -1,0 +1,45 @@
+// The images that a Dockerfile names: their manifests and configurations, from the cache where it has them.
+//
+// A tag is asked for at every build, as it may have moved; what a digest names is asked for once.
+// Threading: one thread. Lifetime: what it is given outlives it.
+#pragma once
+
+#include <map>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "image/build_cache.h"
+#include "image/image_config.h"
+#include "image/registry.h"
+
+namespace adaptdl::image {
+
+struct BaseImage {
+  std::string digest;  // of the manifest
+  ParsedConfig config;
+  std::vector<BuiltLayer> layers;
+  // Whether its history or configuration lets think that it has a path (stage_files.h).
+  bool may_have(const std::string& path) const;
+};
+
+class BaseImages {
+ public:
+  BaseImages(const BuildCache& cache, Registry& registry, std::stop_token stop)
+      : cache_(cache), registry_(registry), stop_(std::move(stop)) {}
+
+  // Throws Error that names the image, and http::Stopped.
+  const BaseImage& get(const std::string& name, const Platform& platform);
+
+ private:
+  Manifest manifest(const Reference& image, const Platform& platform);
+  std::string config(const Reference& image, const Descriptor& descriptor);
+
+  const BuildCache& cache_;
+  Registry& registry_;
+  const std::stop_token stop_;
+  std::map<std::pair<std::string, std::string>, BaseImage> images_;
+};
+
+}  // namespace adaptdl::image

@@ -1,0 +1,238 @@
+#include "image/builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "image/image_output.h"
+#include "image/one_line.h"
+#include "image/small_file.h"
+#include "image/stage_build.h"
+#include "image/text_parts.h"
+
+namespace adaptdl::image {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSourceDate = "SOURCE_DATE_EPOCH";
+
+class SerialReport final : public BuildReport {
+ public:
+  explicit SerialReport(BuildReport& report) : report_(report) {}
+  void begin_step(const StepInfo& step) override {
+    const std::scoped_lock lock(mutex_);
+    report_.begin_step(step);
+  }
+  void end_step(const StepInfo& step, bool cached, std::chrono::milliseconds took) override {
+    const std::scoped_lock lock(mutex_);
+    report_.end_step(step, cached, took);
+  }
+  void output(const StepInfo& step, std::string_view line) override {
+    const std::scoped_lock lock(mutex_);
+    report_.output(step, line);
+  }
+  void transfer(const TransferInfo& transfer) override {
+    const std::scoped_lock lock(mutex_);
+    report_.transfer(transfer);
+  }
+  void notice(std::string_view text) override {
+    const std::scoped_lock lock(mutex_);
+    report_.notice(text);
+  }
+
+ private:
+  BuildReport& report_;
+  std::mutex mutex_;
+};
+
+Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
+  const auto text = read_small_file(file, "the Dockerfile");
+  if (!text)
+    throw Error(one_line(fmt::format("there is no {}{}", file.string(),
+                                     options.dockerfile.empty() ? "; -f names a Dockerfile of another name" : "")));
+  return parse_dockerfile(*text, file.lexically_normal().string());
+}
+
+BuildSettings settings_of(const BuildOptions& options) {
+  BuildSettings settings;
+  settings.build_arguments = options.build_arguments;
+  settings.target_stage = options.target;
+  if (options.platform) settings.target = *options.platform;
+  if (options.source_date_epoch)
+    settings.build_arguments.emplace(kSourceDate, std::to_string(*options.source_date_epoch));
+  return settings;
+}
+
+// Asks base images for their triggers until the plan holds all of them.
+Plan plan_of(const Dockerfile& dockerfile, const BuildSettings& settings, BaseImages& images) {
+  ImageTriggers triggers;
+  for (;;) {
+    const Plan plan = make_plan(dockerfile, settings, triggers);
+    bool more = false;
+    for (const NeededImage& needed : plan.images) {
+      try {
+        const BaseImage& image = images.get(needed.image, needed.platform);
+        if (needed.base && triggers.emplace(needed.image, image.config.triggers).second)
+          more = more || !image.config.triggers.empty();
+      } catch (const http::Stopped&) {
+        throw;
+      } catch (const Error& error) {
+        throw Error(one_line(fmt::format("{}:{}: {}", dockerfile.file, needed.lines.first, error.what())));
+      }
+    }
+    if (!more) return plan;
+  }
+}
+
+std::size_t shown_steps(const Dockerfile& dockerfile, const Plan& plan) {
+  std::size_t count = 0;
+  for (const PlannedStage& stage : plan.stages) {
+    const std::vector<Instruction>& own = dockerfile.stages[stage.number].instructions;
+    count += static_cast<std::size_t>(std::count_if(stage.triggers.begin(), stage.triggers.end(), makes_layer) +
+                                      std::count_if(own.begin(), own.end(), makes_layer));
+  }
+  return count;
+}
+
+BuiltImage image_of(BuiltStage& stage, const BuildOptions& options) {
+  for (const auto& [name, value] : options.labels) stage.state.config.labels[name] = value;
+  std::vector<std::string> diff_ids;
+  for (const BuiltLayer& layer : stage.layers) diff_ids.push_back(layer.diff_id);
+  BuiltImage image;
+  image.config = config_json(stage.base, stage.state.config, stage.platform, stage.date, stage.history, diff_ids);
+  image.config_digest = sha256(image.config);
+  image.manifest = manifest_json(image.config, stage.layers);
+  image.digest = sha256(image.manifest);
+  image.layers = stage.layers;
+  return image;
+}
+
+void check(const BuildOptions& options) {
+  std::error_code error;
+  if (!fs::is_directory(options.context, error))
+    throw Error(one_line(fmt::format("{} is no directory", options.context.string())));
+  if (options.push && options.tags.empty()) throw UsageError("to push an image it needs a name: give it by -t");
+  for (const Reference& tag : options.tags)
+    if (!tag.digest.empty())
+      throw UsageError(fmt::format("'{}': an image is built under a tag; its digest is found by building", tag.full()));
+}
+
+}  // namespace
+
+BuildSecret BuildSecret::parse(std::string_view text) {
+  BuildSecret secret;
+  std::string type;
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (value.empty()) throw UsageError(fmt::format("a secret is id=ID[,src=FILE|,env=VARIABLE], not '{}'", text));
+    if (name == "id")
+      secret.id = value;
+    else if (name == "src" || name == "source")
+      secret.file = value;
+    else if (name == "env")
+      secret.variable = value;
+    else if (name == "type" && (value == "file" || value == "env"))
+      type = value;
+    else
+      throw UsageError(fmt::format("a secret is id=ID[,src=FILE|,env=VARIABLE]; '{}' is not known", part));
+  }
+  if (secret.id.empty()) throw UsageError(fmt::format("the secret '{}' has no id=", text));
+  if (!secret.file.empty() && !secret.variable.empty())
+    throw UsageError(fmt::format("the secret {} has both a file and a variable", secret.id));
+  if (secret.file.empty() && secret.variable.empty()) {
+    const bool variable = type == "env" || (type.empty() && std::getenv(secret.id.c_str()) != nullptr);
+    (variable ? secret.variable : type) = secret.id;
+    if (!variable) secret.file = secret.id;
+  }
+  return secret;
+}
+
+BuildOutput BuildOutput::parse(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  const std::string_view kind = text.substr(0, colon);
+  if (colon == std::string_view::npos || colon + 1 == text.size() || (kind != "oci" && kind != "docker-archive"))
+    throw UsageError(fmt::format("an output is oci:DIRECTORY or docker-archive:FILE, not '{}'", text));
+  return {kind == "oci" ? Kind::kOciDirectory : Kind::kDockerArchive, fs::path(text.substr(colon + 1))};
+}
+
+std::optional<std::int64_t> environment_source_date() {
+  const char* text = std::getenv(kSourceDate);
+  if (text == nullptr || *text == '\0') return {};
+  const std::string_view all = text;
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), value);
+  if (error != std::errc() || end != all.data() + all.size() || value < 0)
+    throw UsageError(fmt::format("{} is the seconds since 1970, not '{}'", kSourceDate, one_line(all, 100)));
+  return value;
+}
+
+BuildResult build(const BuildOptions& options, BuildReport& told, const std::stop_token& stop) {
+  check(options);
+  SerialReport report(told);
+  const fs::path file = options.dockerfile.empty() ? options.context / "Dockerfile" : options.dockerfile;
+  const Dockerfile dockerfile = read_dockerfile(options, file);
+  const BuildSettings settings = settings_of(options);
+  BuildSettings asked = settings;
+  asked.build_arguments.erase(kSourceDate);
+  for (const std::string& name : unused_build_arguments(dockerfile, asked))
+    report.notice(fmt::format("no ARG of {} is named {}: its --build-arg is for nothing", dockerfile.file, name));
+
+  BuildCache cache(options.cache.empty() ? build_cache_directory() : options.cache);
+  const std::uint64_t limit = cache_limit(options.cache_limit.bytes, cache.directory());
+  const unsigned threads = options.threads != 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  Registry registry(options.registry);
+  BaseImages images(cache, registry, stop);
+  LayerShelf shelf(cache, registry, report, threads, stop);
+  const Plan plan = plan_of(dockerfile, settings, images);
+  const FileTree context(options.context, FileTree::Kind::kContext, IgnoreFile::of_build(options.context, file));
+  FileDigests digests(
+      context, cache.directory() / "files" / std::string(hex_of(sha256(fs::canonical(options.context).string()))),
+      threads);
+
+  BuildResult result;
+  {
+    BuildWork work{.options = options,
+                   .report = report,
+                   .stop = stop,
+                   .dockerfile = dockerfile,
+                   .settings = settings,
+                   .cache = cache,
+                   .images = images,
+                   .shelf = shelf,
+                   .context = context,
+                   .digests = digests,
+                   .threads = threads,
+                   .stages = {},
+                   .views = {},
+                   .steps = shown_steps(dockerfile, plan)};
+    for (const PlannedStage& stage : plan.stages) work.stages.emplace(stage.number, StageBuild(work, stage).build());
+    digests.save();
+    work.views.clear();
+    const BuiltImage image = image_of(work.stages.at(plan.stages.back().number), options);
+    if (!options.outputs.empty()) shelf.fetch(image.layers);
+    for (const BuildOutput& output : options.outputs)
+      output.kind == BuildOutput::Kind::kOciDirectory ? write_oci_directory(image, options.tags, cache, output.path)
+                                                      : write_docker_archive(image, options.tags, cache, output.path);
+    if (options.push) result.pushed = push_image(image, options.tags, cache, registry, shelf, report, threads, stop);
+    result.digest = image.digest;
+    result.media_type = media::kManifest;
+    result.manifest = image.manifest;
+    result.config = image.config;
+    result.config_digest = image.config_digest;
+    result.layers = image.layers.size();
+    result.size = image.config.size();
+    for (const BuiltLayer& layer : image.layers) result.size += layer.descriptor.size;
+    result.steps = work.steps;
+    result.cached_steps = work.cached;
+  }
+  if (limit != 0 && result.cached_steps < result.steps) cache.prune(limit, false, stop);
+  return result;
+}
+
+}  // namespace adaptdl::image

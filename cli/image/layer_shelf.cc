@@ -1,0 +1,117 @@
+#include "image/layer_shelf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "image/build_namespace.h"
+#include "image/parallel.h"
+#include "image/unpack.h"
+
+namespace adaptdl::image {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kTellEvery = std::chrono::milliseconds(200);
+constexpr unsigned kMostTransfers = 8;
+
+}  // namespace
+
+TransferReport::TransferReport(BuildReport& report, std::string what, std::uint64_t total)
+    : report_(report), info_{.what = std::move(what), .total = total} {}
+
+void TransferReport::add(std::int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  info_.done += static_cast<std::uint64_t>(bytes);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - told_ < kTellEvery) return;
+  told_ = now;
+  report_.transfer(info_);
+}
+
+void TransferReport::there(std::uint64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  info_.was_there += bytes;
+}
+
+void TransferReport::finish() {
+  const std::scoped_lock lock(mutex_);
+  info_.finished = true;
+  report_.transfer(info_);
+}
+
+StageView::StageView(const BuildCache& cache, const std::vector<fs::path>& trees) : work_(cache.work_directory()) {
+  try {
+    const fs::path at = work_ / "view";
+    fs::create_directory(at);
+    overlay_ = std::make_unique<Overlay>(OverlayLayers{.lower = trees, .upper = {}, .work = {}}, at);
+    files_.emplace(at, FileTree::Kind::kStage);
+  } catch (...) {
+    overlay_.reset();
+    remove_tree(work_);
+    throw;
+  }
+}
+
+StageView::~StageView() {
+  files_.reset();
+  overlay_.reset();
+  try {
+    remove_tree(work_);
+  } catch (const Error&) {
+    // It is in work/, which who has the cache alone empties.
+  }
+}
+
+void LayerShelf::fetch(const std::vector<BuiltLayer>& layers) {
+  std::vector<const BuiltLayer*> missing;
+  std::uint64_t bytes = 0;
+  for (const BuiltLayer& layer : layers)
+    if (!cache_.blobs().find(layer.descriptor.digest, layer.descriptor.size) &&
+        std::none_of(missing.begin(), missing.end(),
+                     [&](const BuiltLayer* other) { return other->descriptor.digest == layer.descriptor.digest; })) {
+      if (layer.from.empty())
+        throw Error(
+            fmt::format("the layer {} is not in the build cache any more; build once more", layer.descriptor.digest));
+      missing.push_back(&layer);
+      bytes += layer.descriptor.size;
+    }
+  if (missing.empty()) return;
+  TransferReport report(report_, fmt::format("pull {}", missing.front()->from), bytes);
+  for_each_parallel(
+      missing.size(), std::min(threads_, kMostTransfers), stop_, [&](std::size_t i, const std::stop_token& stop) {
+        const BuiltLayer& layer = *missing[i];
+        BlobStore::Draft draft(cache_.blobs(), layer.descriptor.digest.substr(0, layer.descriptor.digest.find(':')));
+        registry_.pull_blob(
+            Reference::parse(layer.from), layer.descriptor, [&](std::string_view piece) { draft.write(piece); }, stop,
+            [&](std::int64_t count) { report.add(count); });
+        draft.commit(layer.descriptor.digest);
+      });
+  report.finish();
+}
+
+std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
+  std::vector<BuiltLayer> packed;
+  for (const BuiltLayer& layer : layers)
+    if (!cache_.find_tree(layer.diff_id)) packed.push_back(layer);
+  fetch(packed);
+  for_each_parallel(packed.size(), threads_, stop_, [&](std::size_t i, const std::stop_token& stop) {
+    const BuiltLayer& layer = packed[i];
+    const fs::path tree = cache_.tree_path(layer.diff_id);
+    const Unpacked unpacked = unpack_layer(cache_.blobs().path_of(layer.descriptor.digest), layer.diff_id, tree,
+                                           {.limits = {}, .stop = stop});
+    cache_.used_tree(layer.diff_id, unpacked.bytes);
+  });
+  std::vector<fs::path> trees;
+  for (const BuiltLayer& layer : layers) trees.push_back(cache_.tree_path(layer.diff_id));
+  std::reverse(trees.begin(), trees.end());
+  return trees;
+}
+
+std::unique_ptr<StageView> LayerShelf::view(const std::vector<BuiltLayer>& layers) {
+  return std::make_unique<StageView>(cache_, trees(layers));
+}
+
+}  // namespace adaptdl::image

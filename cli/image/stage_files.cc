@@ -1,0 +1,108 @@
+#include "image/stage_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <string_view>
+
+namespace adaptdl::image {
+namespace {
+
+// In the root of some distribution, perhaps as links.
+constexpr std::array<std::string_view, 28> kRoots{"afs", "bin",     "boot",  "dev",    "efi",        "etc",   "home",
+                                                  "lib", "lib32",   "lib64", "libx32", "lost+found", "media", "mnt",
+                                                  "nix", "opt",     "proc",  "root",   "run",        "sbin",  "srv",
+                                                  "sys", "sysroot", "tmp",   "ostree", "gnu",        "usr",   "var"};
+// Directories in all of them, and never links.
+constexpr std::array<std::string_view, 21> kDirectories{"etc",
+                                                        "home",
+                                                        "mnt",
+                                                        "opt",
+                                                        "root",
+                                                        "srv",
+                                                        "tmp",
+                                                        "usr",
+                                                        "usr/bin",
+                                                        "usr/lib",
+                                                        "usr/local",
+                                                        "usr/local/bin",
+                                                        "usr/local/lib",
+                                                        "usr/local/sbin",
+                                                        "usr/local/share",
+                                                        "usr/sbin",
+                                                        "usr/share",
+                                                        "usr/src",
+                                                        "var",
+                                                        "var/lib",
+                                                        "var/cache"};
+// What is in these belongs to whoever made the image.
+constexpr std::array<std::string_view, 5> kPlacesOfOthers{"home", "mnt", "opt", "srv", "usr/src"};
+
+bool contains(const auto& list, std::string_view path) {
+  return std::find(list.begin(), list.end(), path) != list.end();
+}
+
+// What the image itself would have made if it has the path: "app" of "app/x", "opt/x" of "opt/x/y"; "" if it may be a
+// distribution's.
+std::string own_place(const std::string& path) {
+  const std::string root = path.substr(0, path.find('/'));
+  if (!contains(kRoots, root)) return root;
+  for (const std::string_view place : kPlacesOfOthers)
+    if (path.size() > place.size() + 1 && path.starts_with(place) && path[place.size()] == '/')
+      return path.substr(0, path.find('/', place.size() + 1));
+  return "";
+}
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+}  // namespace
+
+bool text_speaks_of(const std::string& text, const std::string& path) {
+  const std::string place = own_place(path), name = place.substr(place.rfind('/') + 1);
+  if (place.empty()) return true;
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
+    const bool begins = at == 0 || !is_word(text[at - 1]),
+               ends = at + name.size() == text.size() || !is_word(text[at + name.size()]);
+    // A user's home is named as the user is; another place by its path.
+    if (begins && ends && (place.starts_with("home/") || (at > 0 && text[at - 1] == '/'))) return true;
+  }
+  return false;
+}
+
+PathKind StageFiles::find(const std::string& path) const {
+  if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
+  if (links_.contains(path)) return PathKind::kUnknown;  // where it leads to is for those who look
+  for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
+       slash = path.rfind('/', slash - 1)) {
+    const std::string above = path.substr(0, slash);
+    if (links_.contains(above)) return PathKind::kUnknown;
+    if (directories_.contains(above)) return PathKind::kMissing;
+  }
+  return find_below(path);
+}
+
+PathKind StageFiles::find_below(const std::string& path) const {
+  if (below_ == Below::kNothing) return PathKind::kMissing;
+  if (below_ == Below::kUnknown) return PathKind::kUnknown;
+  if (contains(kDirectories, path)) return PathKind::kDirectory;
+  return own_place(path).empty() || speaks_of_(path) ? PathKind::kUnknown : PathKind::kMissing;
+}
+
+void StageFiles::begin_unseen(std::function<bool(const std::string&)> speaks_of) {
+  *this = {};
+  below_ = Below::kUnseen;
+  speaks_of_ = std::move(speaks_of);
+}
+
+void StageFiles::forget() {
+  *this = {};
+  below_ = Below::kUnknown;
+}
+
+void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
+  // In a stage that has run something, what was made before may be gone; what is made now is there.
+  directories_.insert(directories.begin(), directories.end());
+  links_.insert(links.begin(), links.end());
+}
+
+}  // namespace adaptdl::image

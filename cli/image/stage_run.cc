@@ -1,0 +1,171 @@
+// RUN.
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "adaptdl/error.h"
+#include "image/build_namespace.h"
+#include "image/overlay_changes.h"
+#include "image/small_file.h"
+#include "image/stage_build.h"
+#include "image/unpack.h"
+
+namespace adaptdl::image {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+json optional_json(const std::optional<unsigned>& value) { return value ? json(*value) : json(); }
+
+json description(const Mount& mount) {
+  return {{"type", static_cast<int>(mount.type)},
+          {"source", mount.source},
+          {"target", mount.target},
+          {"readOnly", mount.read_only},
+          {"id", mount.id},
+          {"sharing", static_cast<int>(mount.sharing)},
+          {"environment", mount.environment ? json(*mount.environment) : json()},
+          {"mode", optional_json(mount.mode)},
+          {"user", optional_json(mount.user)},
+          {"group", optional_json(mount.group)},
+          {"size", mount.size}};
+}
+
+// A directory below work/, which is gone when this is.
+struct Scratch {
+  explicit Scratch(const BuildCache& cache) : path(cache.work_directory()) {}
+  ~Scratch() {
+    try {
+      remove_tree(path);
+    } catch (const Error&) {
+      // Who has the cache alone empties work/.
+    }
+  }
+  const fs::path path;
+};
+
+}  // namespace
+
+std::vector<CopySource> StageBuild::context_sources(const std::string& source, std::string& key) {
+  const Copy copy{.sources = {source.empty() ? "." : source}, .destination = "/", .parents = true};
+  std::vector<CopySource> sources = copy_sources(work_.context, copy);
+  work_.digests.fill(sources, work_.stop);
+  key = key_of({"context", sources_key(sources)});
+  return sources;
+}
+
+// As a layer of its own, never part of an image: so it is unpacked once, without what is ignored, and as root's.
+BuiltLayer StageBuild::context_layer(const std::string& source) {
+  const Copy copy{.destination = "/", .parents = true};
+  CopyInput input;
+  input.copy = &copy;
+  input.tree = &work_.context;
+  std::string key;
+  input.sources = context_sources(source, key);
+  if (const auto known = work_.cache.find_step(key); known && known->layer) return *known->layer;
+  const std::optional<PlannedCopy> plan = plan_copy(input, known_surroundings(true));
+  LayerWriter writer(work_.cache.blobs(), {.compression = Compression::kNone}, work_.stop);
+  write_copy(*plan, input, writer, work_.stop);
+  const Layer layer = writer.finish();
+  StepRecord record;
+  record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
+  work_.cache.keep_step(key, record);
+  return *record.layer;
+}
+
+std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
+  StepMount result{.mount = mount, .from = {}, .content = {}};
+  if (mount.type == Mount::Type::kSecret) {
+    for (const BuildSecret& secret : work_.options.secrets) {
+      if (secret.id != mount.id) continue;
+      if (!secret.variable.empty()) {
+        const char* value = std::getenv(secret.variable.c_str());
+        if (value == nullptr)
+          throw Error(
+              fmt::format("the secret {} is to be in the variable {}, which is not set", secret.id, secret.variable));
+        result.content = value;
+      } else {
+        const auto content = read_small_file(secret.file, fmt::format("the secret {}", secret.id));
+        if (!content)
+          throw Error(fmt::format("the secret {} is to be in {}, which is not there", secret.id, secret.file.string()));
+        result.content = *content;
+      }
+      return result;
+    }
+    if (mount.required)
+      throw Error(fmt::format("it needs the secret {}: give it by --secret id={}", mount.id, mount.id));
+    return {};
+  }
+  if (!mount.from.empty()) {
+    result.from = work_.shelf.trees(from(mount.from).layers);
+  } else if (mount.type == Mount::Type::kBind) {
+    result.from = work_.shelf.trees({context_layer(mount.source)});
+  }
+  return result;
+}
+
+SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path& scratch) {
+  SandboxStep sandbox;
+  sandbox.root.lower = work_.shelf.trees(built_.layers);
+  sandbox.root.upper = scratch / "upper";
+  sandbox.root.work = scratch / "work";
+  sandbox.scratch = scratch / "scratch";
+  fs::create_directory(sandbox.scratch);
+  sandbox.caches = work_.cache.directory() / "mounts";
+  sandbox.command = step.command;
+  sandbox.script = step.script;
+  sandbox.environment = step.environment;
+  sandbox.user = step.user;
+  sandbox.working_directory = step.working_directory;
+  sandbox.network = run.network;
+  for (const Mount& mount : run.mounts)
+    if (auto each = step_mount(mount)) sandbox.mounts.push_back(std::move(*each));
+  return sandbox;
+}
+
+void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info) {
+  json mounts = json::array(), environment = json::array();
+  for (const Mount& mount : run.mounts) {
+    json each = description(mount);
+    std::string key;
+    if (!mount.from.empty())
+      key = from(mount.from).key;
+    else if (mount.type == Mount::Type::kBind)
+      context_sources(mount.source, key);
+    each["content"] = key;
+    mounts.push_back(std::move(each));
+  }
+  for (const Pair& pair : step.environment) environment.push_back({pair.name, pair.value});
+  const std::string key = key_of({built_.key, "RUN", step.command, step.script.value_or(""), environment, step.user,
+                                  step.working_directory, static_cast<int>(run.network), mounts});
+  const auto make = [&] {
+    require_build_namespace("RUN");
+    const Scratch scratch(work_.cache);
+    const SandboxStep sandbox = this->sandbox(step, run, scratch.path);
+    own_view_.reset();
+    const StepEnd end = run_in_sandbox(
+        sandbox, [&](std::string_view line) { work_.report.output(info, line); }, work_.stop);
+    if (!end.success()) throw Error(fmt::format("{} ended with {}", info.text, end.text()));
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    StepRecord record{
+        .layer = {},
+        .date = work_.options.source_date_epoch.value_or(std::chrono::duration_cast<std::chrono::seconds>(now).count()),
+        .directories = {},
+        .links = {}};
+    LayerWriter writer(work_.cache.blobs(), work_.layer_options(), work_.stop);
+    if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
+    const Layer layer = writer.finish();
+    record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
+    // What the step left is what would be unpacked, but for times that were changed.
+    if (!work_.options.source_date_epoch && !work_.cache.find_tree(layer.diff_id)) {
+      std::error_code error;
+      fs::rename(sandbox.root.upper, work_.cache.tree_path(layer.diff_id), error);
+      if (!error) work_.cache.used_tree(layer.diff_id, layer.tar_bytes);
+    }
+    return record;
+  };
+  finish(key, info, make, true);
+}
+
+}  // namespace adaptdl::image
