@@ -7,6 +7,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a program as the replicas of a job on this machine", Needs::kNothing, add_run},
+    {"build", "build an image from a Dockerfile and push it, without Docker", Needs::kNothing, add_build},
     {"ls", "list the runs of this machine and the jobs of a cluster, and why they are as they are", Needs::kNothing,
      add_ls},
     {"logs", "show what the replicas of a run or job wrote", Needs::kRun, add_logs},

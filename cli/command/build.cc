@@ -1,0 +1,204 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "command/stop_signals.h"
+#include "http/http.h"
+#include "image/build_cache.h"
+#include "image/build_namespace.h"
+#include "image/builder.h"
+#include "image/values.h"
+#include "terminal/build_screen.h"
+#include "terminal/format.h"
+
+namespace adaptdl::cli {
+namespace {
+
+struct Options {
+  std::string context, file, target, platform, compression = "gzip", cache_limit, keep;
+  std::vector<std::string> tags, arguments, labels, outputs, secrets, plain_http, authorities, mirrors;
+  bool push = false, no_cache = false, quiet = false, json = false, all = false;
+};
+
+// NAME=VALUE; null if there is no '='.
+std::pair<std::string, std::optional<std::string>> pair_of(const std::string& text, const char* option) {
+  const std::size_t equals = text.find('=');
+  if (equals == 0 || text.empty()) throw UsageError(fmt::format("build: {} has no name in '{}'", option, text));
+  if (equals == std::string::npos) return {text, {}};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+std::uint64_t size_of(const std::string& text, const char* option) {
+  try {
+    return image::parse_size(text);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("build: {}: {}", option, error.what()));
+  }
+}
+
+image::RegistryOptions registry_options(const Options& options) {
+  image::RegistryOptions registry;
+  registry.plain_http.insert(options.plain_http.begin(), options.plain_http.end());
+  registry.authorities.assign(options.authorities.begin(), options.authorities.end());
+  for (const std::string& text : options.mirrors) {
+    const auto [host, mirror] = pair_of(text, "--mirror");
+    if (!mirror) throw UsageError(fmt::format("build: --mirror is REGISTRY=MIRROR, not '{}'", text));
+    registry.mirrors[host].push_back(*mirror);
+  }
+  return registry;
+}
+
+image::BuildOptions build_options(const Options& options) {
+  image::BuildOptions build;
+  build.context = options.context;
+  build.dockerfile = options.file;
+  build.target = options.target;
+  try {
+    if (!options.platform.empty()) build.platform = image::Platform::parse(options.platform);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("build: --platform: {}", error.what()));
+  }
+  for (const std::string& text : options.arguments) {
+    auto [name, value] = pair_of(text, "--build-arg");
+    // As docker has it: a name alone is the variable of that name, if there is one.
+    const char* variable = value ? nullptr : std::getenv(name.c_str());
+    if (value || variable != nullptr) build.build_arguments[name] = value ? *value : variable;
+  }
+  for (const std::string& text : options.labels) {
+    const auto [name, value] = pair_of(text, "--label");
+    build.labels[name] = value.value_or("");
+  }
+  for (const std::string& text : options.secrets) build.secrets.push_back(image::BuildSecret::parse(text));
+  for (const std::string& text : options.outputs) build.outputs.push_back(image::BuildOutput::parse(text));
+  for (const std::string& text : options.tags) build.tags.push_back(image::Reference::parse(text));
+  build.push = options.push;
+  build.no_cache = options.no_cache;
+  if (options.compression != "gzip" && options.compression != "zstd")
+    throw UsageError(fmt::format("build: --compression is gzip or zstd, not '{}'", options.compression));
+  build.zstd = options.compression == "zstd";
+  build.source_date_epoch = image::environment_source_date();
+  if (!options.cache_limit.empty()) build.cache_limit.bytes = size_of(options.cache_limit, "--cache-limit");
+  build.registry = registry_options(options);
+  return build;
+}
+
+void print_result(const image::BuildResult& result, const Options& options) {
+  if (options.json) {
+    const nlohmann::json all = {
+        {"digest", result.digest},        {"config", result.config_digest}, {"size", result.size},
+        {"layers", result.layers},        {"steps", result.steps},          {"cachedSteps", result.cached_steps},
+        {"mediaType", result.media_type}, {"images", result.pushed}};
+    fmt::print("{}\n", all.dump(2));
+    return;
+  }
+  for (const std::string& image : result.pushed) fmt::print("{}\n", image);
+  if (result.pushed.empty()) fmt::print("{}\n", result.digest);
+}
+
+void build(const Options& options, int& exit_code) {
+  const image::BuildOptions build = build_options(options);
+  // While there is one thread.
+  image::enter_build_namespace();
+  StopSignals signals([] {});
+  BuildScreen screen(options.quiet);
+  try {
+    print_result(image::build(build, screen, signals.token()), options);
+    screen.wipe();
+    if (!build.push && build.outputs.empty() && !options.quiet)
+      screen.notice("the image is in the build cache alone: --push or --output brings it elsewhere");
+  } catch (const http::Stopped&) {
+    screen.wipe();
+    exit_code = signals.exit_code();
+  } catch (...) {
+    screen.show_failure();
+    throw;
+  }
+}
+
+void prune(const Options& options, int& exit_code) {
+  if (options.all && !options.keep.empty())
+    throw UsageError("build prune: --all keeps nothing, and --keep-storage something");
+  std::optional<std::uint64_t> keep;
+  if (options.all) keep = 0;
+  if (!options.keep.empty()) keep = size_of(options.keep, "--keep-storage");
+  image::enter_build_namespace();
+  StopSignals signals([] {});
+  try {
+    image::BuildCache cache(image::build_cache_directory());
+    const auto pruned = cache.prune(image::cache_limit(keep, cache.directory()), true, signals.token());
+    if (options.json)
+      fmt::print("{}\n", nlohmann::json{{"before", pruned.before}, {"after", pruned.after}}.dump(2));
+    else
+      fmt::print("removed {}, {} are left in {}\n", format_bytes(pruned.before - pruned.after),
+                 format_bytes(pruned.after), cache.directory().string());
+  } catch (const http::Stopped&) {
+    exit_code = signals.exit_code();
+  }
+}
+
+void add_registry_options(CLI::App& app, Options& options) {
+  app.add_option("--plain-http", options.plain_http,
+                 "a registry that is reached without TLS; those of this machine need no word")
+      ->type_name("REGISTRY")
+      ->expected(1);
+  app.add_option("--ca", options.authorities, "trust the certificates in this file too")
+      ->type_name("FILE")
+      ->expected(1);
+  app.add_option("--mirror", options.mirrors, "pull from this mirror of a registry first")
+      ->type_name("REGISTRY=MIRROR")
+      ->expected(1);
+}
+
+}  // namespace
+
+void add_build(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  app.add_option("dir", options->context, "the directory that COPY takes files from")->required()->type_name("DIR");
+  app.add_option("-t,--tag", options->tags, "a name for the image, as REGISTRY/NAME:TAG; may be given several times")
+      ->type_name("IMAGE")
+      ->expected(1);
+  app.add_option("-f,--file", options->file, "the Dockerfile (default DIR/Dockerfile)")->type_name("FILE");
+  app.add_option("--build-arg", options->arguments, "a value for an ARG; without a value, the variable of that name")
+      ->type_name("NAME[=VALUE]")
+      ->expected(1);
+  app.add_option("--target", options->target, "build this stage instead of the last")->type_name("STAGE");
+  app.add_option("--platform", options->platform, "for this platform, as linux/arm64 (default this machine's)")
+      ->type_name("PLATFORM");
+  app.add_option("--label", options->labels, "a label besides those of the Dockerfile")
+      ->type_name("NAME=VALUE")
+      ->expected(1);
+  app.add_option("--secret", options->secrets, "what RUN --mount=type=secret may see, id=ID[,src=FILE|,env=VARIABLE]")
+      ->type_name("SECRET")
+      ->expected(1);
+  app.add_flag("--push", options->push, "push the image to the registry of each of its names");
+  app.add_option("--output", options->outputs, "write the image there: oci:DIRECTORY or docker-archive:FILE")
+      ->type_name("OUTPUT")
+      ->expected(1);
+  app.add_option("--compression", options->compression, "of the layers that are made (default gzip)")
+      ->type_name("gzip|zstd");
+  app.add_flag("--no-cache", options->no_cache, "build every step anew");
+  app.add_option(
+         "--cache-limit", options->cache_limit,
+         "bring the cache down to this size afterwards; 0 for no limit (default 20 GiB, or a tenth of the disk)")
+      ->type_name("SIZE");
+  add_registry_options(app, *options);
+  app.add_flag("-q,--quiet", options->quiet, "show nothing of the steps but why one failed");
+  app.add_flag("--json", options->json, "print JSON");
+  app.footer(
+      "Without Docker, and without root: RUN works in a user namespace. It prints the names of what was pushed by\n"
+      "their digests, or the digest.");
+  app.callback([options, &exit_code] { build(*options, exit_code); });
+
+  CLI::App* verb = app.add_subcommand("prune", "remove what builds have kept, what was not used longest first");
+  verb->add_option("--keep-storage", options->keep, "leave so much (default what builds leave, see --cache-limit)")
+      ->type_name("SIZE");
+  verb->add_flag("--all", options->all, "leave nothing");
+  verb->add_flag("--json", options->json, "print JSON");
+  verb->callback([options, &exit_code] { prune(*options, exit_code); });
+}
+
+}  // namespace adaptdl::cli
