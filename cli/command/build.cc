@@ -144,13 +144,13 @@ void add_registry_options(CLI::App& app, Options& options) {
   app.add_option("--plain-http", options.plain_http,
                  "a registry that is reached without TLS; those of this machine need no word")
       ->type_name("REGISTRY")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("--ca", options.authorities, "trust the certificates in this file too")
       ->type_name("FILE")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("--mirror", options.mirrors, "pull from this mirror of a registry first")
       ->type_name("REGISTRY=MIRROR")
-      ->expected(1);
+      ->allow_extra_args(false);
 }
 
 }  // namespace
@@ -160,24 +160,25 @@ void add_build(CLI::App& app, int& exit_code) {
   app.add_option("dir", options->context, "the directory that COPY takes files from")->required()->type_name("DIR");
   app.add_option("-t,--tag", options->tags, "a name for the image, as REGISTRY/NAME:TAG; may be given several times")
       ->type_name("IMAGE")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("-f,--file", options->file, "the Dockerfile (default DIR/Dockerfile)")->type_name("FILE");
   app.add_option("--build-arg", options->arguments, "a value for an ARG; without a value, the variable of that name")
       ->type_name("NAME[=VALUE]")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("--target", options->target, "build this stage instead of the last")->type_name("STAGE");
   app.add_option("--platform", options->platform, "for this platform, as linux/arm64 (default this machine's)")
       ->type_name("PLATFORM");
   app.add_option("--label", options->labels, "a label besides those of the Dockerfile")
       ->type_name("NAME=VALUE")
-      ->expected(1);
-  app.add_option("--secret", options->secrets, "what RUN --mount=type=secret may see, id=ID[,src=FILE|,env=VARIABLE]")
+      ->allow_extra_args(false);
+  app.add_option("--secret", options->secrets,
+                 "what RUN may see as a mount of the type secret: id=ID[,src=FILE|,env=VARIABLE]")
       ->type_name("SECRET")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_flag("--push", options->push, "push the image to the registry of each of its names");
   app.add_option("--output", options->outputs, "write the image there: oci:DIRECTORY or docker-archive:FILE")
       ->type_name("OUTPUT")
-      ->expected(1);
+      ->allow_extra_args(false);
   app.add_option("--compression", options->compression, "of the layers that are made (default gzip)")
       ->type_name("gzip|zstd");
   app.add_flag("--no-cache", options->no_cache, "build every step anew");
