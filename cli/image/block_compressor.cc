@@ -11,8 +11,6 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr unsigned kMostThreads = 32;  // each has some megabytes
-
 // Large enough that what a block cannot know of the one before it costs less than a hundredth.
 std::size_t block_size_of(Compression compression) {
   return compression == Compression::kZstd ? std::size_t{2} << 20 : std::size_t{512} << 10;
@@ -30,7 +28,8 @@ int level_of(const LayerOptions& options) {
 
 unsigned threads_of(const LayerOptions& options) {
   const unsigned wanted = options.threads != 0 ? options.threads : std::thread::hardware_concurrency();
-  return std::clamp(wanted, 1u, kMostThreads);
+  // More would not be faster than one thread reads and digests, and each has some megabytes.
+  return std::clamp(wanted, 1u, options.compression == Compression::kZstd ? 8u : 16u);
 }
 
 [[noreturn]] void no_memory() { throw Error("there is not enough memory to compress a layer"); }

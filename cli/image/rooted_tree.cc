@@ -78,7 +78,7 @@ void write_at(int file, const char* data, std::size_t size, std::uint64_t offset
 // Zeros are not written, so that what was sparse is sparse again.
 void write_content(int file, const Entry& entry, const Content& content) {
   std::vector<char> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kBuffer, entry.size)));
-  std::uint64_t offset = 0;
+  std::uint64_t offset = 0, written = 0;
   while (offset < entry.size) {
     std::size_t size = 0;
     const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), entry.size - offset));
@@ -90,13 +90,16 @@ void write_content(int file, const Entry& entry, const Content& content) {
     for (std::size_t at = 0; at < size;) {
       std::size_t end = at;
       while (end < size && !is_zero(&buffer[end], std::min(kHole, size - end))) end = std::min(size, end + kHole);
-      if (end > at) write_at(file, &buffer[at], end - at, offset + at, entry);
+      if (end > at) {
+        write_at(file, &buffer[at], end - at, offset + at, entry);
+        written = offset + end;
+      }
       at = end;
       while (at < size && is_zero(&buffer[at], std::min(kHole, size - at))) at = std::min(size, at + kHole);
     }
     offset += size;
   }
-  if (::ftruncate(file, static_cast<off_t>(entry.size)) != 0) fail("write", entry.path);
+  if (written < entry.size && ::ftruncate(file, static_cast<off_t>(entry.size)) != 0) fail("write", entry.path);
 }
 
 // A link itself is meant, not what it leads to.

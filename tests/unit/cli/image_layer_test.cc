@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -319,4 +320,33 @@ TEST_CASE("a full disk is an error that says so") {
   }
   CHECK(files_in(temporary / "small") == 0);
   run("umount " + (temporary / "small").string());
+}
+
+TEST_CASE("a writer holds some megabytes, whatever it writes and on however many cores") {
+  const Temporary temporary;
+  const BlobStore store(temporary / "store");
+  const std::string pattern = noise(1'000'000);
+  const auto resident = [] {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss >> 10;
+  };
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
+    const long before = resident();
+    LayerOptions options;
+    options.compression = compression;
+    options.threads = 64;
+    LayerWriter writer(store, options);
+    for (int i = 0; i < 20; ++i) {
+      std::size_t left = 10'000'000;
+      writer.add(file(fmt::format("f{}", i), left), [&](char* data, std::size_t size) {
+        size = std::min({size, left, pattern.size()});
+        left -= size;
+        std::memcpy(data, pattern.data(), size);
+        return size;
+      });
+    }
+    CHECK(writer.finish().tar_bytes > 200'000'000);
+    CHECK(resident() - before < 130);
+  }
 }
