@@ -1,0 +1,65 @@
+// What is known of an image's files without a look at them, and what COPY makes of that.
+#include "image/stage_files.h"
+
+#include <doctest/doctest.h>
+
+#include "image/image_config.h"
+
+using namespace adaptdl::image;
+
+TEST_CASE("in an empty image there is what was made, and nothing else") {
+  StageFiles files;
+  CHECK(files.find("") == PathKind::kDirectory);
+  CHECK(files.find("usr") == PathKind::kMissing);
+  files.add({"app", "app/d"}, {"app/l"});
+  CHECK(files.find("app/d") == PathKind::kDirectory);
+  CHECK(files.find("app/x/y") == PathKind::kMissing);
+  // Where a link leads to is for those who look.
+  CHECK(files.find("app/l") == PathKind::kUnknown);
+  CHECK(files.find("app/l/x") == PathKind::kUnknown);
+}
+
+TEST_CASE("of a base that nobody has looked at only what no distribution decides is known") {
+  StageFiles files;
+  files.begin_unseen([](const std::string& path) {
+    return text_speaks_of("RUN useradd -m me && mkdir -p /data /opt/tool COPY docker-entrypoint.sh /usr/local/bin/",
+                          path);
+  });
+  for (const char* path : {"etc", "usr/local/bin", "opt", "var/lib"}) CHECK(files.find(path) == PathKind::kDirectory);
+  for (const char* path :
+       {"app", "app/x", "opt/other", "opt/other/x", "home/you/x", "usr/src/app", "usr/local/bin/run", "database"})
+    CHECK_MESSAGE(files.find(path) == PathKind::kMissing, path);
+  for (const char* path : {"bin", "lib/x", "etc/nginx", "usr/share/x", "var/www", "data", "data/x", "opt/tool/x",
+                           "home/me/x", "usr/local/bin/docker-entrypoint.sh"})
+    CHECK_MESSAGE(files.find(path) == PathKind::kUnknown, path);
+}
+
+TEST_CASE("after something was run only what was made since is known") {
+  StageFiles files;
+  files.add({"app"}, {});
+  files.forget();
+  CHECK(files.find("app") == PathKind::kUnknown);
+  files.add({"app/new"}, {});
+  CHECK(files.find("app/new/x") == PathKind::kMissing);
+}
+
+TEST_CASE("times of configurations are read in all the forms that builders write") {
+  CHECK(parse_time("2020-09-13T12:26:40Z") == 1600000000);
+  CHECK(parse_time("2020-09-13T12:26:40.123456789Z") == 1600000000);
+  CHECK(parse_time("2020-09-13T14:26:40.5+02:00") == 1600000000);
+  CHECK(parse_time("0001-01-01T00:00:00Z") == 0);
+  CHECK(parse_time("yesterday") == 0);
+  CHECK(time_text(1600000000) == "2020-09-13T12:26:40Z");
+}
+
+TEST_CASE("a configuration keeps what its base says and nobody changed") {
+  const ParsedConfig base = parse_config(R"({"architecture": "arm64", "os": "linux", "variant": "v8", "os.version": "1",
+    "created": "2020-09-13T12:26:40Z", "container_config": {}, "rootfs": {"type": "layers", "diff_ids": []},
+    "config": {"Env": ["A=1", "B"], "Cmd": null, "StopTimeout": 3, "OnBuild": ["RUN x"], "Labels": {"k": "v"}}})");
+  CHECK(base.triggers == std::vector<std::string>{"RUN x"});
+  const auto image = nlohmann::json::parse(config_json(base.whole, base.config, {}, base.date, {}, {}));
+  CHECK(image["config"] == nlohmann::json({{"Env", {"A=1", "B="}}, {"StopTimeout", 3}, {"Labels", {{"k", "v"}}}}));
+  CHECK(image["os.version"] == "1");
+  CHECK(image["variant"] == "v8");
+  CHECK_FALSE(image.contains("container_config"));
+}
