@@ -6,6 +6,7 @@
 
 #include "adaptdl/error.h"
 #include "command/command.h"
+#include "command/registry_flags.h"
 #include "command/stop_signals.h"
 #include "http/http.h"
 #include "image/build_cache.h"
@@ -20,7 +21,8 @@ namespace {
 
 struct Options {
   std::string context, file, target, platform, compression = "gzip", cache_limit, keep;
-  std::vector<std::string> tags, arguments, labels, outputs, secrets, plain_http, authorities, mirrors;
+  std::vector<std::string> tags, arguments, labels, outputs, secrets;
+  RegistryFlags registry;
   bool push = false, no_cache = false, quiet = false, json = false, all = false;
 };
 
@@ -38,18 +40,6 @@ std::uint64_t size_of(const std::string& text, const char* option) {
   } catch (const Error& error) {
     throw UsageError(fmt::format("build: {}: {}", option, error.what()));
   }
-}
-
-image::RegistryOptions registry_options(const Options& options) {
-  image::RegistryOptions registry;
-  registry.plain_http.insert(options.plain_http.begin(), options.plain_http.end());
-  registry.authorities.assign(options.authorities.begin(), options.authorities.end());
-  for (const std::string& text : options.mirrors) {
-    const auto [host, mirror] = pair_of(text, "--mirror");
-    if (!mirror) throw UsageError(fmt::format("build: --mirror is REGISTRY=MIRROR, not '{}'", text));
-    registry.mirrors[host].push_back(*mirror);
-  }
-  return registry;
 }
 
 image::BuildOptions build_options(const Options& options) {
@@ -82,7 +72,7 @@ image::BuildOptions build_options(const Options& options) {
   build.zstd = options.compression == "zstd";
   build.source_date_epoch = image::environment_source_date();
   if (!options.cache_limit.empty()) build.cache_limit.bytes = size_of(options.cache_limit, "--cache-limit");
-  build.registry = registry_options(options);
+  build.registry = registry_options(options.registry, "build");
   return build;
 }
 
@@ -140,19 +130,6 @@ void prune(const Options& options, int& exit_code) {
   }
 }
 
-void add_registry_options(CLI::App& app, Options& options) {
-  app.add_option("--plain-http", options.plain_http,
-                 "a registry that is reached without TLS; those of this machine need no word")
-      ->type_name("REGISTRY")
-      ->allow_extra_args(false);
-  app.add_option("--ca", options.authorities, "trust the certificates in this file too")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
-  app.add_option("--mirror", options.mirrors, "pull from this mirror of a registry first")
-      ->type_name("REGISTRY=MIRROR")
-      ->allow_extra_args(false);
-}
-
 }  // namespace
 
 void add_build(CLI::App& app, int& exit_code) {
@@ -186,7 +163,7 @@ void add_build(CLI::App& app, int& exit_code) {
          "--cache-limit", options->cache_limit,
          "bring the cache down to this size afterwards; 0 for no limit (default 20 GiB, or a tenth of the disk)")
       ->type_name("SIZE");
-  add_registry_options(app, *options);
+  add_registry_flags(app, options->registry);
   app.add_flag("-q,--quiet", options->quiet, "show nothing of the steps but why one failed");
   app.add_flag("--json", options->json, "print JSON");
   app.footer(

@@ -9,6 +9,7 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "command/installed_data.h"
 #include "command/numbers.h"
 
 namespace adaptdl::cli {
@@ -95,20 +96,6 @@ std::vector<std::string> chosen_policies(const std::vector<std::string>& argumen
   return names;
 }
 
-// The measurements that came with adaptdl: beside this program, where it is installed or in the source tree around it;
-// else where it was to be installed. Empty if they are not there.
-fs::path own_traces() {
-  const fs::path wanted = "adaptdl/osdi21/traces";
-  std::error_code error;
-  for (fs::path at = fs::read_symlink("/proc/self/exe", error).parent_path(); !error && at.has_relative_path();
-       at = at.parent_path()) {
-    if (fs::is_directory(at / "share" / wanted, error)) return at / "share" / wanted;
-    error.clear();
-  }
-  const fs::path installed = ADAPTDL_DATADIR / wanted;
-  return fs::is_directory(installed, error) ? installed : fs::path();
-}
-
 }  // namespace
 
 std::vector<sched::SimulationTask> SimulatePlan::tasks() const {
@@ -193,7 +180,7 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   }
   const std::vector<fs::path> files = workload_files(options.workloads);
   const std::vector<std::string> names = workload_names(files);
-  const fs::path known = own_traces();
+  const fs::path known = installed_data("osdi21/traces");
   if (options.traces.empty() && known.empty())
     throw UsageError("simulate: the measurements that come with adaptdl are missing: name others with --traces");
   try {

@@ -1,0 +1,40 @@
+#include "command/registry_flags.h"
+
+#include <fmt/format.h>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::cli {
+namespace {
+
+void add_several(CLI::App& app, const char* name, std::vector<std::string>& values, const char* help,
+                 const char* value) {
+  app.add_option(name, values, help)
+      ->type_name(value)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+}  // namespace
+
+void add_registry_flags(CLI::App& app, RegistryFlags& flags) {
+  add_several(app, "--plain-http", flags.plain_http,
+              "a registry that is reached without TLS; those of this machine need no word", "REGISTRY");
+  add_several(app, "--ca", flags.authorities, "trust the certificates in this file too", "FILE");
+  add_several(app, "--mirror", flags.mirrors, "pull from this mirror of a registry first", "REGISTRY=MIRROR");
+}
+
+image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command) {
+  image::RegistryOptions registry;
+  registry.plain_http.insert(flags.plain_http.begin(), flags.plain_http.end());
+  registry.authorities.assign(flags.authorities.begin(), flags.authorities.end());
+  for (const std::string& text : flags.mirrors) {
+    const std::size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos)
+      throw UsageError(fmt::format("{}: --mirror is REGISTRY=MIRROR, not '{}'", command, text));
+    registry.mirrors[text.substr(0, equals)].push_back(text.substr(equals + 1));
+  }
+  return registry;
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,389 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <set>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "command/numbers.h"
+#include "command/stop_signals.h"
+#include "command/submit_image.h"
+#include "command/submit_wait.h"
+#include "http/http.h"
+#include "image/build_namespace.h"
+#include "kube/file.h"
+#include "kube/job.h"
+#include "kube/job_file.h"
+#include "kube/json_fields.h"
+#include "kube/storage_class.h"
+#include "kube/submission.h"
+#include "kube/tensorboard.h"
+#include "terminal/terminal.h"
+#include "terminal/yaml.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Options {
+  ClusterOptions cluster;
+  SubmitImageOptions image;
+  kube::SubmissionOptions submission;
+  std::string job_file, given_image, storage_class, proxy_port, min_replicas, max_replicas;
+  std::string dry_run, output, timeout;
+  bool follow = false, wait = false, json = false;
+};
+
+void notice(const std::string& text) { fmt::print(stderr, "adaptdl: {}\n", printable(text)); }
+
+void check_usage(const Options& options) {
+  const auto refuse = [](const std::string& why) { throw UsageError("submit: " + why); };
+  if (!options.dry_run.empty() && options.dry_run != "client" && options.dry_run != "server")
+    refuse(fmt::format("--dry-run is client or server, not '{}'", options.dry_run));
+  if (!options.output.empty() && options.output != "yaml" && options.output != "json")
+    refuse(fmt::format("-o takes yaml or json, not '{}'", options.output));
+  if (!options.output.empty() && options.dry_run.empty()) refuse("-o is for --dry-run; --json says what was created");
+  if (!options.dry_run.empty() && (options.follow || options.wait || options.json))
+    refuse("--dry-run creates nothing that --follow, --wait or --json could be of");
+  if (options.follow && options.wait) refuse("--follow waits too: leave out --wait");
+  if (!options.timeout.empty() && !options.follow && !options.wait) refuse("--timeout is for --wait and --follow");
+  if (!options.given_image.empty() && !options.image.dockerfile.empty())
+    refuse("--image is in place of what --dockerfile builds");
+}
+
+// What the options say that are numbers and the like.
+void read_numbers(Options& options) {
+  const auto number = [](const std::string& text, const char* what, int least) -> std::optional<int> {
+    if (text.empty()) return std::nullopt;
+    return parse_number<int>(text, fmt::format("submit: {}", what), least, 1'000'000, "a number");
+  };
+  options.submission.min_replicas = number(options.min_replicas, "--min-replicas", 0);
+  options.submission.max_replicas = number(options.max_replicas, "--max-replicas", 1);
+  if (!options.proxy_port.empty()) {
+    options.image.proxy_port =
+        parse_number<std::uint16_t>(options.proxy_port, "submit: --proxy-port", 0, 65535, "a port");
+  }
+  if (!options.given_image.empty()) image::Reference::parse(options.given_image);
+}
+
+std::vector<json> read_jobs(const Options& options) {
+  const kube::JobFileNeeds needs{.name = options.submission.name.empty(), .image = false};
+  if (options.job_file == "-") {
+    const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+    return kube::parse_job_file(text, "standard input", needs);
+  }
+  const fs::path file =
+      options.job_file.empty() ? options.image.project / "adaptdljob.yaml" : fs::path(options.job_file);
+  const auto text = kube::read_if_there(file, "the job file");
+  if (!text) {
+    throw UsageError(fmt::format("submit: there is no job file {}; write it, or name another by --jobfile{}",
+                                 file.string(), options.job_file.empty() ? "" : " (- is standard input)"));
+  }
+  return kube::parse_job_file(*text, file.string(), needs);
+}
+
+// Whether its first container names an image, so that none has to be built.
+bool has_image(const json& job) {
+  const auto& containers = kube::array_field(job, {"spec", "template", "spec", "containers"});
+  return !kube::text_field(containers.front(), {"image"}).empty();
+}
+
+std::vector<kube::Submission> make_submissions(const std::vector<json>& jobs, const kube::SubmissionOptions& options) {
+  std::vector<kube::Submission> all;
+  for (const json& job : jobs) all.push_back(kube::make_submission(job, options));
+  return all;
+}
+
+void print_objects(const std::vector<kube::Submission>& all, const std::string& form) {
+  json items = json::array();
+  for (const kube::Submission& one : all) {
+    items.push_back(one.claim);
+    items.push_back(one.job);
+  }
+  if (form == "json") {
+    const json list{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}};
+    fmt::print("{}\n", list.dump(2, ' ', false, json::error_handler_t::replace));
+    return;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) fmt::print("{}{}", i == 0 ? "" : "---\n", to_yaml(items[i]));
+}
+
+// What the volumes and the image of the jobs need that has to be there already.
+void check_cluster(kube::Client& client, const std::vector<json>& jobs, const kube::SubmissionOptions& options) {
+  std::set<std::string> places;
+  for (const json& job : jobs) {
+    const std::string own = kube::text_field(job, {"metadata", "namespace"});
+    places.insert(own.empty() ? options.name_space : own);
+  }
+  const auto need = [&](const kube::Resource& resource, const std::string& place, const std::string& name,
+                        const std::string& way_out) {
+    try {
+      client.get(kube::path(resource, place, name));
+    } catch (const kube::ApiError& error) {
+      // Who submits jobs need not be permitted to look at secrets.
+      if (error.not_found())
+        throw Error(fmt::format("there is no {} {} in namespace {}: {}", resource.kind, name, place, way_out));
+      if (error.code() != 403) throw;
+    }
+  };
+  for (const std::string& place : places) {
+    if (!options.tensorboard.empty()) {
+      need(kube::kPersistentVolumeClaims, place, kube::tensorboard_object_name(options.tensorboard),
+           fmt::format("create TensorBoard {0} by `adaptdl tensorboard create {0}`", options.tensorboard));
+    }
+    if (!options.pull_secret.empty())
+      need(kube::kSecrets, place, options.pull_secret,
+           "ADAPTDL_SUBMIT_REPO_CREDS names it; make it by `kubectl create secret docker-registry`");
+  }
+}
+
+// Runs `work`, in which a server that knows no AdaptDLJobs says so by a 404 without a name.
+template <typename Work>
+void with_job_kind(const kube::Client& client, const Work& work) {
+  try {
+    work();
+  } catch (const kube::ApiError& error) {
+    if (error.not_found() && !(error.details().is_object() && error.details().contains("name")))
+      throw Error(no_such_kind(client));
+    throw;
+  }
+}
+
+std::string called(const json& job, const kube::Client& client) {
+  const std::string place = kube::text_field(job, {"metadata", "namespace"});
+  const std::string name = kube::text_field(job, {"metadata", "name"});
+  return place == client.access().name_space ? name : place + '/' + name;
+}
+
+void print_created(const json& job, const kube::Client& client, const Options& options) {
+  const std::string name = called(job, client);
+  if (options.json) {
+    json volume;
+    for (const json& one : kube::array_field(job, {"spec", "template", "spec", "volumes"})) {
+      if (kube::text_field(one, {"name"}) == kube::kJobVolume)
+        volume = kube::field(one, {"persistentVolumeClaim", "claimName"});
+    }
+    const json said{{"name", job["metadata"]["name"]},
+                    {"namespace", job["metadata"]["namespace"]},
+                    {"uid", job["metadata"]["uid"]},
+                    {"context", client.access().context},
+                    {"claim", volume},
+                    {"image", kube::array_field(job, {"spec", "template", "spec", "containers"})[0]["image"]}};
+    fmt::print("{}\n", said.dump());
+  } else if (!is_terminal(STDOUT_FILENO)) {
+    fmt::print("{}\n", name);
+  } else {
+    std::string where;
+    if (!options.cluster.name_space.empty()) where += " -n " + options.cluster.name_space;
+    if (!options.cluster.context.empty()) where += " --context " + options.cluster.context;
+    fmt::print("Submitted job {} to namespace {} of context {}\n", printable(name),
+               kube::text_field(job, {"metadata", "namespace"}), printable(client.access().context));
+    if (!options.follow && !options.wait) {
+      fmt::print(
+          "  adaptdl ls{0}                 how it is getting on, and why\n"
+          "  adaptdl logs {1} --follow{0}   what its replicas write\n"
+          "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"
+          "  adaptdl delete {1}{0}\n",
+          where, name);
+    }
+  }
+  std::fflush(stdout);
+}
+
+void stay(kube::Client& client, const std::vector<json>& jobs, const Options& options, const std::stop_token& stop) {
+  WaitOptions wait{.longest = {}, .notice = notice};
+  if (!options.timeout.empty()) wait.longest = env::parse_duration(options.timeout, "submit: --timeout");
+  std::vector<SubmittedJob> submitted;
+  for (const json& job : jobs) {
+    const kube::Job parsed = kube::parse_job(job);
+    submitted.push_back({{parsed.name_space, parsed.name}, parsed.uid});
+  }
+  try {
+    if (options.follow)
+      follow_job(client, submitted.front(), wait, stop);
+    else
+      wait_for_jobs(client, submitted, wait, stop);
+  } catch (const http::Stopped&) {
+    notice(fmt::format("job {} goes on; `adaptdl delete` ends it", submitted.front().name.name));
+    throw;
+  }
+}
+
+class Submit {
+ public:
+  Submit(Options& options, const std::vector<json>& jobs, fs::path dockerfile)
+      : options_(options), jobs_(jobs), dockerfile_(std::move(dockerfile)), client_(require_cluster(options.cluster)) {
+    options_.submission.name_space = client_.access().name_space;
+  }
+
+  void run(const std::stop_token& stop, kube::Submitter& submitter) {
+    std::optional<ImageTarget> target;
+    if (!dockerfile_.empty()) {
+      target = ImageTarget::of_environment();
+      if (!target) target = ImageTarget::of_cluster(client_);
+      options_.submission.image = target->pulled_as();
+    }
+    check_cluster(client_, jobs_, options_.submission);
+    options_.submission.storage = kube::choose_job_storage(client_, options_.storage_class);
+    const auto planned = make_submissions(jobs_, options_.submission);
+    with_job_kind(client_, [&] { submitter.check(planned, notice); });
+    if (!options_.dry_run.empty()) return show_dry_run(planned, submitter);
+    if (target) {
+      // What is refused is known by now: what follows takes a while.
+      options_.submission.image = target->build_and_push(dockerfile_, options_.image, stop);
+    }
+    const auto jobs = submitter.create(make_submissions(jobs_, options_.submission), stop, notice);
+    for (const json& job : jobs) print_created(job, client_, options_);
+    if (options_.follow || options_.wait) stay(client_, jobs, options_, stop);
+  }
+  kube::Client& client() { return client_; }
+
+ private:
+  void show_dry_run(const std::vector<kube::Submission>& planned, kube::Submitter& submitter) {
+    std::vector<kube::Submission> made;
+    for (const kube::Submission& one : planned) made.push_back(submitter.dry_run(one));
+    print_objects(made, options_.output);
+    if (!dockerfile_.empty()) notice("nothing was built: the image will be " + options_.submission.image + "@DIGEST");
+  }
+
+  Options& options_;
+  const std::vector<json>& jobs_;
+  fs::path dockerfile_;
+  kube::Client client_;
+};
+
+// Without a word to any cluster.
+void dry_run_here(Options& options, const std::vector<json>& jobs, const fs::path& dockerfile) {
+  const auto access = cluster_access(options.cluster);
+  options.submission.name_space = access ? access->name_space : "default";
+  if (!options.storage_class.empty()) options.submission.storage = kube::StorageChoice{options.storage_class};
+  if (!dockerfile.empty()) {
+    const auto target = ImageTarget::of_environment();
+    options.submission.image = target ? target->pulled_as() : "adaptdl-submit";
+    notice("nothing was built: the image will be that of " + dockerfile.string());
+  }
+  print_objects(make_submissions(jobs, options.submission), options.output);
+}
+
+void submit(Options& options, int& exit_code) {
+  check_usage(options);
+  read_numbers(options);
+  std::error_code error;
+  if (!fs::is_directory(options.image.project, error))
+    throw UsageError(fmt::format("submit: there is no project directory {}", options.image.project.string()));
+  const fs::path dockerfile = options.given_image.empty() ? find_dockerfile(options.image) : fs::path();
+  const std::vector<json> jobs = read_jobs(options);
+  if (options.given_image.empty() && dockerfile.empty() && !std::ranges::all_of(jobs, has_image))
+    throw UsageError("submit: " + no_dockerfile(options.image));
+  if (options.follow && jobs.size() > 1)
+    throw UsageError(
+        fmt::format("submit: --follow is for one job, and the file has {}; --wait is for all", jobs.size()));
+  options.submission.name_space_asked_for = !options.cluster.name_space.empty();
+  options.submission.image = options.given_image;
+  const char* secret = std::getenv("ADAPTDL_SUBMIT_REPO_CREDS");
+  if (secret != nullptr) options.submission.pull_secret = secret;
+  if (options.dry_run == "client") return dry_run_here(options, jobs, dockerfile);
+  // While there is one thread.
+  if (!dockerfile.empty() && options.dry_run.empty()) image::enter_build_namespace();
+  std::atomic<kube::Submitter*> at_work = nullptr;
+  StopSignals signals([&at_work] {
+    if (kube::Submitter* submitter = at_work) submitter->undo(notice);
+  });
+  Submit work(options, jobs, dockerfile);
+  kube::Submitter submitter(work.client());
+  at_work = &submitter;
+  try {
+    work.run(signals.token(), submitter);
+  } catch (const http::Stopped&) {
+    exit_code = signals.exit_code();
+  }
+  at_work = nullptr;
+}
+
+void add_image_options(CLI::App& app, Options& options) {
+  const auto several = [](CLI::Option* option) {
+    option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  app.add_option("-d,--dockerfile", options.image.dockerfile,
+                 "to build the image by (default PROJECT/Dockerfile, else one for projects of C++ or Python)")
+      ->type_name("FILE");
+  app.add_option("--image", options.given_image, "which there is already, for the first container: nothing is built")
+      ->type_name("IMAGE");
+  several(app.add_option("--build-arg", options.image.build_arguments,
+                         "a variable for the Dockerfile's ARG; may be given several times")
+              ->type_name("NAME=VALUE"));
+  several(app.add_option("--secret", options.image.secrets,
+                         "what a RUN may see as a file, and no image has: id=ID[,src=FILE|,env=VARIABLE]")
+              ->type_name("SECRET"));
+  app.add_option("--target", options.image.target, "the stage of the Dockerfile to build (default: the last)")
+      ->type_name("STAGE");
+  app.add_flag("--no-cache", options.image.no_cache, "build every step anew");
+  add_registry_flags(app, options.image.registry);
+  app.add_option(
+         "--proxy-port", options.proxy_port,
+         "of this machine, on which the cluster's own registry is reached while the image is pushed (default: a "
+         "free one)")
+      ->type_name("PORT");
+}
+
+void add_job_options(CLI::App& app, Options& options) {
+  app.add_option("-n,--name", options.submission.name, "call the job NAME- and five characters more")
+      ->type_name("NAME");
+  app.add_option("--min-replicas", options.min_replicas, "fewer it is not run with; in place of the file's")
+      ->type_name("N");
+  app.add_option("--max-replicas", options.max_replicas, "more it is not run with; in place of the file's")
+      ->type_name("N");
+  app.add_option("--tensorboard", options.submission.tensorboard,
+                 "have the job write to this TensorBoard of the cluster")
+      ->type_name("NAME");
+  app.add_option("--checkpoint-storage-size", options.submission.storage_size, "of the job's volume (default 1Gi)")
+      ->type_name("QUANTITY");
+  app.add_option("--checkpoint-storage-class", options.storage_class,
+                 "of the job's volume, which several nodes must be able to share; by default one that is known to be")
+      ->type_name("NAME");
+  app.add_option("--namespace", options.cluster.name_space,
+                 "of the cluster; by default the job file's or the context's")
+      ->type_name("NAMESPACE");
+  app.add_option("--context", options.cluster.context, "the kubeconfig's context to use; by default its current one")
+      ->type_name("CONTEXT");
+}
+
+}  // namespace
+
+void add_submit(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<Options>();
+  app.add_option("project", options->image.project, "the directory that the image is built from")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("arg", options->submission.arguments,
+                 "of the program, in place of those that the job file has for its first container")
+      ->type_name("ARG");
+  app.add_option("-f,--jobfile", options->job_file, "the AdaptDLJobs to create (default PROJECT/adaptdljob.yaml)")
+      ->type_name("FILE");
+  add_image_options(app, *options);
+  add_job_options(app, *options);
+  app.add_flag("--dry-run{client}", options->dry_run,
+               "create nothing and print what would be created; --dry-run=server has the cluster look at it first");
+  app.add_option("-o,--output", options->output, "of --dry-run (default yaml)")->type_name("yaml|json");
+  app.add_flag("--follow", options->follow, "show what the replicas write until the job has ended; 1 if it failed");
+  app.add_flag("--wait", options->wait, "return when all jobs have ended; 1 if one failed");
+  app.add_option("--timeout", options->timeout, "wait no longer, as 90s or 2h; the job goes on (default: for ever)")
+      ->type_name("DURATION");
+  app.add_flag("--json", options->json, "print what was created as JSON, a line a job");
+  app.footer(
+      "The image goes to the repository of ADAPTDL_SUBMIT_REPO, which nodes pull from by the secret of\n"
+      "ADAPTDL_SUBMIT_REPO_CREDS; without these, to the cluster's own registry. In a script, where standard output is\n"
+      "no terminal, only the job's name is printed.");
+  app.callback([options, &exit_code] { submit(*options, exit_code); });
+}
+
+}  // namespace adaptdl::cli

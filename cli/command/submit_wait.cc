@@ -1,0 +1,138 @@
+#include "command/submit_wait.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "command/cluster_watch.h"
+#include "http/http.h"
+#include "kube/job_logs.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+// What is so for a moment only, as before the scheduler's first look, is not worth a word.
+constexpr auto kWorthSaying = std::chrono::seconds(2);
+
+// Tells what a job is about when it has been so for a while.
+class Teller {
+ public:
+  explicit Teller(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
+  void hear(const std::string& text) {
+    if (text != heard_) {
+      heard_ = text;
+      since_ = Clock::now();
+    }
+    if (heard_.empty() || heard_ == told_ || Clock::now() - since_ < kWorthSaying) return;
+    notice_(told_ = heard_);
+  }
+
+ private:
+  const std::function<void(const std::string&)>& notice_;
+  std::string heard_, told_;
+  Clock::time_point since_;
+};
+
+std::string describe(const kube::JobView& view) {
+  return fmt::format("{}{}{}", view.job.phase.empty() ? "not begun" : view.job.phase, view.why.empty() ? "" : ": ",
+                     view.why);
+}
+
+struct Ending {
+  std::string failure;  // empty: it succeeded
+  bool over = true;     // false: it goes on
+};
+
+Ending ending_of(const kube::JobView& view) {
+  if (view.job.phase == "Succeeded") return {};
+  return {fmt::format("job {} failed{}{}", view.job.name, view.why.empty() ? "" : ": ", view.why)};
+}
+
+Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options,
+                    std::optional<Clock::time_point> until, const std::stop_token& stop) {
+  ClusterWatch watch(client, job.name.name_space, "");
+  Teller outages(options.notice), troubles(options.notice);
+  for (std::string state = "not begun"; !stop.stop_requested(); std::this_thread::sleep_for(kLookEvery)) {
+    if (const std::string outage = watch.outage(); !outage.empty())
+      outages.hear("the cluster is out of reach at present: " + outage);
+    if (watch.ready()) {
+      const auto views = watch.views(kube::Time(std::chrono::system_clock::now()));
+      const auto found =
+          std::ranges::find_if(views, [&job](const kube::JobView& view) { return view.job.uid == job.uid; });
+      if (found == views.end()) return {fmt::format("job {} was deleted before it ended", job.name.name)};
+      state = describe(*found);
+      if (found->job.ended()) return ending_of(*found);
+      troubles.hear(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
+    }
+    if (until && Clock::now() > *until)
+      return {fmt::format("job {} has not ended in time, and goes on; it is {}", job.name.name, state), false};
+  }
+  throw http::Stopped();
+}
+
+std::optional<Clock::time_point> deadline(const WaitOptions& options) {
+  if (!options.longest) return std::nullopt;
+  return Clock::now() + *options.longest;
+}
+
+bool show_line(const kube::Replica& replica, std::string_view line) {
+  fmt::print("[{}] {}\n", replica.rank < 0 ? replica.name : std::to_string(replica.rank), line);
+  return std::ferror(stdout) == 0;
+}
+
+}  // namespace
+
+void wait_for_jobs(kube::Client& client, const std::vector<SubmittedJob>& jobs, const WaitOptions& options,
+                   const std::stop_token& stop) {
+  const auto until = deadline(options);
+  for (const SubmittedJob& job : jobs) {
+    const Ending ending = wait_for_job(client, job, options, until, stop);
+    if (!ending.failure.empty()) throw Error(ending.failure);
+  }
+}
+
+void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options,
+                const std::stop_token& stop) {
+  std::stop_source enough;
+  const std::stop_callback pass_on(stop, [&enough] { enough.request_stop(); });
+  std::mutex mutex;
+  const WaitOptions with{options.longest, [&](const std::string& text) {
+                           const std::scoped_lock lock(mutex);
+                           options.notice(text);
+                         }};
+  Ending ending;
+  std::exception_ptr unknown;
+  std::jthread waiter([&] {
+    try {
+      ending = wait_for_job(client, job, with, deadline(with), enough.get_token());
+      if (ending.over) return;  // and its log ends by itself
+    } catch (...) {
+      unknown = std::current_exception();
+    }
+    enough.request_stop();
+  });
+  try {
+    const kube::JobLogsQuery query{
+        .name_space = job.name.name_space, .job = job.name.name, .rank = {}, .since = {}, .tail = {}, .follow = true};
+    kube::read_job_logs(client, query, enough.get_token(),
+                        {.line = show_line, .flush = [] { return std::fflush(stdout) == 0; }, .notice = with.notice});
+  } catch (const kube::ApiError& error) {
+    with.notice(error.what());
+  } catch (const Error&) {
+    // There was nothing to show: how the job ended says why.
+  }
+  if (std::ferror(stdout) != 0) enough.request_stop();
+  waiter.join();
+  if (unknown) std::rethrow_exception(unknown);
+  if (!ending.failure.empty()) throw Error(ending.failure);
+}
+
+}  // namespace adaptdl::cli
