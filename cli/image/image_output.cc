@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr const char* kLayout = R"({"imageLayoutVersion":"1.0.0"})";
 
 std::string blob_name(const std::string& digest) { return "blobs/sha256/" + std::string(hex_of(digest)); }
@@ -36,6 +38,44 @@ std::string index_json(const BuiltImage& image, const std::vector<Reference>& ta
   }
   if (tags.empty()) manifests.push_back(one);
   return json{{"schemaVersion", 2}, {"mediaType", media::kIndex}, {"manifests", manifests}}.dump();
+}
+
+// False: errno says why.
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+void for_each_piece(const fs::path& file, std::uint64_t size, const std::function<void(std::string_view)>& use) {
+  const Blob blob = file_blob(file, "");
+  std::string piece(kPiece, '\0');
+  for (std::uint64_t at = 0; at < size;) {
+    const std::size_t count = blob.read(at, piece.data(), std::min<std::uint64_t>(piece.size(), size - at));
+    if (count == 0) throw Error(one_line(fmt::format("{} is shorter than it was", file.string())));
+    use(std::string_view(piece).substr(0, count));
+    at += count;
+  }
+}
+
+// Whole, or not there.
+void copy_file(const fs::path& from, const fs::path& to, std::uint64_t size) {
+  const fs::path draft = to.string() + fmt::format(".draft-{}", ::getpid());
+  const net::Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const auto fail = [&] {
+    const int why = errno;
+    ::unlink(draft.c_str());
+    throw Error(one_line(fmt::format("cannot write {}: {}", to.string(), std::strerror(why))));
+  };
+  if (!fd) fail();
+  for_each_piece(from, size, [&](std::string_view piece) {
+    if (!write_all(fd.get(), piece)) fail();
+  });
+  if (::rename(draft.c_str(), to.c_str()) != 0) fail();
 }
 
 // A tar of plain files, whole or not there.
@@ -60,14 +100,7 @@ class TarFile {
   }
   void add_file(const std::string& name, const fs::path& file, std::uint64_t size) {
     begin(name, size);
-    const Blob blob = file_blob(file, "");
-    std::string piece(kPiece, '\0');
-    for (std::uint64_t at = 0; at < size;) {
-      const std::size_t count = blob.read(at, piece.data(), std::min<std::uint64_t>(piece.size(), size - at));
-      if (count == 0) throw Error(one_line(fmt::format("{} is shorter than it was", file.string())));
-      put(std::string_view(piece).substr(0, count));
-      at += count;
-    }
+    for_each_piece(file, size, [&](std::string_view piece) { put(piece); });
     end(size);
   }
   void finish() {
@@ -81,12 +114,7 @@ class TarFile {
     throw Error(one_line(fmt::format("cannot write {}: {}", file_.string(), std::strerror(errno))));
   }
   void put(std::string_view bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail();
-      bytes.remove_prefix(static_cast<std::size_t>(count));
-    }
+    if (!write_all(fd_.get(), bytes)) fail();
   }
   void end(std::uint64_t size) const { put(std::string((kBlock - size % kBlock) % kBlock, '\0')); }
   void begin(const std::string& name, std::uint64_t size) const {
@@ -114,7 +142,7 @@ class TarFile {
     put(header);
   }
 
-  static constexpr std::size_t kBlock = 512, kPiece = std::size_t{1} << 20;
+  static constexpr std::size_t kBlock = 512;
   static constexpr std::uint64_t kLargestOctal = std::uint64_t{1} << 33;
   const fs::path file_, draft_;
   const net::Fd fd_;
@@ -133,10 +161,7 @@ void write_oci_directory(const BuiltImage& image, const std::vector<Reference>& 
     for (const BuiltLayer& layer : image.layers) {
       const fs::path to = directory / blob_name(layer.descriptor.digest);
       if (fs::exists(to) && fs::file_size(to) == layer.descriptor.size) continue;
-      const fs::path draft = to.string() + ".draft";
-      fs::copy_file(cache.blobs().path_of(layer.descriptor.digest), draft, fs::copy_options::overwrite_existing);
-      fs::permissions(draft, fs::perms(0644));
-      fs::rename(draft, to);
+      copy_file(cache.blobs().path_of(layer.descriptor.digest), to, layer.descriptor.size);
     }
   } catch (const fs::filesystem_error& error) {
     throw Error(one_line(fmt::format("cannot write {}: {}", directory.string(), error.code().message())));

@@ -202,6 +202,22 @@ class Copying(Journey):
         self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha256:{hashlib.sha256(b'one').hexdigest()} {url} /got/\n"})
         self.assertIn("as --checksum says", self.fails())
 
+    @unittest.skipIf(os.geteuid() != 0, "a small disk takes root to mount")
+    def test_a_full_disk_ends_in_one_line_and_leaves_a_good_cache(self):
+        disk = self.root / "disk"
+        disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], check=True)
+        self.addCleanup(subprocess.run, ["umount", disk], check=True)
+        self.write({"Dockerfile": "FROM scratch\nCOPY f /f\n", "f": os.urandom(20_000_000)})
+        message = self.fails(cache=disk / "cache")
+        self.assertEqual(message.count("\n"), 1, message)
+        self.assertIn("No space left on device", message)
+        for output in ("oci:", "docker-archive:"):
+            self.assertIn("No space left on device", self.fails("--output", f"{output}{disk / 'out'}"))
+        shutil.rmtree(disk / "out", ignore_errors=True)
+        self.write({"f": "small"})
+        self.build(cache=disk / "cache")
+
     def test_prune_removes_what_was_kept(self):
         self.write({"Dockerfile": "FROM scratch\nCOPY f /f\n", "f": os.urandom(2_000_000)})
         self.build()
