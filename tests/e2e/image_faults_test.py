@@ -1,0 +1,410 @@
+"""What befalls a whole build: registries that die, corrupt, stall and refuse, disks that fill, and ends without warning."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import registry_support
+from registry_support import Line, RegistryServer, TokenServer, make_certificate
+
+ADAPTDL = os.environ["ADAPTDL_BIN"]
+BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")
+PATIENCE = 240
+MEGABYTE = 1 << 20
+IN_NAMESPACE = "ADAPTDL_TEST_IN_NAMESPACE"
+BASE = """FROM scratch
+COPY busybox /bin/busybox
+RUN ["/bin/busybox", "--install", "-s", "/bin"]
+COPY ballast /ballast
+"""
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+class WrongLine(Line):
+    """As long as `wrong` is said it changes what comes down: the byte at that place of a connection, or those bytes."""
+    wrong = None
+
+    def _pass(self, source, sink, way, counts):
+        super()._pass(self.Changing(source, self) if way == 1 else source, sink, way, counts)
+
+    class Changing:
+        def __init__(self, end, line):
+            self._end, self._line, self._passed = end, line, 0
+
+        def recv(self, size):
+            piece = bytearray(self._end.recv(size))
+            wrong = self._line.wrong
+            if isinstance(wrong, bytes):
+                piece = piece.replace(wrong, wrong.swapcase())
+            elif wrong is not None and 0 <= wrong - self._passed < len(piece):
+                piece[wrong - self._passed] ^= 1
+            self._passed += len(piece)
+            return piece
+
+        def shutdown(self, how):
+            self._end.shutdown(how)
+
+
+class BusyLine(Line):
+    """Answers the first requests by 429, of which each is a connection of its own."""
+
+    def __init__(self, port, count, pause):
+        self.left, self.pause = count, pause
+        self._lock = threading.Lock()
+        super().__init__(port, lambda up, down: False)
+
+    def _serve(self, client, server):
+        with self._lock:
+            busy, self.left = self.left > 0, max(self.left - 1, 0)
+        if not busy:
+            return super()._serve(client, server)
+        while not client.recv(65536).endswith(b"\r\n\r\n"):
+            pass
+        body = b'{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}'
+        client.sendall(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (self.pause, len(body), body))
+        client.close()
+        server.close()
+
+
+class Journey(unittest.TestCase):
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-faults-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.project = self.root / "project"
+        self.project.mkdir()
+        self.cache = self.root / "cache"
+        self.mounts = self.mounted()
+        self.addCleanup(lambda: self.assertEqual(self.mounted(), self.mounts))
+
+    def mounted(self):
+        return [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines() if str(self.root) in line]
+
+    def registry(self, name="registry", **options):
+        server = RegistryServer(self.root / name, **options)
+        self.addCleanup(lambda: server.kill())
+        return server
+
+    def line(self, line):
+        self.addCleanup(line.close)
+        return line
+
+    def write(self, dockerfile, **sizes):
+        (self.project / "Dockerfile").write_text(dockerfile)
+        for name, size in sizes.items():
+            (self.project / name).write_bytes(random.Random(name).randbytes(size))
+
+    def command(self, *arguments, cache=None, **variables):
+        environment = {**os.environ, "ADAPTDL_BUILD_CACHE": str(cache or self.cache), "NO_COLOR": "1", "DOCKER_CONFIG": "/nonexistent",
+                       "XDG_RUNTIME_DIR": "/nonexistent", "SOURCE_DATE_EPOCH": "1000000000", **variables}
+        if "REGISTRY_AUTH_FILE" not in variables:
+            environment.pop("REGISTRY_AUTH_FILE", None)
+        return {"args": [ADAPTDL, "build", str(self.project), *map(str, arguments)], "env": environment}
+
+    def run_build(self, *arguments, **options):
+        return subprocess.run(**self.command(*arguments, **options), capture_output=True, text=True, timeout=PATIENCE)
+
+    def build(self, *arguments, **options):
+        done = self.run_build("--json", *arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["digest"]
+
+    def fails(self, *arguments, **options):
+        done = self.run_build("--quiet", *arguments, **options)
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual((done.stderr.startswith("adaptdl: error: "), done.stderr.count("\n")), (True, 1), done.stderr)
+        return done.stderr
+
+    def base(self, server, ballast=8 * MEGABYTE, **options):
+        """The name of a base image with a shell, in the registry."""
+        context = self.root / "base"
+        context.mkdir()
+        (context / "Dockerfile").write_text(BASE)
+        (context / "ballast").write_bytes(random.Random(1).randbytes(ballast))
+        shutil.copy(BUSYBOX, context / "busybox")
+        project, self.project = self.project, context
+        self.build("-t", f"{server.host}/base:1", "--push", cache=self.root / "base-cache", **options)
+        self.project = project
+        return "base:1"
+
+    def check_image(self, server, name, digest, *credentials):
+        """All of it is there, and is what its digests say: skopeo looks, too."""
+        copy = self.root / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        done = subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--src-tls-verify=false", *credentials, f"docker://{server.host}/{name}",
+                               f"dir:{copy}"], capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        manifest = (copy / "manifest.json").read_bytes()
+        self.assertEqual(digest_of(manifest), digest)
+        for blob in json.loads(manifest)["layers"]:
+            self.assertEqual(digest_of((copy / blob["digest"][7:]).read_bytes()), blob["digest"])
+
+
+class BadRegistries(Journey):
+    def test_a_registry_that_dies_while_an_image_goes_up_has_it_whole_in_the_end(self):
+        server = self.registry()
+        self.write(f"FROM {server.host}/{self.base(server)}\nCOPY f /f\nCOPY g /g\n", f=12 * MEGABYTE, g=9 * MEGABYTE)
+        undisturbed = self.build(cache=self.root / "other")
+        deaths = []
+
+        def die(up, down):
+            if up < 5 * MEGABYTE or len(deaths) == 2:
+                return False
+            deaths.append(up)
+            server.kill()
+            threading.Timer(0.5, server.start).start()
+            return True
+
+        line = self.line(Line(server.port, die))
+        self.assertEqual(self.build("-t", f"{line.host}/x:1", "--push"), undisturbed)
+        self.assertGreaterEqual(len(deaths), 1)
+        self.check_image(server, "x:1", undisturbed)
+
+    def test_a_registry_that_stays_away_is_told_and_the_next_build_only_pushes(self):
+        server = self.registry()
+        self.write("FROM scratch\nCOPY f /f\n", f=6 * MEGABYTE)
+        line = self.line(Line(server.port, lambda up, down: up > 2 * MEGABYTE and (server.kill() or True)))
+        message = self.fails("-t", f"{line.host}/x:1", "--push")
+        self.assertIn(f"{line.host}", message)
+        self.assertIn("cannot be reached, or breaks off", message)
+        server.start()
+        done = self.run_build("--json", "-t", f"{server.host}/x:1", "--push")
+        result = json.loads(done.stdout)
+        self.assertEqual(result["cachedSteps"], result["steps"])
+        self.check_image(server, "x:1", result["digest"])
+
+    def test_bytes_that_change_on_the_way_down_are_refused_and_not_kept(self):
+        server = self.registry()
+        base = self.base(server)
+        line = self.line(WrongLine(server.port, lambda up, down: False))
+        line.wrong = 2 * MEGABYTE
+        self.write(f"FROM {line.host}/{base}\nRUN cat /ballast > /copy\n")
+        message = self.fails()
+        self.assertIn("what came is not what its digest says", message)
+        self.assertIn("Dockerfile:2: RUN", message)
+        for blob in (self.cache / "blobs/sha256").iterdir():
+            self.assertEqual(digest_of(blob.read_bytes()), "sha256:" + blob.name)
+        line.wrong = None
+        digest = self.build()
+        self.assertEqual(self.build(cache=self.root / "other"), digest)
+        # So are the manifest, and the configuration.
+        for line.wrong in b'"layers"', b'"rootfs"':
+            message = self.fails(cache=self.root / "third")
+            self.assertIn("what came is not what its digest", message)
+            self.assertIn("Dockerfile:1: ", message)
+
+    def test_stopped_while_a_registry_stalls_it_ends_at_once(self):
+        server = self.registry()
+        base = self.base(server)
+        stalled = threading.Event()
+
+        def stall(up, down):
+            if down > MEGABYTE:
+                stalled.set()
+                time.sleep(PATIENCE)
+
+        line = self.line(Line(server.port, stall))
+        self.write(f"FROM {line.host}/{base}\nRUN true\n")
+        process = subprocess.Popen(**self.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertTrue(stalled.wait(PATIENCE))
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(process.returncode, 130)
+
+    def test_too_many_requests_are_waited_for_as_long_as_is_asked_but_not_for_hours(self):
+        server = self.registry()
+        base = self.base(server)
+        line = self.line(BusyLine(server.port, 2, 1))
+        self.write(f"FROM {line.host}/{base}\nCOPY f /f\n", f=100)
+        began = time.monotonic()
+        digest = self.build("-t", f"{line.host}/x:1", "--push")
+        self.assertEqual(line.left, 0)
+        self.assertGreater(time.monotonic() - began, 1)
+        self.check_image(server, "x:1", digest)
+        line = self.line(BusyLine(server.port, 1000, 3600))
+        self.write(f"FROM {line.host}/{base}\nCOPY f /f\n")
+        began = time.monotonic()
+        message = self.fails(cache=self.root / "other")
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertIn("Dockerfile:1: ", message)
+        self.assertIn("slow down", message)
+
+
+class Refusals(Journey):
+    SECRET = "s3cret-of-a-registry"
+
+    def auth_file(self, server, password, name="auth.json"):
+        path = self.root / name
+        path.write_text(json.dumps({"auths": {server.host: {"auth": base64.b64encode(f"ada:{password}".encode()).decode()}}}))
+        return str(path)
+
+    def protected(self):
+        passwords = self.root / "htpasswd"
+        subprocess.run(["htpasswd", "-Bbc", passwords, "ada", self.SECRET], check=True, capture_output=True)
+        return self.registry(auth={"htpasswd": {"realm": "test", "path": str(passwords)}})
+
+    def test_a_wrong_password_is_one_line_for_the_base_and_for_the_push(self):
+        server = self.protected()
+        wrong = self.auth_file(server, "wrong-" + self.SECRET)
+        self.write(f"# a comment\nFROM {server.host}/base:1\nCOPY f /f\n", f=100)
+        message = self.fails(REGISTRY_AUTH_FILE=wrong)
+        self.assertIn(f"Dockerfile:2: cannot pull {server.host}/base:1: ", message)
+        self.assertIn(f"the credentials of {wrong} are refused: log in again", message)
+        self.assertNotIn(self.SECRET, message)
+        self.write("FROM scratch\nCOPY f /f\n")
+        message = self.fails("-t", f"{server.host}/x:1", "--push", REGISTRY_AUTH_FILE=wrong)
+        self.assertIn(f"the credentials of {wrong} are refused: log in again", message)
+        self.assertNotIn(self.SECRET, message)
+        self.assertIn(f"log in with `docker login {server.host}`", self.fails("-t", f"{server.host}/x:1", "--push"))
+
+    def test_tokens_that_are_always_over_end_in_one_line(self):
+        certificate, key = make_certificate(self.root, "issuer")
+        tokens = TokenServer(certificate, key, stale="always")
+        self.addCleanup(tokens.server.shutdown)
+        server = self.registry(auth={"token": {"realm": tokens.realm, "service": "registry", "issuer": "test", "rootcertbundle": str(certificate)}})
+        self.write("FROM scratch\nCOPY f /f\n", f=100)
+        auth = self.auth_file(server, "secret")
+        message = self.fails("-t", f"{server.host}/x:1", "--push", REGISTRY_AUTH_FILE=auth)
+        self.assertIn(f"the credentials of {auth} are refused", message)
+        self.assertLess(len(tokens.asked), 20)
+
+    def test_no_secret_is_anywhere(self):
+        server = self.protected()
+        auth = self.auth_file(server, self.SECRET)
+        base = self.base(server, MEGABYTE, REGISTRY_AUTH_FILE=auth)
+        key = self.root / "key"
+        key.write_text("s3cret-of-a-file")
+        self.write(f"FROM {server.host}/{base}\nRUN --mount=type=secret,id=key --mount=type=secret,id=word,env=WORD "
+                   "cat /run/secrets/key | md5sum > /sum; echo ${#WORD} > /length\n")
+        arguments = ["--secret", f"id=key,src={key}", "--secret", "id=word,env=THE_WORD", "-t", f"{server.host}/x:1", "--push",
+                     "--output", f"oci:{self.root / 'out'}", "--output", f"docker-archive:{self.root / 'archive.tar'}"]
+        variables = {"REGISTRY_AUTH_FILE": auth, "THE_WORD": "s3cret-of-a-variable"}
+        done = self.run_build(*arguments, **variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.check_image(server, "x:1", done.stdout.split("@")[1].strip(), "--src-authfile", auth)
+        said = done.stdout + done.stderr
+        self.write((self.project / "Dockerfile").read_text() + "RUN --mount=type=secret,id=key false\n")
+        said += self.fails(*arguments, **variables)
+        encoded = base64.b64encode(f"ada:{self.SECRET}".encode())
+        for secret in (b"s3cret-of-a-file", b"s3cret-of-a-variable", self.SECRET.encode(), encoded):
+            self.assertNotIn(secret.decode(), said)
+        looked = 0
+        for place in (self.cache, self.root / "base-cache", server.root, self.root / "out", self.root / "archive.tar", self.root / "copy"):
+            for path in [place, *place.rglob("*")]:
+                if not path.is_file() or path.is_symlink():
+                    continue
+                data = path.read_bytes()
+                data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+                looked += len(data)
+                for secret in (b"s3cret-of-a-file", b"s3cret-of-a-variable", self.SECRET.encode(), encoded):
+                    self.assertNotIn(secret, data, path)
+        self.assertGreater(looked, 4 * MEGABYTE)
+
+
+class Ends(Journey):
+    """Of builds that do all there is: they pull, unpack, run, copy and push."""
+
+    def write_all(self, server):
+        # The environment tells its processes from others.
+        self.write(f"FROM {server.host}/{self.base(server)}\nENV OF={self.root}\nRUN head -c 4000000 /ballast > /run-made; rm -r /bin/vi; mkdir /dir\n"
+                   "COPY f /f\nRUN cat /f /run-made > /dir/both; md5sum /dir/both > /sum\n", f=4 * MEGABYTE)
+
+    def processes(self):
+        """Of builds that go on, and what they run."""
+        found, marks = [], {f"ADAPTDL_BUILD_CACHE={self.cache}".encode(), f"OF={self.root}".encode()}
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and set((entry / "environ").read_bytes().split(b"\0")) & marks:
+                    found.append((entry.name, (entry / "cmdline").read_bytes()))
+            except OSError:
+                pass
+        return found
+
+    def test_killed_at_any_moment_it_leaves_a_cache_with_which_the_image_is_the_same(self):
+        server = self.registry()
+        self.write_all(server)
+        began = time.monotonic()
+        undisturbed = self.build("-t", f"{server.host}/undisturbed:1", "--push", cache=self.root / "other")
+        took = time.monotonic() - began
+        dice = random.Random(7)
+        for number in range(20):
+            process = subprocess.Popen(**self.command("-t", f"{server.host}/killed{number}:1", "--push"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(dice.uniform(0, took))
+            process.kill()
+            process.wait()
+            deadline = time.monotonic() + 10
+            while (left := self.processes()) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertEqual(left, [])
+            self.assertEqual(self.mounted(), self.mounts)
+            if number % 7 == 6:  # else it would soon have nothing left to do
+                self.assertEqual(self.build("-t", f"{server.host}/killed{number}:1", "--push"), undisturbed)
+                self.check_image(server, f"killed{number}:1", undisturbed)
+                shutil.rmtree(self.cache)
+        self.assertEqual(self.build("-t", f"{server.host}/killed:1", "--push"), undisturbed)
+        self.check_image(server, "killed:1", undisturbed)
+        self.assertEqual(list((self.cache / "work").iterdir()), [])
+
+    def test_builds_at_once_on_one_cache_make_one_image(self):
+        server = self.registry()
+        self.write_all(server)
+        processes = [subprocess.Popen(**self.command("--quiet", "-t", f"{server.host}/x{number}:1", "--push"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True) for number in range(2)]
+        ends = [process.communicate(timeout=PATIENCE) for process in processes]
+        self.assertEqual([process.returncode for process in processes], [0, 0], ends)
+        digests = {out.strip().split("@")[1] for out, _ in ends}
+        self.assertEqual(digests, {self.build(cache=self.root / "other")})
+        for number in range(2):
+            self.check_image(server, f"x{number}:1", *digests)
+
+    @unittest.skipUnless(IN_NAMESPACE in os.environ, "a small disk takes root to mount")
+    def test_wherever_the_disk_is_full_it_is_one_line_and_with_room_the_image_is_right(self):
+        server = self.registry()
+        self.write_all(server)
+        undisturbed = self.build(cache=self.root / "other")
+        self.cache.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.cache], check=True)
+        self.addCleanup(subprocess.run, ["umount", self.cache], check=True)
+        self.mounts = self.mounted()
+        self.addCleanup(setattr, self, "mounts", [])
+        failed = 0
+        for size in (1, 5, 9, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64):
+            subprocess.run(["mount", "-o", f"remount,size={size}m", self.cache], check=True)
+            done = self.run_build("--quiet", "--cache-limit", "0")
+            if done.returncode == 0:
+                break
+            failed += 1
+            last = done.stderr.splitlines()[-1]
+            self.assertEqual((done.returncode, last.startswith("adaptdl: error: ")), (1, True), done.stderr)
+            self.assertIn("no space left", done.stderr.lower())
+            self.assertLessEqual(sum("adaptdl: " in line for line in done.stderr.splitlines()), 1, done.stderr)
+        self.assertGreater(failed, 3)
+        self.assertEqual(done.stdout.strip(), undisturbed)
+
+
+if __name__ == "__main__":
+    missing = registry_support.missing_tools()
+    if missing or BUSYBOX is None:
+        print("skipped: these are not installed:", *missing, *([] if BUSYBOX else ["busybox"]))
+        sys.exit(77)
+    # The small disk is mounted where nobody else sees it.
+    unshare = ["unshare", "--mount", "--propagation", "private"]
+    if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
+        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})
+    unittest.main(verbosity=2)
