@@ -1,0 +1,259 @@
+"""What the corpus of Dockerfiles is built with: base images under official names, two builders, and images as trees."""
+
+import dataclasses
+import gzip
+import hashlib
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+
+from python_peer import cache_directory
+
+ADAPTDL = os.environ["ADAPTDL_BIN"]
+BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")
+PATIENCE = 240
+DATE = 1_700_000_000
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# What both builders are told, and what may stand in a configuration.
+CONFIG_KEYS = ("Env", "Entrypoint", "Cmd", "User", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "StopSignal", "Healthcheck", "Shell", "OnBuild")
+
+
+@dataclasses.dataclass
+class Case:
+    """A Dockerfile, the files beside it and the options of both builders.
+
+    Contents: text or bytes; "-> TARGET" is a symbolic link; a pair has the mode besides. `buildah` is False where it cannot
+    do the same (`why`); `tree` and `config` are then what is expected of us, as far as they say.
+    """
+
+    name: str
+    dockerfile: str
+    files: dict = dataclasses.field(default_factory=dict)
+    options: tuple = ()
+    environment: dict = dataclasses.field(default_factory=dict)
+    buildah: bool = True
+    why: str = ""
+    tree: dict = dataclasses.field(default_factory=dict)
+    config: dict = dataclasses.field(default_factory=dict)
+    # Paths and keys in which buildah is known to differ from Docker's documentation, and why.
+    differs: dict = dataclasses.field(default_factory=dict)
+    # Of a broken one: where and why.
+    line: int = 0
+    reason: str = ""
+
+    def __post_init__(self):
+        # What buildah finds no place for in OCI's configuration.
+        self.docker_format = any(word in self.dockerfile for word in ("HEALTHCHECK", "SHELL", "ONBUILD", "onbuild"))
+
+
+def write_context(directory, case):
+    for name, content in {"Dockerfile": case.dockerfile, **case.files}.items():
+        content, mode = content if isinstance(content, tuple) else (content, 0o644)
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir(exist_ok=True)
+            path.chmod(mode | 0o111 if mode == 0o644 else mode)
+        elif isinstance(content, str) and content.startswith("-> "):
+            path.symlink_to(content[3:])
+            continue
+        else:
+            path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+            path.chmod(mode)
+    for path in [*directory.rglob("*"), directory]:
+        os.utime(path, (DATE, DATE), follow_symlinks=False)
+
+
+def archive(entries, mode="w", kind=tarfile.PAX_FORMAT):
+    """An archive of {name: content, (content, mode, uid) or "-> TARGET"}; a name with a slash at its end is a directory."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode, format=kind) as tar:
+        for name, content in entries.items():
+            content, bits, uid = content if isinstance(content, tuple) else (content, None, 0)
+            info = tarfile.TarInfo(name.rstrip("/"))
+            info.mtime, info.uid, info.gid = DATE, uid, uid
+            info.mode = bits if bits is not None else 0o755 if name.endswith("/") else 0o644
+            data = b""
+            if name.endswith("/"):
+                info.type = tarfile.DIRTYPE
+            elif isinstance(content, str) and content.startswith("-> "):
+                info.type, info.linkname, info.mode = tarfile.SYMTYPE, content[3:], 0o777
+            elif isinstance(content, str) and content.startswith("=> "):
+                info.type, info.linkname = tarfile.LNKTYPE, content[3:]
+            else:
+                data = content if isinstance(content, bytes) else content.encode()
+                info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def oci_layout(directory, layers, config):
+    """An OCI directory of layers (tar archives) and a configuration's inner part, tagged 1."""
+    blobs = directory / "blobs/sha256"
+    blobs.mkdir(parents=True)
+
+    def put(data):
+        digest = hashlib.sha256(data).hexdigest()
+        (blobs / digest).write_bytes(data)
+        return {"digest": f"sha256:{digest}", "size": len(data)}
+
+    described = [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", **put(gzip.compress(layer, 1, mtime=0))} for layer in layers]
+    whole = {"created": "2023-11-14T00:00:00Z", "architecture": "amd64", "os": "linux", "config": config,
+             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]},
+             "history": [{"created": "2023-11-14T00:00:00Z", "created_by": "/bin/sh -c #(nop) ADD file:0 in / "} for _ in layers]}
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+                "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **put(json.dumps(whole).encode())}, "layers": described}
+    (directory / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    (directory / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [
+        {"mediaType": manifest["mediaType"], **put(json.dumps(manifest).encode()), "annotations": {"org.opencontainers.image.ref.name": "1"}}]}))
+
+
+PASSWD = """root:x:0:0:root:/root:/bin/sh
+daemon:x:1:1:daemon:/usr/sbin:/bin/false
+www-data:x:33:33:www-data:/var/www:/bin/false
+node:x:1000:1000::/home/node:/bin/sh
+app:x:1234:567:App:/home/app:/bin/sh
+nobody:x:65534:65534:nobody:/home:/bin/false
+"""
+GROUP = "root:x:0:\ndaemon:x:1:\nwww-data:x:33:\nstaff:x:50:app\napps:x:567:\nnode:x:1000:\nnogroup:x:65534:\n"
+
+
+# Debian's busybox has neither.
+ADDGROUP = """while [ $# -gt 1 ]; do [ "$1" != -g ] || id=$2; shift; done
+echo "$1:x:$id:" >> /etc/group
+"""
+ADDUSER = """while [ $# -gt 1 ]; do [ "$1" != -u ] || id=$2; shift; done
+id=${id:-1500}
+grep -q "^$1:" /etc/group || echo "$1:x:$id:" >> /etc/group
+echo "$1:x:$id:$(grep "^$1:" /etc/group | cut -d: -f3)::/home/$1:/bin/sh" >> /etc/passwd
+"""
+
+
+def script(text):
+    return ("#!/bin/sh\nset -e\n" + text, 0o755, 0)
+
+
+def base_tree(**extra):
+    """A distribution of busybox alone, in which a look at /var/run and /usr/local finds links, as in others."""
+    names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    tree = {f"{name}/": b"" for name in ("bin", "dev", "etc", "home", "home/app", "home/node", "opt", "proc", "root", "run", "srv", "sys", "tmp", "usr", "usr/bin",
+                                         "usr/local", "usr/local/bin", "usr/local/lib", "usr/share", "var", "var/lib", "var/log", "var/old")}
+    tree.update({"tmp/": (b"", 0o1777, 0), "root/": (b"", 0o700, 0), "home/node/": (b"", 0o755, 1000), "etc/passwd": PASSWD, "etc/group": GROUP,
+                 "etc/hostname": "", "etc/hosts": "", "etc/resolv.conf": "", "var/run": "-> ../run", "var/current": "-> old", "var/old/file": "old\n",
+                 "var/old/sub/": b"", "var/old/sub/deep": "deep\n", "usr/share/twin": "twin\n", "usr/share/twin2": "=> usr/share/twin",
+                 "usr/local/bin/addgroup": script(ADDGROUP), "usr/local/bin/adduser": script(ADDUSER), "bin/busybox": (pathlib.Path(BUSYBOX).read_bytes(), 0o755, 0)})
+    tree.update({f"bin/{name}": "-> busybox" for name in names if name != "busybox"})
+    tree.update({name.replace("__", "/"): content for name, content in extra.items()})
+    return tree
+
+
+# What tools of languages do in a build, as far as a Dockerfile sees it: they leave files.
+TOOLS = {
+    "python": {"usr/local/bin/pip": script('mkdir -p /usr/local/lib/python3/site-packages\nfor each; do case $each in -r) ;; *.txt) cp "$each" '
+                                           '/usr/local/lib/python3/site-packages/installed;; esac; done\n'),
+               "usr/local/bin/python": script('[ "$1" != -m ] || { mkdir -p "$3/bin"; cp /usr/local/bin/pip "$3/bin/pip"; }\n')},
+    "node": {"usr/local/bin/npm": script('case $1 in ci|install) test -f package-lock.json; mkdir -p node_modules/left-pad; echo $* > node_modules/left-pad/why; '
+                                         'ln -sf ../left-pad node_modules/left-pad/self;; run) mkdir -p dist; cat src/* > dist/index.js;; esac\n')},
+    "go": {"usr/local/bin/go": script('case $1 in mod) mkdir -p /go/pkg/mod/cache; cp go.mod /go/pkg/mod/cache;; build) while [ "$1" != -o ]; do shift; done; '
+                                      'cat *.go > "$2"; chmod 755 "$2"; echo "$CGO_ENABLED" >> "$2";; esac\n')},
+    "cmake": {"usr/local/bin/cmake": script('case "$*" in *--build*) mkdir -p build; cat src/*.cc > build/server; chmod 755 build/server;; *--install*) mkdir -p '
+                                            '/opt/server/bin /opt/server/lib; cp build/server /opt/server/bin; echo so > /opt/server/lib/libserver.so.1; ln -sf '
+                                            'libserver.so.1 /opt/server/lib/libserver.so;; *) mkdir -p build; echo "$*" > build/CMakeCache.txt;; esac\n')},
+}
+# Name: its layers and configuration. Those of languages stand on the first.
+OFFICIAL = {
+    "library/busybox:1.36": ([], {"Env": [PATH], "Cmd": ["sh"]}),
+    "library/alpine:3.19": ([{"etc/alpine-release": "3.19.0\n"}], {"Env": [PATH], "Cmd": ["/bin/sh"]}),
+    "library/python:3.11-slim": ([TOOLS["python"]], {"Env": [PATH, "LANG=C.UTF-8"], "Cmd": ["python3"]}),
+    "library/node:20-alpine": ([TOOLS["node"]], {"Env": [PATH, "NODE_VERSION=20.1.0"], "Entrypoint": ["docker-entrypoint.sh"], "Cmd": ["node"]}),
+    "library/golang:1.22-alpine": ([TOOLS["go"], {"go/": (b"", 0o777, 0)}],
+                                   {"Env": [PATH, "GOPATH=/go"], "WorkingDir": "/go", "Cmd": ["bash"]}),
+    "library/gcc:13": ([TOOLS["cmake"]], {"Env": [PATH], "Cmd": ["bash"]}),
+    "library/nginx:1.25-alpine": ([{"usr/share/nginx/": b"", "usr/share/nginx/html/": b"", "usr/share/nginx/html/index.html": "welcome\n", "etc/nginx/": b"",
+                                    "etc/nginx/conf.d/": b"", "etc/nginx/conf.d/default.conf": "server {}\n"}],
+                                  {"Env": [PATH, "NGINX_VERSION=1.25"], "Entrypoint": ["/docker-entrypoint.sh"], "Cmd": ["nginx", "-g", "daemon off;"],
+                                   "ExposedPorts": {"80/tcp": {}}, "StopSignal": "SIGQUIT", "Labels": {"maintainer": "nginx"}}),
+    # With triggers, a user, volumes, and files that a later layer takes away.
+    "library/onbuild:1": ([{"gone": "gone\n", "hidden/": b"", "hidden/a": "a\n"}, {".wh.gone": b"", "hidden/.wh..wh..opq": b"", "hidden/b": "b\n"}],
+                          {"Env": [PATH, "FROM_BASE=yes"], "WorkingDir": "/usr/src/app", "OnBuild": ["COPY . /usr/src/app", "RUN ls /usr/src/app > /tmp/listed"],
+                           "Volumes": {"/data": {}}, "Entrypoint": ["/entry"], "Cmd": ["serve"], "User": "app", "Healthcheck": {"Test": ["CMD", "/check"]}}),
+}
+
+
+def push_bases(root, server, debian):
+    distribution = archive(base_tree())
+    for number, (name, (layers, config)) in enumerate(OFFICIAL.items()):
+        oci_layout(root / f"base{number}", [distribution, *map(archive, layers)], config)
+    if debian:
+        oci_layout(root / "debian", [debian.read_bytes()], {"Env": [PATH], "Cmd": ["bash"]})
+    sources = {name: root / f"base{number}" for number, name in enumerate(OFFICIAL)} | ({"library/debian:bookworm-slim": root / "debian"} if debian else {})
+    for name, source in sources.items():
+        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{source}:1", f"docker://{server.host}/{name}"], check=True,
+                       capture_output=True, timeout=PATIENCE)
+
+
+def debian():
+    """A small Debian of mmdebstrap's, made once and kept; None where there is no network for it."""
+    kept = cache_directory() / "debian-bookworm.tar"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        draft = kept.with_suffix(f".{os.getpid()}.tar")
+        left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
+        made = subprocess.run(["mmdebstrap", "--variant=essential", "--include=passwd,login", *left_out, "bookworm", draft], capture_output=True)
+        if made.returncode != 0:
+            draft.unlink(missing_ok=True)
+            return None
+        draft.rename(kept)
+    return kept
+
+
+def merged(directory):
+    """An OCI directory's, or one of skopeo's, inner configuration, and its files: {path: (type, mode, uid, gid, content or target, hard links, time)}.
+    A time is told of files of the context alone: others' are those of the build."""
+    if (directory / "index.json").exists():
+        blobs = directory / "blobs/sha256"
+        manifest = json.loads((directory / "index.json").read_text())["manifests"][0]["digest"][7:]
+    else:
+        blobs, manifest = directory, "manifest.json"
+    manifest = json.loads((blobs / manifest).read_text())
+    config = json.loads((blobs / manifest["config"]["digest"][7:]).read_text())
+    tree = {}
+
+    def remove(path):
+        for each in [each for each in tree if each == path or each.startswith(path + "/")]:
+            del tree[each]
+
+    for number, layer in enumerate(manifest["layers"]):
+        with tarfile.open(blobs / layer["digest"][7:]) as tar:
+            members = [(member, os.path.normpath("/" + member.name)[1:]) for member in tar]
+            for member, path in members:  # whiteouts hide what is below, wherever in the archive they stand
+                parent, name = os.path.split(path)
+                if name == ".wh..wh..opq":
+                    for each in [each for each in tree if each.startswith(parent + "/")]:
+                        del tree[each]
+                elif name.startswith(".wh."):
+                    remove(os.path.join(parent, name[4:]))
+            new = {}
+            for member, path in members:
+                if os.path.basename(path).startswith(".wh.") or path == "":
+                    continue
+                if path in tree and not (member.isdir() and tree[path][0] == tarfile.DIRTYPE):
+                    remove(path)
+                content = member.linkname if member.issym() else None
+                if member.isfile():
+                    content = hashlib.sha256(tar.extractfile(member).read()).hexdigest() if member.size > 4000 else tar.extractfile(member).read()
+                if member.islnk():
+                    new[path] = new[os.path.normpath("/" + member.linkname)[1:]]
+                else:
+                    mode = 0o777 if member.issym() else member.mode & 0o7777
+                    new[path] = (tarfile.REGTYPE if member.isfile() else member.type, mode, member.uid, member.gid, content, (number, member.offset),
+                                 member.mtime if member.isfile() and member.mtime == DATE else None)
+                tree[path] = new[path]
+    twins = {}
+    for path, each in sorted(tree.items()):
+        twins.setdefault(each[5], []).append(path)
+    return config["config"], {path: (*each[:5], twins[each[5]][0], each[6]) for path, each in tree.items()}
