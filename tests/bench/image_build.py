@@ -135,7 +135,7 @@ class Bench:
         place = self.root / "buildah"
         if place.exists():
             # buildah leaves its storage mounted.
-            subprocess.run(["umount", place / "overlay"], capture_output=True)
+            subprocess.run(["umount", "--recursive", place / "overlay"], capture_output=True)
             shutil.rmtree(place)
             shutil.rmtree(self.root / "buildah-run", ignore_errors=True)
 
@@ -154,8 +154,8 @@ class Bench:
         return int(done.stdout) / 1024
 
     def close(self):
-        self.forget()
         self.server.kill()
+        self.forget()
 
 
 def compare(name, theirs, ours, bound):

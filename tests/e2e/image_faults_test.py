@@ -159,14 +159,18 @@ class BadRegistries(Journey):
         server = self.registry()
         self.write(f"FROM {server.host}/{self.base(server)}\nCOPY f /f\nCOPY g /g\n", f=12 * MEGABYTE, g=9 * MEGABYTE)
         undisturbed = self.build(cache=self.root / "other")
-        deaths = []
+        deaths, alone = [], threading.Lock()
 
         def die(up, down):
-            if up < 5 * MEGABYTE or len(deaths) == 2:
+            if up < 5 * MEGABYTE:
                 return False
-            deaths.append(up)
-            server.kill()
-            threading.Timer(0.5, server.start).start()
+            with alone:  # others that send wait until it is up again
+                if len(deaths) == 2:
+                    return False
+                deaths.append(up)
+                server.kill()
+                time.sleep(0.5)
+                server.start()
             return True
 
         line = self.line(Line(server.port, die))
