@@ -46,7 +46,7 @@ void IgnoreFile::add(std::string_view line) {
   try {
     patterns_.push_back({path_pattern(path), taken_back});
   } catch (const Error& error) {
-    throw Error(fmt::format("'{}' is no pattern: {}", text, error.what()));
+    throw Error(fmt::format("'{}' is no pattern: {}", one_line(text, 500), error.what()));
   }
 }
 
