@@ -159,7 +159,8 @@ class PlainRegistry(Journey):
         results = [run("push", f"{server.host}/x:1", file), run("pull", f"{server.host}/x:1", self.root)]
         for result in results:
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertLess(int(result.stderr.split()[1]), 60_000, result.stderr)
+            # A fraction of what went over, under the sanitizers too.
+            self.assertLess(int(result.stderr.split()[1]), 100_000, result.stderr)
 
     def test_what_is_not_there_is_said(self):
         server = self.registry()
