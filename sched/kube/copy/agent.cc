@@ -80,8 +80,9 @@ std::vector<std::string> Agent::send(const std::string& path, std::uint64_t offs
   return script(kRun, arguments({"send", path, std::to_string(offset), std::to_string(size)}));
 }
 
-void Agent::check(const Outcome& outcome) {
+void Agent::check(const Outcome& outcome, bool begun) {
   if (outcome.exit_code != kNoAgent) return;
+  if (begun) throw Error(fmt::format("{} is another one than before: try again", shell_.name()));
   there_ = false;
   throw NoAgent();
 }

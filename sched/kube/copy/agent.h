@@ -48,8 +48,8 @@ class Agent {
   // A command, whose input is kAgentProgram, that writes the first `size` bytes of a file but `offset` of them to its
   // output, and the sum of all of them, in a line, to its error output. REQUIRES *this.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
-  // Throws NoAgent if that is how the command ended.
-  void check(const Outcome& outcome);
+  // Throws NoAgent if that is how the command ended, and Error if that comes when something was copied already.
+  void check(const Outcome& outcome, bool begun = false);
 
  private:
   std::vector<std::string> arguments(const std::vector<std::string>& words) const;

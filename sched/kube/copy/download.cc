@@ -88,7 +88,7 @@ Sums read_file(Shell& shell, Agent& agent, const std::string& source, std::uint6
       sums.there = output.outcome().err.substr(0, sums.here.size());
     return sums;
   }
-  if (output.bytes() == 0) agent.check(output.outcome());
+  agent.check(output.outcome(), output.bytes() > 0);
   if (output.outcome().exit_code != 0) refuse(shell, "read " + source, output.outcome());
   throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
 }

@@ -1,6 +1,6 @@
 // What files are compared by: a checksum of bytes as they come, in hexadecimal as the tool of its name prints it.
 //
-// XXH3-128 is the one where both ends can compute it: it takes a tenth of the time of SHA-256. Both find what was
+// XXH3-128 is the one where both ends can compute it: it takes far less time than SHA-256. Both find what was
 // damaged or changed meanwhile; against forgery there is TLS.
 //
 // Threading: used by one thread at a time.

@@ -1,5 +1,6 @@
 // Copies of large files: by the agent, a real program that runs on this machine as it would in a pod.
 #include <doctest/doctest.h>
+#include <sys/utsname.h>
 
 #include <set>
 
@@ -152,6 +153,32 @@ TEST_CASE_FIXTURE(Fixture, "on another kind of machine large files are copied an
   fs::remove(tools / "sha256sum");
   download(shell, there / "x", here / "y", events);
   CHECK(notices == std::vector<std::string>{"pod here has no sha256sum: only sizes were compared"});
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a pod that is replaced by one on another kind of machine is told, or copied to from the beginning") {
+  if (kAgentProgram.empty() || !fs::exists("/bin/busybox")) return;
+  LocalShell shell = shell_without({"uname"});
+  const auto machine = [&](const std::string& name) {
+    write_file(tools / "uname", "#!/bin/sh\necho Linux " + name + "\n");
+    fs::permissions(tools / "uname", fs::perms(0755));
+  };
+  utsname here_is{};
+  ::uname(&here_is);
+  events.progress = [&](std::uint64_t done, std::optional<std::uint64_t>) {
+    if (done > 0) machine("other");
+  };
+  const std::string bytes = some_bytes(kSize);
+  write_file(here / "x", bytes);
+  machine(here_is.machine);
+  shell.breaks = {1 << 20, 9 << 20};
+  upload(shell, here / "x", there / "x", events);
+  CHECK(read_file(there / "x") == bytes);
+  machine(here_is.machine);
+  shell.breaks = {1 << 20, 9 << 20};
+  CHECK_THROWS_WITH_AS(download(shell, there / "x", here / "y", events),
+                       "pod here is another one than before: try again", Error);
+  CHECK_FALSE(fs::exists(here / "y"));
 }
 
 TEST_CASE_FIXTURE(Fixture, "a large file that cannot be written is told with its name and why") {
