@@ -1,6 +1,6 @@
 #include "local/save_requests.h"
 
-#include <signal.h>
+#include <algorithm>
 
 namespace adaptdl::sched {
 namespace {
@@ -16,7 +16,7 @@ void SaveRequests::add(RunRequest request) {
     watch_.mark();
     since_ = std::chrono::steady_clock::now();
     looked_ = {};
-    asked_ = false;
+    asked_.reset();
   }
   requests_.push_back(std::move(request));
 }
@@ -25,16 +25,20 @@ void SaveRequests::tick(const std::vector<std::unique_ptr<LocalReplica>>& replic
   const auto now = std::chrono::steady_clock::now();
   if (requests_.empty() || now - looked_ < kLookEvery) return;
   looked_ = now;
-  if (!asked_) {
-    for (const auto& replica : replicas) asked_ = replica->ask_to_save() || asked_;
-    if (!asked_ && now - since_ > kStartUp)
-      return refuse_all("its program saves no checkpoint on request: it handles no SIGUSR1");
+  if (const auto checkpoint = asked_ ? watch_.newest_since_mark() : std::nullopt) {
+    for (RunRequest& request : requests_) request.accept({{"path", checkpoint->path.string()}});
+    requests_.clear();
     return;
   }
-  const auto checkpoint = watch_.newest_since_mark();
-  if (!checkpoint) return;
-  for (RunRequest& request : requests_) request.accept({{"path", checkpoint->path.string()}});
-  requests_.clear();
+  const auto lives = [&](const auto& replica) { return replica->number() == asked_ && !replica->ended(); };
+  if (asked_ && std::any_of(replicas.begin(), replicas.end(), lives)) return;
+  const auto takes_it = [](const auto& replica) { return replica->ask_to_save(); };
+  const auto asked = std::find_if(replicas.begin(), replicas.end(), takes_it);
+  if (asked != replicas.end()) {
+    asked_ = (*asked)->number();
+  } else if (!asked_ && now - since_ > kStartUp) {
+    refuse_all("its program saves no checkpoint on request: it handles no SIGUSR1");
+  }
 }
 
 void SaveRequests::refuse_all(const std::string& why) {

@@ -1,6 +1,8 @@
 // Requests for a checkpoint without a stop, from asking the replicas until it is committed.
 //
-// SIGUSR1 asks a replica; one that does not handle it would die of it, so it is left alone.
+// SIGUSR1 asks a replica; one that does not handle it would die of it, so it is left alone. One replica is asked, as
+// all of them save where one wants to: two that take notice at different steps would save twice. If it ends before
+// there is a checkpoint, another is asked.
 //
 // Threading: the launcher's thread.
 #pragma once
@@ -23,7 +25,7 @@ class SaveRequests {
 
   // Takes a request. Of several at a time all are answered by the same checkpoint.
   void add(RunRequest request);
-  // Asks those of the replicas that can be asked by now and answers what can be answered. To be called in short
+  // Asks one of the replicas that can be asked by now and answers what can be answered. To be called in short
   // intervals while they run.
   void tick(const std::vector<std::unique_ptr<LocalReplica>>& replicas);
   // A replica said that it committed this one.
@@ -37,7 +39,7 @@ class SaveRequests {
   std::vector<RunRequest> requests_;
   std::chrono::steady_clock::time_point since_{};
   std::chrono::steady_clock::time_point looked_{};
-  bool asked_ = false;
+  std::optional<int> asked_;  // the number of the replica
 };
 
 }  // namespace adaptdl::sched

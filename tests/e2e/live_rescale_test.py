@@ -1,6 +1,7 @@
 """Journeys of a job whose replicas change while it trains: by `adaptdl resize`, and by kills."""
 import collections
 import os
+import pathlib
 import random
 import signal
 import struct
@@ -10,7 +11,7 @@ import time
 import unittest
 
 from checkpoints import read_tensors  # beside this file
-from run_support import ADAPTDL, RunTest, children, eventually, is_alive
+from run_support import ADAPTDL, RunTest, children, eventually, interrupt, is_alive
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
@@ -116,6 +117,22 @@ class LiveRescaleTest(RunTest):
         self.assertIn(newcomer, processes)
         self.assertGreaterEqual(len(times), 60 * SAMPLES - 2 * BATCH)
         self.assertLessEqual(set(times.values()), {1, 2})
+
+    def test_a_checkpoint_is_saved_though_the_replica_that_was_asked_for_it_is_killed(self):
+        run = self.train("job", "--step-time", 30,
+                         options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=1000)
+        self.assertTrue(eventually(lambda: len(self.training(run)) == 3), run.text())
+        asked = min(self.training(run))
+        os.kill(asked, signal.SIGSTOP)
+        with subprocess.Popen([ADAPTDL, "checkpoint", "save", "job"], env=self.environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE) as save:
+            time.sleep(0.5)
+            os.kill(asked, signal.SIGKILL)
+            saved = save.communicate(timeout=60)
+        self.assertEqual(save.returncode, 0, saved)
+        self.assertTrue((pathlib.Path(saved[0].strip()) / "manifest.json").exists(), saved)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
 
     def training(self, run):
         """The replicas that live and have trained on something."""

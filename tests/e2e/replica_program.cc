@@ -97,9 +97,9 @@ int run(const Options& options) {
   std::fflush(stdout);
   while (counter.step < options.steps) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.pause));
-    // What is asked for, agreed on: a stop, and a checkpoint without one.
-    const auto stops = collective::allreduce(nlohmann::json(signal::stop_signal() != 0 ? 1 : 0));
+    // What is asked for, agreed on: a checkpoint, and a stop.
     const auto saves = collective::allreduce(nlohmann::json(signal::take_save_request() ? 1 : 0));
+    const auto stops = collective::allreduce(nlohmann::json(signal::stop_signal() != 0 ? 1 : 0));
     const bool mine = options.rank < 0 || options.rank == rank;
     if (saves.get<int>() > 0 && stops.get<int>() == 0) save(counter.step);
     if (stops.get<int>() > 0) {

@@ -292,6 +292,21 @@ class CheckpointSaveTest(VerbsTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
+    def test_one_request_makes_one_checkpoint_where_a_replica_is_late(self):
+        run = self.start_counting("job", "--checkpoint", "c")
+        late = replicas_of(run.pid)[1]
+        os.kill(late, signal.SIGSTOP)
+        command = [ADAPTDL, "checkpoint", "save", "job"]
+        with subprocess.Popen(command, env=self.environment, cwd=self.directory, stdout=subprocess.PIPE) as save:
+            time.sleep(0.5)  # the other replica waits for the late one, with what it was asked for or before
+            os.kill(late, signal.SIGCONT)
+            save.communicate(timeout=PATIENCE)
+        self.assertEqual(save.returncode, 0)
+        step = lambda: self.listed()["job"]["progress"]["step"]
+        before = step()
+        self.assertTrue(eventually(lambda: step() > before + 10))
+        self.assertEqual([path.name for path in (self.directory / "c").glob("checkpoint-*")], ["checkpoint-0"])
+
     def test_a_program_that_cannot_is_named_as_such_and_lives_on(self):
         run = self.start_counting("job", program=["sh", "-c", "echo begins at step; exec sleep 1000"])
         self.assertEqual(
