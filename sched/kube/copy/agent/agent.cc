@@ -22,7 +22,8 @@
 
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{1} << 20;
+constexpr std::size_t kBuffer = std::size_t{128} << 10;  // what a core's own cache holds
+constexpr int kPipe = 1 << 20;
 char buffer[kBuffer];
 
 [[noreturn]] void fail(const char* file, const char* why) {
@@ -87,7 +88,7 @@ int open_source(const char* file) {
 }
 
 // A larger pipe, where it may be had, lets both ends go on for longer.
-void widen(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, static_cast<int>(kBuffer)); }
+void widen(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, kPipe); }
 
 }  // namespace
 
