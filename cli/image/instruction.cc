@@ -356,11 +356,6 @@ void check_copy(const Copy& copy, bool expanded) {
           fmt::format("{} {}: git repositories are not supported here; clone it beside the Dockerfile", name, source));
     if (is_url(source) && !copy.add) throw Error(fmt::format("COPY {}: a URL is for ADD", source));
   }
-  const std::string& to = copy.destination;
-  if (copy.sources.size() + copy.files.size() > 1 && known(to) && !to.ends_with('/') && to != "." && to != ".." &&
-      !to.ends_with("/.") && !to.ends_with("/.."))
-    throw Error(fmt::format("{} has several sources, so '{}' is a directory, and is written with a slash at its end",
-                            name, to));
   try {
     if (!copy.mode.empty() && known(copy.mode)) static_cast<void>(FileMode::parse(copy.mode));
   } catch (const Error& error) {

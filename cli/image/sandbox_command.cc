@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
 #include "adaptdl/error.h"
 #include "image/build_namespace.h"
@@ -52,8 +53,12 @@ void drop_capabilities() {
 }
 
 void become_user(const UserIds& user) {
-  // Of one id alone groups cannot be set, and those of before are nobody's.
-  if (::setgroups(user.groups.size(), user.groups.data()) != 0 && one_id_hint().empty()) fail("cannot set groups");
+  // As in Docker and containerd, the user's own group is the first of them. Of one id alone groups cannot be set, and
+  // those of before are nobody's.
+  std::vector<gid_t> groups{user.group};
+  std::copy_if(user.groups.begin(), user.groups.end(), std::back_inserter(groups),
+               [&](gid_t group) { return group != user.group; });
+  if (::setgroups(groups.size(), groups.data()) != 0 && one_id_hint().empty()) fail("cannot set groups");
   if (::setresgid(user.group, user.group, user.group) != 0)
     fail(fmt::format("cannot become group {}{}", user.group, one_id_hint()));
   drop_capabilities();

@@ -40,6 +40,7 @@ CASES = [
     Case("copy-file-to-file-and-directory", "FROM scratch\nCOPY a.txt /new\nCOPY a.txt /d/\nCOPY a.txt /deep/er/name\n", TEXTS),
     Case("copy-patterns", "FROM scratch\nCOPY *.txt /t/\nCOPY ?.md dir/s*/r* /u/\nCOPY [ab].txt /v/\n", TEXTS),
     Case("copy-directory-is-its-content", "FROM scratch\nCOPY dir /d1\nCOPY dir/ /d2/\nCOPY dir/sub dir/x /d3/\n", TEXTS),
+    Case("copy-several-without-a-slash", BUSYBOX + "WORKDIR /app\nCOPY a.txt b.txt /app\nCOPY a.txt b.txt /made\nCOPY a.txt b.txt .\n", TEXTS),
     Case("copy-of-a-pattern-that-matches-nothing", "FROM scratch\nCOPY none* a.txt /d/\nCOPY *.none /e/\n", TEXTS, buildah=False, why="it is an error of buildah's, and none of BuildKit's",
          tree={"d/a.txt": "a\n", "d/b.txt": None}),
     Case("copy-relative-to-workdir", BUSYBOX + "WORKDIR /w\nCOPY a.txt .\nCOPY a.txt sub/\nCOPY b.txt ../up\nWORKDIR sub\nCOPY c.md ./\n", TEXTS),
@@ -85,7 +86,7 @@ CASES = [
     Case("run-changes-and-removes", BUSYBOX + "RUN rm -r /var/old/sub && mkdir /var/old/sub && echo n > /var/old/sub/new\nRUN rm -r /usr/share && echo file > /usr/share\n"
          "RUN chmod 700 /home/app && chown app:apps /home/app && rm /etc/group\nRUN mv /opt /moved && ln -s moved /opt\n"),
     Case("run-makes-links-and-modes", BUSYBOX + "RUN echo x > /x && ln /x /y && ln -s x /z && mkfifo /fifo && chmod 2755 /srv && chmod 1777 /opt && chmod 4755 /x && mkdir -m 700 /closed\n"),
-    Case("run-as-users", BUSYBOX + "RUN chown app:apps /home/app\nUSER app\nRUN id -u > ~/uid; id -g > /home/app/gid; umask > ~/umask\nUSER 1000:50\nRUN id -u > /tmp/id; id -g >> /tmp/id\nUSER app:staff\nRUN touch /tmp/staff\nUSER root\nRUN id -un > /who\n"),
+    Case("run-as-users", BUSYBOX + "RUN chown app:apps /home/app\nUSER app\nRUN id -u > ~/uid; id -g > /home/app/gid; umask > ~/umask\nUSER 1000:50\nRUN id > /tmp/id\nUSER app:staff\nRUN touch /tmp/staff\nUSER root\nRUN id -un > /who\n"),
     Case("run-mount-bind-and-cache-leave-nothing", BUSYBOX + "RUN --mount=type=bind,source=dir,target=/mnt cp /mnt/x /got\n"
          "RUN --mount=type=cache,target=/cache,id=corpus echo x > /cache/x\nRUN --mount=type=tmpfs,target=/t touch /t/x\nRUN --mount=type=bind,from=busybox:1.36,source=/etc,target=/e cat /e/group > /group\n", TEXTS,
          differs={"mnt": "buildah leaves the directory of a mount", "cache": "buildah leaves it", "t": "buildah leaves it", "e": "buildah leaves it"}),

@@ -122,6 +122,24 @@ ENTRYPOINT ["docker-entrypoint.sh"]
 EXPOSE 6379
 CMD ["redis-server"]
 """, {"docker-entrypoint.sh": ENTRY}),
+    Case("postgres-like-on-debian", """FROM debian:bookworm-slim
+RUN set -eux; \\
+	groupadd -r postgres --gid=999; \\
+	useradd -r -g postgres --uid=999 --home-dir=/var/lib/postgresql --shell=/bin/bash postgres; \\
+	install --verbose --directory --owner postgres --group postgres --mode 1777 /var/lib/postgresql
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+RUN [[ $(id -u) = 0 ]] && mkdir /docker-entrypoint-initdb.d && dpkg-query -W -f '${Package}\\n' | grep -c . > /count
+ENV LANG en_US.utf8
+ENV PGDATA /var/lib/postgresql/data
+RUN install --directory --owner postgres --group postgres --mode 1777 "$PGDATA"
+VOLUME /var/lib/postgresql/data
+COPY docker-entrypoint.sh docker-ensure-initdb.sh /usr/local/bin/
+RUN ln -sT docker-ensure-initdb.sh /usr/local/bin/docker-enforce-initdb.sh
+ENTRYPOINT ["docker-entrypoint.sh"]
+STOPSIGNAL SIGINT
+EXPOSE 5432
+CMD ["postgres"]
+""", {"docker-entrypoint.sh": ENTRY, "docker-ensure-initdb.sh": ENTRY}),
     Case("debian-with-a-usrmerged-destination", """FROM debian:bookworm-slim
 COPY --chmod=755 tool /bin/tool
 COPY lib.so /lib/x86_64-linux-gnu/

@@ -1,5 +1,6 @@
 // What a step's command sees, and what it leaves. Run as root, and as users with and without subordinate ids.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -173,6 +174,11 @@ TEST_CASE("a user that has a name, a number and groups") {
   step = steps.step("id -u; id -g; id -G; echo $HOME");
   step.user = "70:tools";
   CHECK(steps.run(step) == "70\n502\n502\n/\n");
+  for (const auto& [user, groups] : {std::pair{"maker", "501 502"}, {"70:tools", "502"}, {"70", "0"}, {"", "0"}}) {
+    step = steps.step("grep Groups /proc/self/status");
+    step.user = user;
+    CHECK(steps.run(step) == fmt::format("Groups:\t{} \n", groups));
+  }
   step = steps.step("grep CapEff /proc/self/status; touch /x");
   step.user = "70";
   CHECK(steps.run(step).starts_with("CapEff:\t0000000000000000\n"));
