@@ -95,7 +95,8 @@ std::string MountPoints::prepare(const std::string& target, bool directory) {
 
 void MountPoints::note_copies(int directory, const std::string& path) {
   const auto close = [](DIR* entries) { ::closedir(entries); };
-  const std::unique_ptr<DIR, decltype(close)> entries(::fdopendir(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), close);
+  const std::unique_ptr<DIR, decltype(close)> entries(
+      ::fdopendir(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), close);
   if (!entries) return;
   while (const dirent* const entry = ::readdir(entries.get())) {
     const std::string name = entry->d_name;
