@@ -41,6 +41,7 @@ constexpr const char* kMasked[] = {"/proc/acpi",
                                    "/proc/timer_stats",
                                    "/sys/devices/virtual/powercap",
                                    "/sys/firmware"};
+constexpr const char* kControlGroups = "/sys/fs/cgroup";
 constexpr const char* kReadOnly[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
 
 [[noreturn]] void fail(const std::string& what, int error = errno) {
@@ -169,6 +170,7 @@ class RootMaker {
     // Neither may be mounted anew by everyone: without a network of its own, or where a container hides parts of it.
     sys_ = clone_mount("/sys", true);
     restrict_mount(sys_, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    if (::access(kControlGroups, F_OK) == 0) control_groups_ = clone_mount(kControlGroups, true);
     proc_ = clone_mount("/proc", true);
     restrict_mount(proc_, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   }
@@ -179,9 +181,7 @@ class RootMaker {
     if (::mount("proc", proc.c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
       attach_mount(proc_, proc);
     points.mounted(proc);
-    const std::string sys = points.prepare("/sys", true);
-    attach_mount(sys_, sys);
-    points.mounted(sys);
+    mount_sys(points);
     const std::string dev = points.prepare("/dev", true);
     mount_new("tmpfs", dev, MS_NOSUID | MS_STRICTATIME, "mode=0755,size=65536k");
     points.mounted(dev);
@@ -193,6 +193,19 @@ class RootMaker {
       restrict_mount(mount, MOUNT_ATTR_RDONLY);
       attach_mount(mount, path);
     }
+  }
+
+  // A new one shows the devices of a network of its own; but not to users from whom a container hides parts of its own.
+  void mount_sys(MountPoints& points) {
+    const std::string sys = points.prepare("/sys", true);
+    const bool fresh =
+        step_.network == Run::Network::kNone &&
+        ::mount("sysfs", sys.c_str(), "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0;
+    if (!fresh) attach_mount(sys_, sys);
+    points.mounted(sys);
+    if (!fresh || !control_groups_) return;
+    restrict_mount(control_groups_, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    attach_mount(control_groups_, kControlGroups);
   }
 
   void fill_dev(const std::string& dev) {
@@ -257,7 +270,7 @@ class RootMaker {
   std::string files_;
   std::vector<Prepared> prepared_;
   std::vector<Fd> devices_;
-  Fd sys_, proc_;
+  Fd sys_, control_groups_, proc_;
 };
 
 }  // namespace

@@ -1,7 +1,9 @@
 // What a step's command sees, and what it leaves. Run as root, and as users with and without subordinate ids.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -49,6 +51,20 @@ bool soon(const std::function<bool()>& holds, std::chrono::milliseconds patience
     else
       std::this_thread::sleep_for(5ms);
   return true;
+}
+
+// Not for users from whom a container hides parts of its own.
+bool may_mount_sys(const fs::path& at) {
+  fs::create_directory(at);
+  const pid_t child = fork();
+  if (child == 0)
+    _exit(unshare(CLONE_NEWNET | CLONE_NEWNS) == 0 &&
+                  mount("sysfs", at.c_str(), "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0
+              ? 0
+              : 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status == 0;
 }
 
 }  // namespace
@@ -239,6 +255,19 @@ TEST_CASE("without a network there is a loopback one") {
   step = steps.step("ip -o addr");
   step.network = Run::Network::kNone;
   CHECK(steps.run(step).find("127.0.0.1/8") != std::string::npos);
+}
+
+TEST_CASE("without a network /sys has no device of the machine's, and limits as before") {
+  Steps steps;
+  const std::string limits = steps.run("ls /sys/fs/cgroup");
+  SandboxStep step = steps.step("ls /sys/fs/cgroup");
+  step.network = Run::Network::kNone;
+  CHECK(steps.run(step) == limits);
+  step = steps.step("ls /sys/class/net; echo x > /sys/kernel/uevent_seqnum");
+  step.network = Run::Network::kNone;
+  const std::string devices = steps.run(step);
+  CHECK(devices.find("Read-only file system") != std::string::npos);
+  CHECK(devices.starts_with("lo\n") == may_mount_sys(steps.path("sys")));
 }
 
 TEST_CASE("what a command leaves running ends with it") {
