@@ -168,13 +168,19 @@ std::vector<Pair> StageWalk::run_environment() const {
   for (const Arg::One& argument : state_.arguments)
     if (argument.value && find(environment, argument.name) == nullptr)
       environment.push_back({argument.name, *argument.value});
+  return environment;
+}
+
+std::vector<Pair> StageWalk::run_proxies(const std::vector<Pair>& environment) const {
+  std::vector<Pair> proxies;
   for (const auto& [name, value] : settings_.build_arguments) {
     if (!is_proxy(name)) continue;
     // Programs look for either.
     for (const std::string& spelled : {upper(name), lower(name)})
-      if (find(environment, spelled) == nullptr) environment.push_back({spelled, value});
+      if (find(environment, spelled) == nullptr && find(proxies, spelled) == nullptr)
+        proxies.push_back({spelled, value});
   }
-  return environment;
+  return proxies;
 }
 
 std::vector<std::string> StageWalk::shell_command(const CommandLine& command) const {
@@ -251,6 +257,7 @@ void StageWalk::apply(Step& step, Run& run) {
     run.mounts.push_back(std::move(mount));
   }
   step.environment = run_environment();
+  step.proxies = run_proxies(step.environment);
   const std::vector<Heredoc>& heredocs = run.command.heredocs;
   if (run.command.exec || heredocs.empty()) {
     step.command = shell_command(run.command);

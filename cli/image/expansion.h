@@ -4,7 +4,8 @@
 // Scopes, as the Dockerfile reference has them: ARGs before the first FROM are known to FROMs alone, until a stage
 // declares them again; --build-arg gives a declared ARG its value; ENV, of the stage or of what it is built on, goes
 // before an ARG of the same name; a stage that begins FROM another has that one's ARGs and ENVs. The proxies of
-// --build-arg (HTTP_PROXY and its like) need no ARG, and are in the environment of RUN alone.
+// --build-arg (HTTP_PROXY and its like) need no ARG, and are in the environment of RUN alone; without an ARG, what a
+// RUN does is not thought to depend on them.
 //
 // Threading: one thread at a time. Lifetime: the Dockerfile, its stage and the settings outlive a walk,
 // and the walk its steps.
@@ -60,6 +61,7 @@ struct Step {
   // For RUN: its environment, the program with its arguments, and a script that it is, to be put where the program
   // says.
   std::vector<Pair> environment;
+  std::vector<Pair> proxies;  // besides, and in no step's key
   std::vector<std::string> command;
   std::optional<std::string> script;
 };
@@ -83,6 +85,7 @@ class StageWalk {
   std::string expand(const std::string& text) const;
   std::vector<Pair> expand(const std::vector<Pair>& pairs) const;
   std::vector<Pair> run_environment() const;
+  std::vector<Pair> run_proxies(const std::vector<Pair>& environment) const;
   std::vector<std::string> shell_command(const CommandLine& command) const;
   std::string absolute(const std::string& path) const;
 

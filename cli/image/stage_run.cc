@@ -116,6 +116,7 @@ SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path
   sandbox.command = step.command;
   sandbox.script = step.script;
   sandbox.environment = step.environment;
+  sandbox.environment.insert(sandbox.environment.end(), step.proxies.begin(), step.proxies.end());
   sandbox.user = step.user;
   sandbox.working_directory = step.working_directory;
   sandbox.network = run.network;

@@ -165,6 +165,13 @@ class Journey(unittest.TestCase):
         said = self.build("RUN --mount=type=secret,id=none,required true\n", code=1)
         self.assertIn("--secret id=none", said)
 
+    def test_a_proxy_is_told_to_a_run_and_kept_nowhere_and_another_one_makes_no_step_anew(self):
+        run = "RUN echo by-$http_proxy\n"
+        self.assertIn("by-http://me:word@one", self.build(run, "--build-arg", "http_proxy=http://me:word@one"))
+        self.assertNotIn("by-http", self.build(run, "--build-arg", "HTTP_PROXY=http://me:word@two"))
+        self.assertIsNone(self.holds(b"me:word"))
+        self.assertIn("by-http://me:word@two", self.build("ARG http_proxy\n" + run, "--build-arg", "http_proxy=http://me:word@two"))
+
     def test_without_a_network_nothing_is_reached(self):
         said = self.build("RUN --network=none ip -o link | cut -d: -f2 | tr '\\n' ,; ping -c 1 -W 1 127.0.0.1 > /dev/null; echo end\n")
         self.assertIn(" lo,", said)

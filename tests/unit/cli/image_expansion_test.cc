@@ -97,8 +97,11 @@ TEST_CASE("the platforms are known when they are declared, and the proxies are i
       "b=$TARGETARCH.$BUILDPLATFORM\nRUN x",
       {{"HTTP_PROXY", "http://p"}, {"unused", "1"}});
   CHECK(joined(w.steps.back().environment) ==
-        "a=.|b=arm64.linux/amd64|TARGETARCH=arm64|BUILDPLATFORM=linux/amd64|TARGETVARIANT=|HTTP_PROXY=http://"
-        "p|http_proxy=http://p");
+        "a=.|b=arm64.linux/amd64|TARGETARCH=arm64|BUILDPLATFORM=linux/amd64|TARGETVARIANT=");
+  CHECK(joined(w.steps.back().proxies) == "HTTP_PROXY=http://p|http_proxy=http://p");
+  const Walked declared = walked("ARG HTTP_PROXY\nRUN x", {{"HTTP_PROXY", "http://p"}});
+  CHECK(joined(declared.steps.back().environment) == "HTTP_PROXY=http://p");
+  CHECK(joined(declared.steps.back().proxies) == "http_proxy=http://p");
   Build build("FROM a\nONBUILD ARG later", {{"http_proxy", ""}, {"unused", "1"}, {"later", "1"}});
   CHECK(joined(unused_build_arguments(build.file, build.settings)) == "unused");
 }
