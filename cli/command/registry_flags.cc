@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "adaptdl/error.h"
+#include "image/values.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -13,6 +16,16 @@ void add_several(CLI::App& app, const char* name, std::vector<std::string>& valu
       ->type_name(value)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+std::chrono::seconds stall_of(const char* variable, std::chrono::seconds usual) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr || *text == '\0') return usual;
+  try {
+    return std::chrono::ceil<std::chrono::seconds>(image::parse_duration(text));
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", variable, error.what()));
+  }
 }
 
 }  // namespace
@@ -27,6 +40,7 @@ void add_registry_flags(CLI::App& app, RegistryFlags& flags) {
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command) {
   image::RegistryOptions registry;
   registry.plain_http.insert(flags.plain_http.begin(), flags.plain_http.end());
+  registry.stall = stall_of("ADAPTDL_REGISTRY_STALL", registry.stall);
   registry.authorities.assign(flags.authorities.begin(), flags.authorities.end());
   for (const std::string& text : flags.mirrors) {
     const std::size_t equals = text.find('=');

@@ -19,7 +19,7 @@ struct RegistryFlags {
 // --plain-http, --ca and --mirror.
 void add_registry_flags(CLI::App& app, RegistryFlags& flags);
 
-// What they say. Throws UsageError that begins with the name of the command.
+// What they say, and ADAPTDL_REGISTRY_STALL. Throws UsageError that begins with the name of the command or the variable.
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command);
 
 }  // namespace adaptdl::cli

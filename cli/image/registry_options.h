@@ -31,7 +31,8 @@ struct RegistryOptions {
   std::string proxy;        // empty: the environment's
   std::uint64_t chunk = 0;  // bytes of a blob that go up in one request; 0: all of it, which costs the fewest requests
   RetryRule retry;
-  // A connection that carries nothing for so long is broken. To check a large blob takes a registry some time, too.
+  // A connection that carries nothing for so long is broken; 0: any pause is borne. To check a large blob takes a
+  // registry some time, too.
   std::chrono::seconds stall{120};
 };
 

@@ -54,11 +54,11 @@ class Upload {
     for (bool first = true;; first = false) {
       const std::uint64_t before = offset_;
       try {
+        if (unsure_ && begun()) ask_where();
         if (!begun()) {
           if (!first && !missing()) return false;
           begin();
         }
-        if (unsure_) ask_where();
         while (!send_next()) {
         }
         return true;
@@ -93,6 +93,7 @@ class Upload {
     if (response.status / 100 != 2) fail(response);
     begin_at(response);
   }
+  // Where it goes on; nowhere, if the registry does not know of it any more.
   void ask_where() {
     http::Request request;
     request.url = location_;
@@ -101,7 +102,7 @@ class Upload {
     if (response.status / 100 != 2) {
       location_.clear();
       offset_ = 0;
-      lose(what_);
+      return;
     }
     locate(response);
     offset_ = std::min(received(response.header("range")), blob_.size);

@@ -123,9 +123,9 @@ class Journey(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout)["digest"]
 
-    def fails(self, *arguments, **options):
+    def fails(self, *arguments, code=1, **options):
         done = self.run_build("--quiet", *arguments, **options)
-        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
         self.assertEqual((done.stderr.startswith("adaptdl: error: "), done.stderr.count("\n")), (True, 1), done.stderr)
         return done.stderr
 
@@ -230,6 +230,42 @@ class BadRegistries(Journey):
         process.communicate(timeout=PATIENCE)
         self.assertLess(time.monotonic() - began, 5)
         self.assertEqual(process.returncode, 130)
+
+    def test_a_registry_that_stalls_while_a_layer_goes_up_is_asked_again_and_has_it_whole(self):
+        server = self.registry()
+        self.write("FROM scratch\nCOPY f /f\n", f=12 * MEGABYTE)
+        undisturbed = self.build()
+        stalled = threading.Event()
+
+        def stall(up, down):
+            if up > 5 * MEGABYTE and not stalled.is_set():
+                stalled.set()
+                time.sleep(PATIENCE)  # nothing is read or answered, and the connection stays
+
+        line = self.line(Line(server.port, stall))
+        began = time.monotonic()
+        self.assertEqual(self.build("-t", f"{line.host}/x:1", "--push", ADAPTDL_REGISTRY_STALL="2s"), undisturbed)
+        self.assertTrue(stalled.is_set())
+        self.assertLess(time.monotonic() - began, PATIENCE / 4)
+        self.check_image(server, "x:1", undisturbed)
+
+    def test_a_registry_that_stalls_whatever_goes_up_is_one_line_in_the_end(self):
+        server = self.registry()
+        self.write("FROM scratch\nCOPY f /f\n", f=6 * MEGABYTE)
+        line = self.line(Line(server.port, lambda up, down: up > 2 * MEGABYTE and time.sleep(PATIENCE)))
+        began = time.monotonic()
+        message = self.fails("-t", f"{line.host}/x:1", "--push", ADAPTDL_REGISTRY_STALL="1s")
+        self.assertLess(time.monotonic() - began, PATIENCE / 4)
+        self.assertGreater(line.connections, 3)
+        self.assertIn("cannot push sha256:", message)
+        self.assertIn(f"{line.host}", message)
+        self.assertIn("no answer in time", message)
+        self.fails("-t", f"{line.host}/y:1", "--push", code=2, ADAPTDL_REGISTRY_STALL="soon")
+        # What was built is there: the next build only pushes.
+        done = self.run_build("--json", "-t", f"{server.host}/x:1", "--push")
+        result = json.loads(done.stdout)
+        self.assertEqual(result["cachedSteps"], result["steps"])
+        self.check_image(server, "x:1", result["digest"])
 
     def test_too_many_requests_are_waited_for_as_long_as_is_asked_but_not_for_hours(self):
         server = self.registry()
