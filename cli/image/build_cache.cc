@@ -204,8 +204,12 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
     stream >> bytes;
     all.push_back({each.last_write_time(), bytes, "", directory / "trees" / each.path().filename()});
   }
-  for (const auto& each : fs::directory_iterator(directory / "mounts"))
-    all.push_back({each.last_write_time(), bytes_below(each.path()), "", each.path()});
+  for (const auto& each : fs::directory_iterator(directory / "mounts")) {
+    // Whoever uses one touches its lock; of the directory itself that changes nothing.
+    std::error_code none;
+    const auto used = fs::last_write_time(each.path().string() + ".lock", none);
+    all.push_back({none ? each.last_write_time() : used, bytes_below(each.path()), "", each.path()});
+  }
   for (const char* part : {"steps", "downloads", "files"})
     for (const auto& each : fs::directory_iterator(directory / part))
       all.push_back({each.last_write_time(), each.file_size(), "", each.path()});

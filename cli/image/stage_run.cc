@@ -1,5 +1,7 @@
 // RUN.
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -158,10 +160,13 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
     record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-    // What the step left is what would be unpacked, but for times that were changed.
-    if (!work_.options.source_date_epoch && !work_.cache.find_tree(layer.diff_id)) {
+    // What the step left is what would be unpacked, but for times that were changed, and the root, of which no layer
+    // says anything.
+    const fs::path& upper = sandbox.root.upper;
+    if (!work_.options.source_date_epoch && !work_.cache.find_tree(layer.diff_id) &&
+        ::chown(upper.c_str(), 0, 0) == 0 && ::chmod(upper.c_str(), 0755) == 0) {
       std::error_code error;
-      fs::rename(sandbox.root.upper, work_.cache.tree_path(layer.diff_id), error);
+      fs::rename(upper, work_.cache.tree_path(layer.diff_id), error);
       if (!error) work_.cache.used_tree(layer.diff_id, layer.tar_bytes);
     }
     return record;

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -23,6 +24,31 @@ BASE = """FROM scratch
 COPY busybox /bin/busybox
 COPY etc /etc/
 RUN ["/bin/busybox", "--install", "-s", "/bin"]
+"""
+
+
+# What depends on nothing but the Dockerfile and the context, and would show much of a machine if it could.
+ALL_OF_IT = """RUN env | sort > /environment; hostname > /host; id > /id; umask > /umask; pwd > /pwd; date +%Z > /zone; cat /proc/sys/kernel/domainname > /domain
+RUN find / -xdev > /dev/shm/all; sort /dev/shm/all > /all; stat -c '%n %a %u:%g' / /etc /etc/group /bin /environment > /modes; ls -a /root /home /tmp > /homes 2>&1 || true
+COPY source /source
+COPY --chown=maker:makers --chmod=u=rwX,go=rX source/d? /chosen/
+COPY <<EOF /written/here
+of the Dockerfile
+EOF
+ADD source/*.tar /unpacked/
+RUN cd /source && chown -R maker:makers d1 && chmod 4755 program && chmod 1777 d2 && ln large hard && mv d3 moved && rm -r d4 && mkdir d4 && mkfifo pipe && cp -a link copy && rm d5/*
+RUN --mount=type=cache,target=/cache --mount=type=bind,source=source,target=/mnt --mount=type=secret,id=word --mount=type=tmpfs,target=/t \\
+    sort /mnt/program /run/secrets/word | md5sum > /sum; touch /cache/x /t/x; find /mnt | sort > /bound
+RUN dd if=/dev/zero of=/holes bs=1M seek=4 count=1 2> /dev/null; touch -d '2030-01-01 00:00:00' /future; touch -d '2001-01-01 00:00:00' /past; \\
+    find / -xdev -newer /past > /dev/shm/newer; sort /dev/shm/newer > /newer
+USER maker
+WORKDIR /home/maker/work
+RUN id > id; echo ~ > home; touch mine && chmod 600 mine
+FROM base
+COPY --from=0 / /whole/
+USER root
+RUN --network=none ls /sys/class/net > /devices; cat /etc/hosts > /hosts; find /whole -type f -exec md5sum {} + | sort > /sums
+CMD ["program"]
 """
 
 
@@ -131,6 +157,60 @@ class Journey(unittest.TestCase):
         self.assertIn("there-are-2", said)
         self.assertNotIn(".cache", said.split("there-are-2")[1])
 
+    def prune(self, *options):
+        return subprocess.Popen([ADAPTDL, "build", "prune", "--json", *options], env=dict(os.environ, ADAPTDL_BUILD_CACHE=str(self.root / "cache")),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def test_prune_takes_no_cache_mount_from_a_run_that_uses_it(self):
+        (self.context / "Dockerfile").write_text(BASE + "RUN --mount=type=cache,target=/c echo kept > /c/file; until [ -e /c/go ]; do sleep 0.05; done; cat /c/file > /seen\n")
+        mounts = self.root / "cache/mounts"
+        command, environment = self.command()
+        build = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(build.kill)
+        self.assertTrue(soon(lambda: list(mounts.glob("*/file")), 60))
+        prune = self.prune("--all")
+        self.addCleanup(prune.kill)
+        # Nor does a build that ends meanwhile, and is over its limit.
+        (self.root / "other").mkdir()
+        (self.root / "other/Dockerfile").write_text("FROM scratch\nCOPY Dockerfile /\n")
+        subprocess.run([ADAPTDL, "build", "--quiet", "--cache-limit", "1", str(self.root / "other")], env=environment, check=True, timeout=PATIENCE)
+        self.assertFalse(soon(lambda: prune.poll() is not None, 1))
+        (file,) = mounts.glob("*/file")
+        (file.parent / "go").touch()
+        said, _ = build.communicate(timeout=PATIENCE)
+        self.assertEqual(build.returncode, 0, said)
+        result, trouble = prune.communicate(timeout=PATIENCE)
+        self.assertEqual(prune.returncode, 0, trouble)
+        self.assertEqual(json.loads(result)["after"], 0)
+        self.assertEqual(list(mounts.iterdir()), [])
+
+    def test_a_cache_mount_that_is_used_often_is_not_the_first_to_be_pruned(self):
+        (self.context / "ballast").write_bytes(random.Random(1).randbytes(4 << 20))
+        run = "RUN --mount=type=cache,target=/c mkdir -p /c/d; [ -e /c/d/file ] || dd if=/dev/urandom of=/c/d/file bs=1M count=8\nRUN echo {} > /number\n"
+        self.build("COPY ballast /ballast\n" + run.format(1))
+        (mount,) = (file.parent.parent for file in (self.root / "cache/mounts").glob("*/d/file"))
+        for path in [mount, *(self.root / "cache").glob("*/*"), *(self.root / "cache/blobs").glob("*/*")]:
+            os.utime(path, (1_000_000_000 - (path == mount),) * 2)
+        self.build("COPY ballast /ballast\n" + run.format(2), "--no-cache")
+        for path in [*(self.root / "cache").glob("*/*"), *(self.root / "cache/blobs").glob("*/*")]:
+            if path != mount and path.suffix != ".lock":
+                os.utime(path, (1_700_000_000,) * 2)
+        result, trouble = self.prune("--keep-storage", "9m").communicate(timeout=PATIENCE)
+        self.assertGreater(json.loads(result)["before"], 9 << 20, trouble)
+        self.assertTrue((mount / "d/file").exists())
+
+    def test_of_the_root_itself_no_layer_says_anything(self):
+        dockerfile = "RUN chmod 700 / && chown 0:7 / && touch /x && stat -c 'within %a:%g' /\nRUN stat -c 'after %a:%g' / && touch /y\n"
+        for date in "1000000000", "":
+            said = self.build(dockerfile, "--no-cache", SOURCE_DATE_EPOCH=date)
+            self.assertIn("within 700:7", said)
+            self.assertIn("after 755:0", said)
+            blobs = self.output / "blobs/sha256"
+            layers = json.loads((blobs / self.digest()[7:]).read_text())["layers"]
+            names = {member.name for layer in layers for member in tarfile.open(blobs / layer["digest"][7:])}
+            self.assertLessEqual({"x", "y"}, names)
+            self.assertEqual(names & {"", ".", "/", "./"}, set())
+
     def test_binds_of_the_context_and_of_stages_are_read_and_not_kept(self):
         (self.context / "data").mkdir()
         (self.context / "data/file").write_text("from-the-context")
@@ -191,6 +271,62 @@ class Journey(unittest.TestCase):
         self.assertEqual(user, self.digest())
         self.build(dockerfile, "--no-cache", cache="another")
         self.assertEqual(user, self.digest())
+
+    def machine(self, name, place, wrapper=(), umask=0o022, changed=0, backwards=False, **variables):
+        """Builds ALL_OF_IT in a place of its own; returns the output."""
+        context, cache, home = (place / part for part in ("context", "cache", "home"))
+        for directory in place, cache, home:
+            directory.mkdir(parents=True, exist_ok=True)
+            directory.chmod(0o777)
+        # Where a directory's order is that of creation, it is another; so are owners and times.
+        for path in sorted(self.context.rglob("*"), reverse=backwards):
+            copy = context / path.relative_to(self.context)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                copy.mkdir(exist_ok=True)
+            else:
+                shutil.copy(path, copy, follow_symlinks=False)
+        for copy in context.rglob("*"):
+            os.chown(copy, changed, changed, follow_symlinks=False)
+            os.utime(copy, (1_600_000_000 + changed,) * 2, follow_symlinks=False)
+        output = place / "output"
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "ADAPTDL_BUILD_CACHE": str(cache), "SOURCE_DATE_EPOCH": "1500000000", "WORD": "secret", **variables}
+        done = subprocess.run([*wrapper, ADAPTDL, "build", "--secret", "id=word,env=WORD", "--output", f"oci:{output}", str(context)], env=environment, cwd=place, umask=umask,
+                              capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode == 77:
+            self.skipTest("takes root, and newuidmap")
+        self.assertEqual(done.returncode, 0, f"{name}: {done.stdout}{done.stderr}")
+        return output
+
+    @unittest.skipUnless(os.geteuid() == 0, "takes root, to be another user and on another machine")
+    def test_machines_that_differ_in_whatever_a_build_does_not_name_make_one_image_byte_for_byte(self):
+        source = self.context / "source"
+        for number in range(40):
+            (source / f"d{number % 7}").mkdir(parents=True, exist_ok=True)
+            (source / f"d{number % 7}/file{number}").write_bytes(random.Random(number).randbytes(number * 3000))
+        (source / "large").write_bytes(random.Random(0).randbytes(5 << 20) + bytes(3 << 20))
+        (source / "program").write_text("#!/bin/sh\n")
+        (source / "program").chmod(0o755)
+        (source / "link").symlink_to("d1/file1")
+        for name, day in ("old", 1_000_000_000), ("new", 1_900_000_000):
+            with tarfile.open(source / f"{name}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+                entry = tarfile.TarInfo(f"of-{name}")
+                entry.mtime, entry.uid = day + 0.5, 500
+                tar.addfile(entry)
+        (self.context / "etc/group").chmod(0o640)
+        (self.context / "Dockerfile").write_text(BASE.replace("scratch", "scratch AS base") + ALL_OF_IT)
+        shared = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl machine-", dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, shared, ignore_errors=True)
+        shared.chmod(0o755)
+        one = self.machine("root's", self.root / "one", TZ="UTC", LC_ALL="C", USER="root")
+        time.sleep(1.1)  # a time of the clock would differ
+        elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && ulimit -n 512 && exec taskset -c 0 "$@"', "sh"]
+        other = self.machine("another's", shared / "with a space/and more", elsewhere, 0o077, 1234, True, TZ="Asia/Tokyo", LC_ALL="tr_TR.UTF-8", USER="someone", EDITOR="vi",
+                             TMPDIR="/dev/shm")
+        third = self.machine("a user's", self.root / "third", [sys.executable, AS_USER, "with-ids"], 0o002, 61234, TZ="America/St_Johns", LANG="de_DE.UTF-8")
+        for output in other, third:
+            self.assertEqual(self.digest(output), self.digest(one))
+            self.assertEqual(subprocess.run(["diff", "-r", one, output], capture_output=True, text=True).stdout, "")
 
     def test_with_one_id_a_build_works_until_it_needs_another_user(self):
         said, digest = self.build_as("without-ids", "RUN mkdir /a && echo x > /a/b\n")
