@@ -15,7 +15,7 @@ from python_peer import cache_directory
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")
-PATIENCE = 240
+PATIENCE = 600
 DATE = 1_700_000_000
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What both builders are told, and what may stand in a configuration.
@@ -198,12 +198,14 @@ def push_bases(root, server, debian):
 
 def debian():
     """A small Debian of mmdebstrap's, made once and kept; None where there is no network for it."""
-    kept = cache_directory() / "debian-bookworm.tar"
+    kept = cache_directory() / "debian-bookworm-usr-is-merged.tar"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         draft = kept.with_suffix(f".{os.getpid()}.tar")
-        left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
-        made = subprocess.run(["mmdebstrap", "--variant=essential", "--include=passwd,login", *left_out, "bookworm", draft], capture_output=True)
+        left_out = [f"--dpkgopt=path-exclude=/usr/{name}/*" for name in ("share/doc", "share/man", "share/locale", "lib/*/gconv")]
+        # Debian's own images have usr-is-merged, too; usrmerge would bring all of Perl.
+        made = subprocess.run(["mmdebstrap", "--variant=essential", "--include=passwd,login,usr-is-merged", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr", *left_out,
+                               "bookworm", draft], capture_output=True)
         if made.returncode != 0:
             draft.unlink(missing_ok=True)
             return None
