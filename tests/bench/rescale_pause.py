@@ -30,12 +30,14 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+from local_network import free_port  # noqa: E402
 
 MODELS = {"digits": "digits", "large": "25 M parameters"}
 CHANGES = {"growing": (1, 2), "shrinking": (2, 1)}
@@ -245,12 +247,6 @@ class Bench:
                 steps.wait(asked, 2, 1)
             pauses.append(steps.pause(asked, 2))
         return {"shrinking": pauses}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
 
 
 def find_torch():

@@ -26,6 +26,7 @@ import cluster_keeper
 
 ADAPTDL = os.environ.get("ADAPTDL_BIN", "adaptdl")
 SOURCE_ROOT = pathlib.Path(os.environ.get("SOURCE_ROOT", pathlib.Path(__file__).parents[2]))
+sys.path.insert(0, str(SOURCE_ROOT / "tests/e2e"))  # what is of any journey's use
 CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
 JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
 # Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.

@@ -17,7 +17,7 @@ import time
 
 import cluster_support
 from cluster_support import ClusterTest
-from cutting_proxy import CuttingProxy
+from local_network import CuttingProxy
 
 FULL = os.environ.get("ADAPTDL_COPY_TEST") == "full"
 LARGE = (1 << 30) if FULL else (64 << 20)

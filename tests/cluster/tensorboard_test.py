@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import unittest
@@ -16,6 +15,7 @@ import cluster_keeper
 import cluster_support
 import image_archive
 from cluster_support import ClusterTest, clean_environment
+from local_network import free_port
 
 IMAGE = "localhost/adaptdl-tensorboard:1"
 OBJECT = "adaptdl-tensorboard-{}"
@@ -24,12 +24,6 @@ KINDS = ("deployments", "services", "persistentvolumeclaims", "pods", "replicase
 
 def browser():
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def fetch(url, timeout=30):

@@ -2,23 +2,18 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import unittest
 from pathlib import Path
 
+from local_network import free_port
+
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
 LINEAR = os.environ["LINEAR_REGRESSION"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def by_hand(rank, replicas, port, checkpoints, *arguments):

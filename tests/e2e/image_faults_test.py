@@ -17,7 +17,8 @@ import time
 import unittest
 
 import registry_support
-from registry_support import Line, RegistryServer, TokenServer, make_certificate
+from local_network import Line
+from registry_support import RegistryServer, TokenServer, make_certificate
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 BUSYBOX = shutil.which("busybox", path="/bin:/usr/bin")

@@ -16,7 +16,8 @@ import time
 import unittest
 
 import registry_support
-from registry_support import PATIENCE, PROGRAM, Line, PatientUploads, RegistryServer, TokenServer, make_certificate, run, serve, times
+from local_network import PATIENCE, Line
+from registry_support import PROGRAM, PatientUploads, RegistryServer, TokenServer, make_certificate, run, serve, times
 
 MEGABYTE = 1 << 20
 

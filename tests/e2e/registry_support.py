@@ -1,4 +1,4 @@
-"""What the journey of the registry client works with: Debian's registry, a token server, and bad lines to them."""
+"""What the journeys of the registry client work with: Debian's registry, a token server, and what misbehaves."""
 
 import base64
 import http.server
@@ -12,13 +12,9 @@ import threading
 import time
 import urllib.parse
 
+from local_network import PATIENCE, free_port
+
 PROGRAM = os.environ["REGISTRY_PROGRAM"]
-PATIENCE = 60
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def openssl(*arguments, **options):
@@ -80,65 +76,6 @@ class RegistryServer:
     def blob_file(self, digest):
         hex_digits = digest.split(":")[1]
         return self.storage / "docker/registry/v2/blobs/sha256" / hex_digits[:2] / hex_digits / "data"
-
-
-class Line:
-    """Passes bytes on to a server. `after(up, down)` is asked, with the bytes of a connection so far each way, whether to
-    break it, and may do other things first."""
-
-    def __init__(self, port, after):
-        self._target, self._after = port, after
-        self.connections = 0
-        self.passed = [0, 0]
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = self._listener.getsockname()[1]
-        self.host = f"127.0.0.1:{self.port}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self):
-        self._listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listener.accept()
-                self.connections += 1
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._target), timeout=PATIENCE)
-            except OSError:
-                client.close()
-                continue
-            server.settimeout(None)
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
-
-    def _serve(self, client, server):
-        counts = [0, 0]
-        threads = [threading.Thread(target=self._pass, args=(*ends, way, counts), daemon=True)
-                   for way, ends in enumerate([(client, server), (server, client)])]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        client.close()
-        server.close()
-
-    def _pass(self, source, sink, way, counts):
-        try:
-            while piece := source.recv(16384):
-                sink.sendall(piece)
-                counts[way] += len(piece)
-                self.passed[way] += len(piece)
-                if self._after(*counts):
-                    break
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
 
 def times(count, condition):

@@ -1,26 +1,13 @@
 """A job over several machines, played by as many launchers that meet on loopback."""
 
 import os
-import random
 import signal
-import socket
 import unittest
 
+from local_network import free_port
 from run_support import REPLICA_PROGRAM, RunTest, interrupt, replicas_of
 
 FOREVER = 1_000_000  # steps
-
-
-def free_port():
-    """A port outside of the ephemeral range, as a person would choose one."""
-    while True:
-        port = random.randint(20000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-                return port
-            except OSError:
-                pass
 
 
 class NodesTest(RunTest):

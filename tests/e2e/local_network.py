@@ -1,0 +1,116 @@
+"""What tests need of this machine's network: ports, and lines to a server that can be made bad ones."""
+
+import random
+import socket
+import threading
+
+PATIENCE = 60
+
+
+def free_port():
+    """One below the ephemeral ports, so that no connection takes it before the test does."""
+    while True:
+        port = random.randint(20000, 29999)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                pass
+
+
+class Line:
+    """Passes bytes on to a server. `after(up, down)` is asked, with the bytes of a connection so far each way, whether to
+    break it, and may do other things first."""
+
+    def __init__(self, port, after):
+        self._target, self._after = ("127.0.0.1", port), after
+        self.connections = 0
+        self.passed = [0, 0]
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self._listener.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._begin, args=(client,), daemon=True).start()
+
+    def _begin(self, client):
+        self.connections += 1
+        try:
+            server = socket.create_connection(self._target_of(client), timeout=PATIENCE)
+        except OSError:
+            return client.close()
+        server.settimeout(None)
+        self._serve(client, server)
+
+    def _target_of(self, client):
+        return self._target
+
+    def _serve(self, client, server):
+        counts = [0, 0]
+        threads = [threading.Thread(target=self._pass, args=(*ends, way, counts), daemon=True)
+                   for way, ends in enumerate([(client, server), (server, client)])]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.close()
+        server.close()
+
+    def _pass(self, source, sink, way, counts):
+        try:
+            while piece := source.recv(65536):
+                sink.sendall(piece)
+                counts[way] += len(piece)
+                self.passed[way] += len(piece)
+                if self._after(*counts):
+                    break
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class CuttingProxy(Line):
+    """An HTTP proxy that takes CONNECT. Of all that goes through, either way, the connection that carries each next `every`
+    bytes is broken, `cuts` times; the others are left alone."""
+
+    def __init__(self, every, cuts):
+        self.cuts = 0
+        lock = threading.Lock()
+
+        def is_cut(up, down):
+            with lock:
+                if self.cuts >= cuts or sum(self.passed) < every * (self.cuts + 1):
+                    return False
+                self.cuts += 1
+                return True
+
+        super().__init__(None, is_cut)
+
+    def _target_of(self, client):
+        request = b""
+        while not request.endswith(b"\r\n\r\n"):
+            request += client.recv(1) or b"\r\n\r\n"
+        words = request.decode().split()
+        if words[:1] != ["CONNECT"]:
+            client.sendall(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n")
+            raise ConnectionError("that is no CONNECT")
+        host, _, port = words[1].rpartition(":")
+        return host.strip("[]"), int(port)
+
+    def _serve(self, client, server):
+        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        super()._serve(client, server)
