@@ -1,9 +1,11 @@
 #include "kube/yaml_documents.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "adaptdl/error.h"
 #include "kube/one_line.h"
@@ -70,6 +72,34 @@ class Reader {
   int left_ = kMostValues;
 };
 
+// Before a comma, or what else begins no value, yaml-cpp finds empty documents without end.
+class EndlessDocuments : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (mark.pos == last_) throw YAML::ParserException(mark, "nothing can begin like that");
+    last_ = mark.pos;
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  int last_ = -1;
+};
+
+void refuse_endless(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  EndlessDocuments documents;
+  while (parser.HandleNextDocument(documents)) {
+  }
+}
+
 }  // namespace
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
@@ -77,6 +107,7 @@ std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std:
   if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name));
   std::vector<YamlDocument> documents;
   try {
+    refuse_endless(std::string(text));
     for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
       if (!node.IsDefined() || node.IsNull()) continue;
       YamlDocument document;

@@ -126,6 +126,8 @@ TEST_CASE("a name and an image that come from elsewhere need not be there") {
 
 TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
   CHECK(refusal("a: [\n").find("this is no YAML") != std::string::npos);
+  for (const char* end : {",", "- a\n--- ,", "]", "}"})  // yaml-cpp makes documents without end of some
+    CHECK(refusal(end).find("this is no YAML") != std::string::npos);
   CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: 'kind' is here for the second time");
   CHECK(refusal("") == "job.yaml: there is no job in it");
   CHECK(refusal("\xff") == "job.yaml: this is no text in UTF-8; save it in that encoding");
