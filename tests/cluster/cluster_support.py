@@ -209,14 +209,14 @@ class ClusterTest(unittest.TestCase):
         self.assertTrue(value, f"after {patience} s still not so: {what}")
         return value
 
-    def wait_for_pods(self, job, phase="Running"):
+    def wait_for_pods(self, job, phase="Running", patience=PATIENCE):
         """Waits until all pods of a job are in this phase, and returns them by rank."""
 
         def there():
             pods = self.pods_of(job)
             return pods if pods and all(pod["status"].get("phase") == phase for pod in pods) else None
 
-        return self.wait_for(f"pods of {job} are {phase}", there)
+        return self.wait_for(f"pods of {job} are {phase}", there, patience)
 
     def pods_of(self, job):
         pods = self.get("pods", None, "-l", f"adaptdl/job={job}")

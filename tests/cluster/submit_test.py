@@ -270,7 +270,7 @@ def files_of_python(root):
         (root / "bin" / applet).symlink_to("busybox")
 
 
-class RegistryTest(Submitting):
+class WithRegistry(Submitting):
     """With Debian's registry in the cluster, as AdaptDL's chart installs one."""
 
     @classmethod
@@ -305,28 +305,39 @@ class RegistryTest(Submitting):
         cls.kubectl_in(cls.namespace, "wait", "--for=condition=Ready", "pod/registry", f"--timeout={PATIENCE}s")
         cls.cache = {"ADAPTDL_BUILD_CACHE": cls.directory / "cache"}
         cls.mirror = ("--mirror", "docker.io=http://localhost:32000")
-        root = cls.directory / "python"
-        files_of_python(root / "files")
-        (root / "Dockerfile").write_text("FROM scratch\nCOPY files /\nENV PATH=/usr/local/bin:/bin\n", encoding="utf-8")
+
+    @classmethod
+    def push(cls, project, name):
+        """Builds an image without RUN and pushes it to the registry under an official name."""
 
         def push():
             return subprocess.run(
-                [ADAPTDL, "build", root, "-t", "localhost:32000/library/python:3.11-slim", "--push"], capture_output=True, text=True,
+                [ADAPTDL, "build", project, "-t", f"localhost:32000/library/{name}", "--push"], capture_output=True, text=True,
                 timeout=PATIENCE, env=cluster_support.clean_environment(**cls.cache), check=False)  # fmt: skip
 
         done = eventually(lambda: (pushed := push()).returncode == 0 and pushed, 60) or push()
         if done.returncode:
             raise AssertionError(done.stderr)
 
-    def setUp(self):
-        super().setUp()
-        shutil.copytree(HELLO, self.project, dirs_exist_ok=True)
-
     def submit(self, *arguments, **more):
-        return super().submit(*self.mirror, *arguments, **self.cache, **more)
+        return super().submit(*self.mirror, *arguments, **{**self.cache, **more})
 
     def image_of(self, name):
         return self.get("adaptdljob", name)["spec"]["template"]["spec"]["containers"][0]["image"]
+
+
+class RegistryTest(WithRegistry):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        root = cls.directory / "python"
+        files_of_python(root / "files")
+        (root / "Dockerfile").write_text("FROM scratch\nCOPY files /\nENV PATH=/usr/local/bin:/bin\n", encoding="utf-8")
+        cls.push(root, "python:3.11-slim")
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(HELLO, self.project, dirs_exist_ok=True)
 
     def test_hello_world_is_built_pushed_pulled_by_both_nodes_and_run(self):
         self.add_storage()
