@@ -150,20 +150,20 @@ void BuildCache::keep_step(const std::string& key, const StepRecord& record) con
   keep("steps", key, json_of(record));
 }
 
-fs::path BuildCache::tree_path(const std::string& diff_id) const {
-  return directory_ / "trees" / std::string(hex_of(diff_id));
+fs::path BuildCache::tree_path(const std::string& chain_id) const {
+  return directory_ / "trees" / std::string(hex_of(chain_id));
 }
 
-std::optional<fs::path> BuildCache::find_tree(const std::string& diff_id) const {
-  const fs::path used = directory_ / "used" / std::string(hex_of(diff_id)), tree = tree_path(diff_id);
+std::optional<fs::path> BuildCache::find_tree(const std::string& chain_id) const {
+  const fs::path used = directory_ / "used" / std::string(hex_of(chain_id)), tree = tree_path(chain_id);
   std::error_code error;
   if (!fs::is_directory(tree, error) || !fs::exists(used, error)) return {};
   fs::last_write_time(used, fs::file_time_type::clock::now(), error);
   return tree;
 }
 
-void BuildCache::used_tree(const std::string& diff_id, std::uint64_t bytes) const {
-  write_whole(directory_ / "used" / std::string(hex_of(diff_id)), std::to_string(bytes));
+void BuildCache::used_tree(const std::string& chain_id, std::uint64_t bytes) const {
+  write_whole(directory_ / "used" / std::string(hex_of(chain_id)), std::to_string(bytes));
 }
 
 fs::path BuildCache::work_directory() const {

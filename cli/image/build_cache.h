@@ -60,9 +60,9 @@ class BuildCache {
   void keep(const std::string& kind, const std::string& key, const nlohmann::json& value) const;
 
   // The directory of a layer that is unpacked, which counts as used now; null if there is none.
-  std::optional<std::filesystem::path> find_tree(const std::string& diff_id) const;
-  std::filesystem::path tree_path(const std::string& diff_id) const;
-  void used_tree(const std::string& diff_id, std::uint64_t bytes) const;
+  std::optional<std::filesystem::path> find_tree(const std::string& chain_id) const;
+  std::filesystem::path tree_path(const std::string& chain_id) const;
+  void used_tree(const std::string& chain_id, std::uint64_t bytes) const;
 
   // A new directory below work/, which is the caller's to remove (remove_tree).
   std::filesystem::path work_directory() const;

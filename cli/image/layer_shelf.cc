@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <set>
 
 #include "adaptdl/error.h"
+#include "http/http.h"
 #include "image/build_namespace.h"
+#include "image/digest.h"
 #include "image/parallel.h"
 #include "image/unpack.h"
 
@@ -92,21 +96,47 @@ void LayerShelf::fetch(const std::vector<BuiltLayer>& layers) {
   report.finish();
 }
 
+std::string chain_id(const std::string& below, const std::string& diff_id) {
+  return below.empty() ? diff_id : sha256(below + " " + diff_id);
+}
+
+std::string chain_id(const std::vector<BuiltLayer>& layers) {
+  std::string chain;
+  for (const BuiltLayer& layer : layers) chain = chain_id(chain, layer.diff_id);
+  return chain;
+}
+
 std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
-  std::vector<BuiltLayer> packed;
-  for (const BuiltLayer& layer : layers)
-    if (!cache_.find_tree(layer.diff_id)) packed.push_back(layer);
-  fetch(packed);
-  for_each_parallel(packed.size(), threads_, stop_, [&](std::size_t i, const std::stop_token& stop) {
-    const BuiltLayer& layer = packed[i];
-    const fs::path tree = cache_.tree_path(layer.diff_id);
-    const Unpacked unpacked = unpack_layer(cache_.blobs().path_of(layer.descriptor.digest), layer.diff_id, tree,
-                                           {.limits = {}, .stop = stop});
-    cache_.used_tree(layer.diff_id, unpacked.bytes);
-  });
+  std::vector<std::string> chain;
   std::vector<fs::path> trees;
-  for (const BuiltLayer& layer : layers) trees.push_back(cache_.tree_path(layer.diff_id));
-  std::reverse(trees.begin(), trees.end());
+  std::vector<std::size_t> packed;
+  std::vector<BuiltLayer> wanted;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    chain.push_back(chain_id(i == 0 ? "" : chain.back(), layers[i].diff_id));
+    trees.insert(trees.begin(), cache_.tree_path(chain.back()));
+    if (cache_.find_tree(chain.back())) continue;
+    packed.push_back(i);
+    wanted.push_back(layers[i]);
+  }
+  fetch(wanted);
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::set<std::size_t> going(packed.begin(), packed.end());
+  for_each_parallel(packed.size(), threads_, stop_, [&](std::size_t number, const std::stop_token& stop) {
+    const std::size_t i = packed[number];
+    UnpackOptions options{.limits = {}, .stop = stop, .lower = {}, .await_lower = {}};
+    options.lower.assign(trees.end() - static_cast<std::ptrdiff_t>(i), trees.end());
+    // Those below were begun before, so one of them is always going on.
+    options.await_lower = [&] {
+      std::unique_lock lock(mutex);
+      if (!changed.wait(lock, stop, [&] { return *going.begin() == i; })) throw http::Stopped();
+    };
+    const fs::path blob = cache_.blobs().path_of(layers[i].descriptor.digest);
+    cache_.used_tree(chain[i], unpack_layer(blob, layers[i].diff_id, trees[layers.size() - 1 - i], options).bytes);
+    const std::scoped_lock lock(mutex);
+    going.erase(i);
+    changed.notify_all();
+  });
   return trees;
 }
 

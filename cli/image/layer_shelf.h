@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "image/build_cache.h"
@@ -30,6 +31,10 @@ class StageView {
   std::unique_ptr<Overlay> overlay_;
   std::optional<FileTree> files_;
 };
+
+// What names a layer on those below it, as an unpacked one is kept: what it does not say of its directories, they do.
+std::string chain_id(const std::string& below, const std::string& diff_id);
+std::string chain_id(const std::vector<BuiltLayer>& layers);
 
 class LayerShelf {
  public:

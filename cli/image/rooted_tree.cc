@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "image/clean_path.h"
 #include "image/one_line.h"
 #include "image/unpack.h"
 
@@ -24,6 +25,7 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 constexpr std::size_t kHole = 4096;  // zeros that become one
+constexpr int kMostLinks = 40;       // on the way to a directory, as the kernel has it
 
 [[noreturn]] void fail(std::string_view what, std::string_view path) {
   const char* why = std::strerror(errno);
@@ -142,26 +144,41 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
   return last_.get();
 }
 
-net::Fd RootedTree::make_parents(const std::string& directory) {
+net::Fd RootedTree::make_parents(const std::string& directory, int links) {
+  if (links > kMostLinks) throw Error(fmt::format("'{}' is behind too many links", one_line(directory, 200)));
   net::Fd parent = open_directory("", 0);
+  // What a link on the way is to be replaced by.
+  const auto by_way_of = [&](const std::string& path, const std::string& link) {
+    const std::string to =
+        clean_path(link.starts_with('/') ? link : fmt::format("/{}/{}", split_path(path).directory, link));
+    return make_parents(clean_path(to + directory.substr(path.size())).substr(1), links + 1);
+  };
   for (std::size_t at = 0; at < directory.size();) {
     const std::size_t slash = std::min(directory.find('/', at), directory.size());
     const std::string path = directory.substr(0, slash), name = directory.substr(at, slash - at);
     at = slash + 1;
-    net::Fd next = open_directory(path, 0);
+    struct stat info {};
+    const bool there = ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && S_ISLNK(info.st_mode) && open_directory(path, 0))
+      return by_way_of(path, read_entry(parent.get(), name, path).link);
+    net::Fd next = open_directory(path, O_NOFOLLOW);
     if (next) {
       parent = std::move(next);
       continue;
     }
-    struct stat info {};
-    const bool there = ::fstatat(parent.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
     const bool hides = there && is_whiteout(info);
     if (hides) ::unlinkat(parent.get(), name.c_str(), 0);
     if (there && !hides) throw Error(fmt::format("'{}' is no directory, and has something in it", one_line(path, 200)));
+    Entry looks = unsaid_ ? unsaid_(path) : Entry{};
+    if (looks.type == Entry::Type::kSymlink && !hides) {
+      if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail("make", path);
+      set_attributes(parent.get(), name, looks, true);
+      return by_way_of(path, looks.link);
+    }
     if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) fail("make", path);
     next = open_directory(path, O_NOFOLLOW);
     if (!next) fail("open", path);
-    Entry looks = unsaid_ ? unsaid_(path) : Entry{};
+    if (looks.type == Entry::Type::kSymlink) looks = Entry{.mode = 0755};
     looks.path = path;
     looks.type = Entry::Type::kDirectory;
     set_attributes(parent.get(), name, looks, false);

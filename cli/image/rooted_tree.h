@@ -22,7 +22,7 @@ PathParts split_path(const std::string& path);
 
 class RootedTree {
  public:
-  // How a directory looks that is made because something in it is.
+  // How a directory looks that is made because something in it is; a link: what it leads to is that directory.
   using Unsaid = std::function<Entry(const std::string& path)>;
   RootedTree(net::Fd root, Unsaid unsaid);
 
@@ -38,7 +38,7 @@ class RootedTree {
  private:
   int parent_of(const std::string& directory, const std::string& path);
   net::Fd open_directory(const std::string& path, std::uint64_t flags);
-  net::Fd make_parents(const std::string& directory);
+  net::Fd make_parents(const std::string& directory, int links = 0);
   void clear(int parent, const PathParts& parts, const std::string& path);
   void make_directory(int parent, const PathParts& parts, const Entry& entry);
   void make_file(int parent, const PathParts& parts, const Entry& entry, const Content& content);

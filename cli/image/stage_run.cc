@@ -163,11 +163,12 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     // What the step left is what would be unpacked, but for times that were changed, and the root, of which no layer
     // says anything.
     const fs::path& upper = sandbox.root.upper;
-    if (!work_.options.source_date_epoch && !work_.cache.find_tree(layer.diff_id) &&
-        ::chown(upper.c_str(), 0, 0) == 0 && ::chmod(upper.c_str(), 0755) == 0) {
+    const std::string chain = chain_id(chain_id(built_.layers), layer.diff_id);
+    if (!work_.options.source_date_epoch && !work_.cache.find_tree(chain) && ::chown(upper.c_str(), 0, 0) == 0 &&
+        ::chmod(upper.c_str(), 0755) == 0) {
       std::error_code error;
-      fs::rename(upper, work_.cache.tree_path(layer.diff_id), error);
-      if (!error) work_.cache.used_tree(layer.diff_id, layer.tar_bytes);
+      fs::rename(upper, work_.cache.tree_path(chain), error);
+      if (!error) work_.cache.used_tree(chain, layer.tar_bytes);
     }
     return record;
   };

@@ -67,7 +67,7 @@ class DraftDirectory {
   net::Fd fd_;
 };
 
-// How a directory looks in the layers below; null: they have none there.
+// How a directory, or a link to one, looks in the layers below; null: they have none there.
 std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::string& path) {
   for (const fs::path& layer : lower) {
     net::Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -80,7 +80,11 @@ std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::s
       char value = 0;
       hides = hides || (::fgetxattr(at.get(), kOverlayOpaque, &value, 1) == 1 && value == 'y');
       net::Fd next(::openat(at.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-      if (!next && errno != ENOENT) hides = true;
+      if (!next && errno != ENOENT) {
+        Entry other = read_entry(at.get(), name, path);
+        if (begin > path.size() && other.type == Entry::Type::kSymlink) return other;
+        hides = true;
+      }
       at = std::move(next);
     }
     if (at) return read_entry(at.get(), ".", path);
@@ -157,6 +161,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
   LayerReader layer(blob, name, options.limits, options.stop);
   RootedTree tree(draft.open(), [&](const std::string& path) {
     ++result.unsaid_directories;
+    if (options.await_lower) options.await_lower();
     Entry none;
     none.mode = 0755;
     return look_below(options.lower, path).value_or(none);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -20,9 +21,12 @@ struct UnpackOptions {
   LayerLimits limits;
   std::stop_token stop;
   // The directories of the layers below, the highest first. A directory that the layer has something in but does not
-  // say itself looks as it does there; otherwise, an overlay would show it as root's, with mode 0755. So what is
-  // unpacked belongs to the chain of layers up to this one, not to this one alone, unless it says all its directories.
+  // say itself looks as it does there, or is the link that it is there; otherwise, an overlay would show it as root's,
+  // with mode 0755. So what is unpacked belongs to the chain of layers up to this one, not to this one alone, unless it
+  // says all its directories.
   std::vector<std::filesystem::path> lower;
+  // Called before they are looked at: they may be made at the same time.
+  std::function<void()> await_lower;
 };
 
 struct Unpacked {

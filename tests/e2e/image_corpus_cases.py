@@ -59,6 +59,8 @@ CASES = [
     Case("copy-link", BUSYBOX + "COPY --link a.txt /l/a\nCOPY --link --chown=5:6 dir /l/d/\n", TEXTS, buildah=False, why=FLAG,
          tree={"l/a": "a\n", "l/d/x": (0o644, 5, 6), "l": (0o755, 5, 6)}),
     Case("copy-onto-files-that-are-there", BUSYBOX + "COPY a.txt /etc/passwd\nCOPY b.txt /etc/\nCOPY dir /var/old/\n", TEXTS),
+    Case("what-copy-leaves-of-directories-that-are-there", BUSYBOX + "RUN chown app:apps /srv && chmod 2770 /srv\nCOPY a.txt /tmp/a\nCOPY a.txt /srv/a\nCOPY b.txt /root/deep/b\n"
+         "USER app\nRUN echo x > /tmp/of-app && echo y > /srv/y && test ! -e /root/deep && stat -c '%a %u' /tmp /srv /root > /tmp/seen\nUSER root\nRUN touch /root/x\n", TEXTS),
     Case("copy-below-a-link-of-the-base", BUSYBOX + "COPY a.txt /var/run/a\nCOPY b.txt /var/current/b\nCOPY dir /var/current/\n", TEXTS),
     Case("copy-dotfiles-and-empty-directories", "FROM scratch\nCOPY . /d/\n", {".env": "x\n", "empty/": b"", ".hidden/f": "f\n", "e/e/e/": b""}),
     Case("copy-modes-of-the-context", "FROM scratch\nCOPY . /d/\n", {"run": ("x\n", 0o755), "secret": ("x\n", 0o400), "shared": ("x\n", 0o664), "closed/": (b"", 0o700), "closed/f": "f\n"}),
@@ -81,6 +83,9 @@ CASES = [
     Case("copy-does-not-unpack", "FROM scratch\nCOPY a.tar /a.tar\n", {"a.tar": archive({"f": "f"})}),
     Case("add-unpack-told", "FROM scratch\nADD --unpack=false a.tar /a.tar\nADD --unpack=true a.tar /b/\n", {"a.tar": archive({"f": "f"})}, buildah=False, why=FLAG,
          tree={"b/f": "f", "a.tar": (0o644, 0, 0)}),
+    Case("add-a-url-with-a-slash-at-its-end", "FROM scratch\nADD http://{server}/v2/ /u/\n", buildah=False, why="buildah's mode is not BuildKit's 600", tree={"u/v2": "{}", "u/download": None}),
+    Case("add-below-a-link-of-the-base", "FROM debian:bookworm-slim\nADD t.tar /\nRUN test ! -L /lib/foo && cat /usr/lib/foo > /seen && test -x /bin/sh\n", {"t.tar": archive({"lib/foo": "f\n"})},
+         buildah=False, why="where it runs the link is followed, whichever name a layer has", tree={"seen": "f\n", "lib": "-> usr/lib"}),
     # RUN
     Case("run-forms", BUSYBOX + "RUN echo shell $((1 + 1)) > /shell\nRUN [\"sh\", \"-c\", \"echo $((2 + 2)) exec > /exec\"]\nRUN echo a \\\n  b\\\n  # comment\n  c > /joined\n"),
     Case("run-changes-and-removes", BUSYBOX + "RUN rm -r /var/old/sub && mkdir /var/old/sub && echo n > /var/old/sub/new\nRUN rm -r /usr/share && echo file > /usr/share\n"

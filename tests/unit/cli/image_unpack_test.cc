@@ -324,6 +324,31 @@ TEST_CASE("directories that a layer does not say look as in the layers below") {
         "tmp 1777\ntmp/a 755\ndir 711\ngone 700\ngone/x 755\n");
 }
 
+TEST_CASE("a directory that a layer does not say may be a link below, and what is in it is where that leads") {
+  const Temporary temporary;
+  write_file(temporary / "1.layer", Tar()
+                                        .directory("usr/lib", 0711)
+                                        .directory("usr/lib/deep", 0700)
+                                        .link("lib", "usr/lib")
+                                        .link("abs", "/usr/lib/../lib")
+                                        .link("loop", "loop")
+                                        .link("out", "../../../nowhere")
+                                        .whole());
+  write_file(temporary / "2.layer",
+             Tar().file("lib/a", "x").file("lib/deep/b", "x").file("abs/c", "x").file("out/d", "x").whole());
+  UnpackOptions options;
+  unpack_layer(temporary / "1.layer", "", temporary / "1", options);
+  options.lower = {temporary / "1"};
+  unpack_layer(temporary / "2.layer", "", temporary / "2", options);
+  CHECK(run("cd " + (temporary / "2").string() +
+            " && readlink lib abs out && stat -c '%n %a' usr/lib usr/lib/deep && " + "find . -type f | sort") ==
+        "usr/lib\n/usr/lib/../lib\n../../../nowhere\nusr/lib 711\nusr/lib/deep 700\n"
+        "./nowhere/d\n./usr/lib/a\n./usr/lib/c\n./usr/lib/deep/b\n");
+  CHECK_FALSE(fs::exists(temporary.path().parent_path() / "nowhere"));
+  write_file(temporary / "3.layer", Tar().file("loop/x/a", "x").whole());
+  CHECK_THROWS_AS(unpack_layer(temporary / "3.layer", "", temporary / "3", options), Error);
+}
+
 TEST_CASE("a layer that was unpacked meanwhile stays, and drafts of killed processes go") {
   const Temporary temporary;
   write_file(temporary / "x.layer", Tar().file("f", "x").whole());
