@@ -124,12 +124,9 @@ struct HistoryText {
     return fmt::format("{} {}{} {}", copy.add ? "ADD" : "COPY", copy.from.empty() ? "" : "--from=" + copy.from + " ",
                        fmt::join(words, " "), copy.destination);
   }
-  std::string operator()(const Run& run) const {
-    return run.command.exec ? "RUN " + in_json(run.command.words)
-                            : fmt::format("RUN {}", fmt::join(run.command.words, " "));
-  }
-  std::string operator()(const Cmd& cmd) const { return "CMD " + in_json(cmd.command.words); }
-  std::string operator()(const Entrypoint& entry) const { return "ENTRYPOINT " + in_json(entry.command.words); }
+  std::string operator()(const Run& run) const { return "RUN " + command(run.command); }
+  std::string operator()(const Cmd& cmd) const { return "CMD " + command(cmd.command); }
+  std::string operator()(const Entrypoint& entry) const { return "ENTRYPOINT " + command(entry.command); }
   std::string operator()(const Healthcheck& check) const {
     return fmt::format("HEALTHCHECK {}", fmt::join(check.test, " "));
   }
@@ -143,6 +140,9 @@ struct HistoryText {
   std::string operator()(const OnBuild& on_build) const { return "ONBUILD " + on_build.text; }
 
  private:
+  static std::string command(const CommandLine& line) {
+    return line.exec ? in_json(line.words) : fmt::format("{}", fmt::join(line.words, " "));
+  }
   static std::string pairs(const std::vector<Pair>& all) {
     std::vector<std::string> words;
     for (const Pair& pair : all) words.push_back(pair.name + "=" + pair.value);

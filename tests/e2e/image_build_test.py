@@ -120,6 +120,11 @@ class Copying(Journey):
         self.assertNotIn("all/ignored", files)
         self.assertIn("all/dir/x/deep", files)
 
+    def test_the_history_has_commands_as_they_are_written(self):
+        self.write({"Dockerfile": "FROM scratch\nCMD echo \"$A\" && b\nENTRYPOINT [\"e\", \"f\"]\n"})
+        self.build("--output", f"oci:{self.root / 'out'}")
+        self.assertEqual([each["created_by"] for each in self.layout()[1]["history"]], ["CMD echo \"$A\" && b", "ENTRYPOINT [\"e\",\"f\"]"])
+
     def test_two_builds_of_one_tree_give_one_digest_and_one_directory(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\nLABEL a=b\n", "f": os.urandom(3_000_000), "d/g": "g"})
         first = self.build("--output", f"oci:{self.root / 'one'}")
