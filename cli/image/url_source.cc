@@ -50,7 +50,8 @@ http::Url parse_url(const std::string& text) {
 }
 
 std::string file_name(const std::string& text) {
-  const std::string path = url_part(parse_url(text).get(), CURLUPART_PATH, CURLU_URLDECODE);
+  std::string path = url_part(parse_url(text).get(), CURLUPART_PATH, CURLU_URLDECODE);
+  while (path.ends_with('/')) path.pop_back();
   const std::string name = path.substr(path.rfind('/') + 1);
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
 }
