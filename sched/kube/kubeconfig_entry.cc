@@ -40,7 +40,7 @@ Entry Entry::parse(std::string_view text, const std::string& name, const std::fi
   const auto source = std::make_shared<const Source>(Source{name, directory});
   if (text.size() > kLargestText)
     throw Error(fmt::format("{}: over {} MiB is no kubeconfig", name, kLargestText >> 20));
-  if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name));
+  check_text(text, name);
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);
     if (!root.node_.IsMap() && !root.node_.IsNull())
@@ -50,6 +50,12 @@ Entry Entry::parse(std::string_view text, const std::string& name, const std::fi
     const std::string line = error.mark.is_null() ? "" : fmt::format("{}:", error.mark.line + 1);
     throw Error(one_line(fmt::format("{}:{} this is no YAML: {}", name, line, error.msg)));
   }
+}
+
+Entry Entry::at(const YAML::Node& node) const {
+  Entry entry(node, source_);
+  if (node.IsScalar() && !is_utf8(node.Scalar())) entry.fail(kNoText);
+  return entry;
 }
 
 void Entry::fail(std::string_view why) const {
@@ -63,7 +69,7 @@ std::vector<std::pair<std::string, Entry>> Entry::fields() const {
   if (!node_.IsMap()) fail("here is to be a map, as 'name: value'");
   std::vector<std::pair<std::string, Entry>> fields;
   for (const auto& pair : node_)
-    if (pair.first.IsScalar()) fields.emplace_back(pair.first.Scalar(), at(pair.second));
+    if (pair.first.IsScalar()) fields.emplace_back(at(pair.first).scalar(), at(pair.second));
   return fields;
 }
 

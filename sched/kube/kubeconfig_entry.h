@@ -51,7 +51,8 @@ class Entry {
     std::filesystem::path directory;
   };
   Entry(YAML::Node node, std::shared_ptr<const Source> source) : node_(std::move(node)), source_(std::move(source)) {}
-  Entry at(const YAML::Node& node) const { return {node, source_}; }
+  // Throws Error if an escape has made it something else than text.
+  Entry at(const YAML::Node& node) const;
   nlohmann::json json(int depth, int& left) const;
 
   YAML::Node node_;

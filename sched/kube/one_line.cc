@@ -1,6 +1,11 @@
 #include "kube/one_line.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "utf8.h"
 
 namespace adaptdl::kube {
 
@@ -17,6 +22,11 @@ std::string one_line(std::string_view text, std::size_t most) {
   // Without what is no UTF-8, or half a character at the cut.
   using nlohmann::json;
   return json::parse(json(line).dump(-1, ' ', false, json::error_handler_t::ignore)).get<std::string>();
+}
+
+void check_text(std::string_view text, const std::string& name) {
+  if (is_utf8(text) && text.find('\0') == std::string_view::npos) return;
+  throw Error(one_line(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name)));
 }
 
 }  // namespace adaptdl::kube

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <sstream>
+#include <string_view>
 
 #include "adaptdl/error.h"
 #include "kube/one_line.h"
@@ -37,6 +38,7 @@ class Reader {
   json read(const YAML::Node& node, const std::string& at, int depth) {
     if (depth == 0 || --left_ < 0) fail(node, "this is too much for such a file");
     document_.lines[at] = node.Mark().line + 1;
+    check(node);
     if (node.IsScalar()) {
       const bool quoted = node.Tag() == "!" || node.Tag().ends_with(":str");
       return quoted ? json(node.Scalar()) : plain_scalar(node);
@@ -51,6 +53,7 @@ class Reader {
     for (const auto& pair : node) {
       const YAML::Node &key = pair.first, &value = pair.second;
       if (!key.IsScalar()) fail(key, "a key is to be a text");
+      check(key);
       const std::string& word = key.Scalar();
       if (word == "<<" && key.Tag() != "!") fail(key, "merge keys (<<) are not supported: write out what is merged");
       if (object.contains(word)) fail(key, fmt::format("'{}' is here for the second time", word));
@@ -63,7 +66,10 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
+  void check(const YAML::Node& node) const {
+    if (node.IsScalar() && !is_utf8(node.Scalar())) fail(node, kNoText);
+  }
+  [[noreturn]] void fail(const YAML::Node& node, std::string_view why) const {
     throw Error(one_line(fmt::format("{}:{}: {}", name_, node.Mark().line + 1, why)));
   }
 
@@ -104,7 +110,7 @@ void refuse_endless(const std::string& text) {
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
   if (text.size() > kLargestText) throw Error(fmt::format("{}: it is larger than {} MiB", name, kLargestText >> 20));
-  if (!is_utf8(text)) throw Error(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name));
+  check_text(text, name);
   std::vector<YamlDocument> documents;
   try {
     refuse_endless(std::string(text));

@@ -130,6 +130,8 @@ TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
     CHECK(refusal(end).find("this is no YAML") != std::string::npos);
   CHECK(refusal("kind: A\nkind: B\n") == "job.yaml:2: 'kind' is here for the second time");
   CHECK(refusal("") == "job.yaml: there is no job in it");
+  CHECK(refusal("kind: \"\\_\"\n") ==
+        "job.yaml:1: an escape here (as \\N or \\_) is not supported: write the character itself");
   CHECK(refusal("\xff") == "job.yaml: this is no text in UTF-8; save it in that encoding");
   std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
   for (int i = 1; i < 9; ++i)

@@ -156,6 +156,9 @@ TEST_CASE("a server without a scheme is encrypted where there is something to en
 TEST_CASE("what is wrong is told in one line with its place") {
   const std::string token = "token: geheim";
   CHECK(refusal("a: \xff") == "kubeconfig: this is no text in UTF-8; save it in that encoding");
+  CHECK(refusal(std::string("a: N\0N", 6)) == "kubeconfig: this is no text in UTF-8; save it in that encoding");
+  CHECK(refusal("current-context: \"\\N\"") ==
+        "kubeconfig:1: an escape here (as \\N or \\_) is not supported: write the character itself");
   CHECK(refusal("a: [") == "kubeconfig:1: this is no YAML: end of sequence flow not found");
   CHECK(refusal("just text") == "kubeconfig:1: this is no kubeconfig, which has clusters, users and contexts");
   CHECK(refusal("") ==
