@@ -186,6 +186,18 @@ class CopyTest(ClusterTest):
         self.assertEqual(self.in_pod(f"cat {SHARE}/old; stat -c %a {SHARE}/old; ls -A {SHARE} | grep -c adaptdl-cp || true"),
                          "new644\n0\n")  # fmt: skip
 
+    def test_a_target_that_is_a_link_to_a_file_stays_one_and_what_it_stands_for_is_replaced(self):
+        self.in_pod(f"mkdir {SHARE}/links && cd {SHARE}/links && mkdir there && echo old | tee there/file >there/other"
+                    " && ln -s there/file link && ln -s ../there/other there/another")  # fmt: skip
+        (self.directory / "link").write_text("new")
+        (self.directory / "another").write_text("newer")
+        self.copy("link", f"running:{SHARE}/links/link")
+        self.copy("another", f"running:{SHARE}/links/there")
+        self.assertEqual(self.in_pod(f"cd {SHARE}/links && cat there/file there/other && readlink link && readlink there/another && ls -A there"),
+                         "newnewerthere/file\n../there/other\nanother\nfile\nother\n")  # fmt: skip
+        self.copy("-", f"running:{SHARE}/links/link", stdin="newest")
+        self.assertEqual(self.in_pod(f"cd {SHARE}/links && cat there/file && readlink link"), "newestthere/file\n")
+
     def test_rank_says_which_replica(self):
         pods = self.pods_of("running")
         for rank, pod in enumerate(pods):

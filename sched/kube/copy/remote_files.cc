@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::string_view kInspect = R"sh(
 if [ -d "$1" ]; then exec stat -L -c 'd %s %a %Y' "$1"
-elif [ -f "$1" ]; then exec stat -L -c 'f %s %a %Y' "$1"
+elif [ -f "$1" ]; then
+  stat -L -c 'f %s %a %Y' "$1" || exit
+  if [ -L "$1" ]; then exec readlink -f "$1"; fi
 elif [ -e "$1" ]; then echo o 0 0 0
 else stat -L "$1" >/dev/null; echo n 0 0 0
 fi)sh";
@@ -37,6 +39,8 @@ RemoteFile inspect(Shell& shell, const std::string& path) {
   file.size = size;
   file.mode = mode;
   file.modified = modified;
+  if (const std::size_t line = outcome.out.find('\n'); line + 1 < outcome.out.size())
+    file.behind_link = outcome.out.substr(line + 1, outcome.out.size() - line - 2);
   file.found = kind == 'd'   ? Found::kDirectory
                : kind == 'f' ? Found::kFile
                : kind == 'o' ? Found::kOther

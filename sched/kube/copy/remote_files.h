@@ -21,7 +21,8 @@ struct RemoteFile {
   std::uint64_t size = 0;
   mode_t mode = 0;
   std::time_t modified = 0;
-  std::string why;  // of kNothing: "No such file or directory", "Permission denied"
+  std::string why;          // of kNothing: "No such file or directory", "Permission denied"
+  std::string behind_link;  // of a kFile whose path is a link: the file's own path
 };
 
 // Links are followed.

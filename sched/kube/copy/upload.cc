@@ -306,6 +306,16 @@ class TreeUpload {
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
 };
 
+// Where a file from `source` is written: what a link stands for is replaced, not the link.
+std::string file_place(Shell& shell, Persistence& persistence, const std::string& source, const std::string& target,
+                       RemoteFile there) {
+  const std::string path = target_path(source, Found::kFile, target, there.found);
+  if (path != target) there = persist(persistence, [&] { return inspect(shell, path); });
+  if (there.found == Found::kDirectory)
+    throw UsageError(fmt::format("cp: {} is a file, and {} a directory", source, path));
+  return there.behind_link.empty() ? path : there.behind_link;
+}
+
 // Fills the buffer; less only at the end.
 std::size_t fill(int from, std::string& buffer) {
   std::size_t filled = 0;
@@ -331,11 +341,12 @@ void upload(Shell& shell, const std::string& source, const std::string& target, 
     throw Error(fmt::format("{} is neither a file nor a directory; give - to copy a stream", source));
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
-  const std::string path = target_path(source, directory ? Found::kDirectory : Found::kFile, target, there.found);
   if (!directory) {
+    const std::string path = file_place(shell, persistence, source, target, there);
     Agent agent(shell, fs::file_size(source), directory_of(path));
     return upload_file(shell, agent, source, path, 0, {}, events);
   }
+  const std::string path = target_path(source, Found::kDirectory, target, there.found);
   must(shell, persistence, kMakeDirectory, {as_argument(path)}, "make " + path);
   TreeUpload(shell, source, path, events).run();
 }
@@ -344,12 +355,12 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   Persistence persistence = events.persistence();
   const RemoteFile there = persist(persistence, [&] { return inspect(shell, target); });
   const bool directory = there.found == Found::kDirectory;
-  if (!directory) static_cast<void>(target_path("-", Found::kFile, target, there.found));
+  const std::string path = directory ? target : file_place(shell, persistence, "-", target, there);
   std::string buffer(kLargestPack, '\0');
   std::size_t filled = fill(from, buffer);
-  const std::string place = directory ? target : directory_of(target);
+  const std::string place = directory ? target : directory_of(path);
   Agent agent(shell, filled, place);
-  Part part(shell, agent, events, place, target);
+  Part part(shell, agent, events, place, path);
   Sum sum(agent.kind());
   std::uint64_t done = 0;
   // Memory holds what was sent last, to send it again.

@@ -164,7 +164,7 @@ inline std::string some_bytes(std::size_t size) {
 inline std::string busybox_path(const fs::path& directory) {
   if (!fs::exists("/bin/busybox")) return {};
   for (const char* name :
-       {"sh", "cat", "tail", "head", "tar", "stat", "sha256sum", "dd", "mv", "chmod", "touch", "mkdir", "rm", "uname"})
+       {"sh", "cat", "tail", "head", "tar", "stat", "sha256sum", "dd", "mv", "chmod", "touch", "mkdir", "rm", "uname", "readlink"})
     fs::create_symlink("/bin/busybox", directory / name);
   return directory.string();
 }

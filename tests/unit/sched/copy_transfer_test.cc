@@ -89,6 +89,42 @@ TEST_CASE_FIXTURE(Fixture, "a file comes with its bytes, mode and time, whatever
   });
 }
 
+TEST_CASE_FIXTURE(Fixture, "a file replaces what a link stands for, not the link") {
+  with_tools([&](LocalShell& shell) {
+    for (const std::string name : {"file", "-n", "a\nline\n"}) {
+      CAPTURE(name);
+      fs::create_directory(there / "aside");
+      write_file(there / "aside" / name, "old");
+      fs::create_symlink("aside/" + name, there / "link");
+      fs::create_symlink("link", there / "far");
+      write_file(to("new"), "new");
+      upload(shell, to("new"), at("far"), events);
+      CHECK(read_file(there / "aside" / name) == "new");
+      const TemporaryDirectory elsewhere;
+      write_file(elsewhere.path() / "link", "newer");
+      upload(shell, (elsewhere.path() / "link").string(), there.string(), events);
+      CHECK(read_file(there / "aside" / name) == "newer");
+      CHECK(fs::read_symlink(there / "far") == "link");
+      CHECK(fs::read_symlink(there / "link") == "aside/" + name);
+      for (const char* made : {"aside", "link", "far"}) fs::remove_all(there / made);
+    }
+    fs::create_symlink("nowhere", there / "dangling");
+    upload(shell, to("new"), at("dangling"), events);
+    CHECK(read_file(at("dangling")) == "new");
+    CHECK(!fs::is_symlink(there / "dangling"));
+    fs::remove(there / "dangling");
+  });
+}
+
+TEST_CASE_FIXTURE(Fixture, "a file does not go into a directory of its own name") {
+  with_tools([&](LocalShell& shell) {
+    write_file(to("same"), "file");
+    fs::create_directories(there / "same");
+    CHECK_THROWS_AS(upload(shell, to("same"), there.string(), events), UsageError);
+    CHECK(fs::is_empty(there / "same"));
+  });
+}
+
 TEST_CASE_FIXTURE(Fixture, "a file of no bytes is one") {
   with_tools([&](LocalShell& shell) {
     write_file(at("none"), "");
