@@ -75,12 +75,14 @@ class RegistryProxy {
                           .pod = {},
                           .service = registry.service,
                           .port = registry.port,
-                          .local_port = port}),
-        thread_([this](const std::stop_token& stop) {
-          forward_.serve(stop, [](const std::string& line) {
-            fmt::print(stderr, "adaptdl: the registry of the cluster: {}\n", printable(line));
-          });
-        }) {}
+                          .local_port = port}) {
+    forward_.find();
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      forward_.serve(stop, [](const std::string& line) {
+        fmt::print(stderr, "adaptdl: the registry of the cluster: {}\n", printable(line));
+      });
+    });
+  }
   std::string host() const { return fmt::format("localhost:{}", forward_.local_port()); }
 
  private:

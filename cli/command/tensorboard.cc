@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include "adaptdl/error.h"
 #include "command/cluster_options.h"
 #include "command/command.h"
+#include "command/numbers.h"
 #include "command/stop_signals.h"
 #include "kube/port_forward.h"
 #include "kube/tensorboard.h"
@@ -23,7 +23,7 @@ using nlohmann::json;
 struct Options {
   ClusterOptions cluster;
   kube::TensorBoardOptions board;
-  std::string output, port, address = "127.0.0.1";
+  std::string output, port = "0", address = "127.0.0.1";
   bool yes = false;
 };
 
@@ -60,15 +60,6 @@ void list(const Options& options) {
   table.print();
 }
 
-std::uint16_t parse_port(const std::string& text) {
-  std::uint16_t port = 0;
-  if (text.empty()) return port;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size() || port == 0)
-    throw UsageError(fmt::format("tensorboard proxy: -p takes a port from 1 to 65535, not '{}'", text));
-  return port;
-}
-
 std::string shown(const std::string& address) {
   if (address == "127.0.0.1") return "localhost";
   return address.find(':') == std::string::npos ? address : '[' + address + ']';
@@ -76,17 +67,19 @@ std::string shown(const std::string& address) {
 
 void proxy(const Options& options) {
   const std::string service = kube::tensorboard_object_name(options.board.name);
-  kube::ForwardOptions forward{.service = service,
-                               .port = std::to_string(kube::kTensorBoardPort),
-                               .address = options.address,
-                               .local_port = parse_port(options.port)};
+  kube::ForwardOptions forward{
+      .service = service,
+      .port = std::to_string(kube::kTensorBoardPort),
+      .address = options.address,
+      .local_port = parse_number<std::uint16_t>(options.port, "tensorboard proxy: -p", 0, 65535, "a port")};
   StopSignals signals([] {});
   kube::Client client(require_cluster(options.cluster));
   forward.name_space = client.access().name_space;
   const auto notice = [](const std::string& line) { fmt::print(stderr, "adaptdl: {}\n", printable(line)); };
+  kube::PortForward served(client, forward);  // first, as nobody waits for a TensorBoard to hear of a taken port
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
-  kube::PortForward served(client, forward);
+  served.find();
   fmt::print("Proxying to TensorBoard instance {} at http://{}:{}\n", options.board.name, shown(options.address),
              served.local_port());
   std::fflush(stdout);

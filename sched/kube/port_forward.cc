@@ -62,10 +62,7 @@ struct PortForward::Impl {
   };
 
   Impl(Client& with, const ForwardOptions& how)
-      : client(with),
-        options(how),
-        target(find_target(client, options)),
-        acceptors(listen(context, options.address, options.local_port)) {}
+      : client(with), options(how), acceptors(listen(context, options.address, options.local_port)) {}
 
   ForwardTarget current() {
     const std::scoped_lock lock(mutex);
@@ -144,6 +141,8 @@ struct PortForward::Impl {
 PortForward::PortForward(Client& client, const ForwardOptions& options)
     : impl_(std::make_unique<Impl>(client, options)) {}
 PortForward::~PortForward() = default;
+
+void PortForward::find() { impl_->current(); }
 
 std::uint16_t PortForward::local_port() const { return impl_->acceptors.front().local_endpoint().port(); }
 

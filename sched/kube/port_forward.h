@@ -26,10 +26,13 @@ struct ForwardOptions {
 
 class PortForward {
  public:
-  // Listens from here on. Throws UsageError if the port is taken or the address not this machine's, ApiError and Error
-  // if there is no such service or pod.
+  // Listens from here on; who connects waits until it serves. Throws UsageError if the port is taken or the address not
+  // this machine's.
   PortForward(Client& client, const ForwardOptions& options);
   ~PortForward();
+  // Looks for the pod, so that it is known before anybody comes. Throws ApiError and Error if there is no such service
+  // or pod.
+  void find();
   std::uint16_t local_port() const;
   // Serves in this thread until a stop is asked for. `notice` gets a line for each connection that could not be served.
   void serve(std::stop_token stop, const std::function<void(const std::string&)>& notice);

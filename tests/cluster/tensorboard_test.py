@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.request
 
@@ -120,6 +122,12 @@ class TensorBoardTest(ClusterTest):
         running = self.start("tensorboard", "proxy", "late")
         running.wait_for("waiting for TensorBoard instance late to be ready")
         running.wait_for("no node fits")
+        began = time.monotonic()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assertIn(f"port {port} of 127.0.0.1 is taken", self.refusal("proxy", "late", "-p", port, code=2))
+        self.assertIn("cannot listen on 192.0.2.1", self.refusal("proxy", "late", "--address", "192.0.2.1", code=2))
+        self.assertLess(time.monotonic() - began, 10)
         self.assertRegex(self.adaptdl("tensorboard", "list").stdout.splitlines()[1], r"^late +<none> +1Gi +0/1 +no node fits")
         for node in ("node0", "node1"):
             self.kubectl("uncordon", node)
@@ -129,6 +137,17 @@ class TensorBoardTest(ClusterTest):
         with self.assertRaises(OSError):
             fetch(url, 5)
         self.assertEqual(self.adaptdl("tensorboard", "delete", "late").returncode, 0)
+
+    def test_a_proxy_serves_on_the_address_that_is_given_and_no_other(self):
+        self.create("there")
+        for address, shown in (("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")):
+            running, url = self.proxy("there", "--address", address)
+            self.assertRegex(url, rf"^http://{re.escape(shown)}:\d+$")
+            self.assertEqual(fetch(url + "/data/count"), b"0")
+            with self.assertRaises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), timeout=5)
+            self.assertEqual(running.stop(), 0)
+        self.assertEqual(self.adaptdl("tensorboard", "delete", "there").returncode, 0)
 
     def test_a_proxy_goes_on_with_the_next_pod(self):
         self.create("mended")
