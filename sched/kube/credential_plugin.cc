@@ -1,36 +1,24 @@
 #include "kube/credential_plugin.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "helper_program.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
 #include "kube/timestamp.h"
-#include "local/fd.h"
 
 namespace adaptdl::kube {
 namespace {
 
 using nlohmann::json;
-using sched::Fd;
-using Clock = std::chrono::steady_clock;
-constexpr std::size_t kLargestAnswer = std::size_t{1} << 20;
 
 std::string name_of(const Access& access) {
   return fmt::format("the credential plugin '{}' of user '{}'", one_line(access.exec->command), access.user);
@@ -66,107 +54,14 @@ std::vector<std::string> environment_of(const Access& access, bool interactive) 
   return environment;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
-  std::vector<char*> result;
-  for (std::string& text : texts) result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
+HelperProgram program_of(const Access& access, bool interactive) {
+  const ExecPlugin& plugin = *access.exec;
+  HelperProgram program{plugin.command, plugin.arguments, environment_of(access, interactive)};
+  if (plugin.command.find('/') != std::string::npos)
+    program.name = (std::filesystem::path(plugin.directory) / plugin.command).lexically_normal();
+  if (!interactive) program.input = "";
+  return program;
 }
-
-// Of a process that shares nothing with this one's handling of signals.
-class Attributes {
- public:
-  Attributes() {
-    ::posix_spawnattr_init(&attributes_);
-    sigset_t none, all;
-    ::sigemptyset(&none);
-    ::sigfillset(&all);
-    ::posix_spawnattr_setsigmask(&attributes_, &none);
-    ::posix_spawnattr_setsigdefault(&attributes_, &all);
-    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  }
-  ~Attributes() { ::posix_spawnattr_destroy(&attributes_); }
-  Attributes(const Attributes&) = delete;
-  Attributes& operator=(const Attributes&) = delete;
-  const posix_spawnattr_t* get() const { return &attributes_; }
-
- private:
-  posix_spawnattr_t attributes_;
-};
-
-// A started plugin; killed, unless it was waited for.
-class Process {
- public:
-  Process(const Access& access, bool interactive) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("{}: {}", name_of(access), std::strerror(errno)));
-    output_ = Fd(ends[0]);
-    const Fd write(ends[1]);
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    if (!interactive) ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&actions, write.get(), 1);
-    std::string command = access.exec->command;
-    if (command.find('/') != std::string::npos)
-      command = (std::filesystem::path(access.exec->directory) / command).lexically_normal();
-    std::vector<std::string> arguments = access.exec->arguments;
-    arguments.insert(arguments.begin(), command);
-    std::vector<std::string> environment = environment_of(access, interactive);
-    const Attributes attributes;
-    const int error = ::posix_spawnp(&pid_, command.c_str(), &actions, attributes.get(), pointers(arguments).data(),
-                                     pointers(environment).data());
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (error == 0) return;
-    pid_ = -1;
-    const std::string& hint = access.exec->install_hint;
-    throw Error(fmt::format("{} cannot be started: {}{}", name_of(access), std::strerror(error),
-                            hint.empty() ? "" : "; " + one_line(hint)));
-  }
-  ~Process() {
-    if (pid_ < 0) return;
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  // All that it prints, until it closes its output. Null: the time is over.
-  std::optional<std::string> read(Clock::time_point deadline, const Access& access) {
-    std::string text;
-    char buffer[4096];
-    for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-      pollfd readable{output_.get(), POLLIN, 0};
-      const int ready = left > 0 ? ::poll(&readable, 1, static_cast<int>(left)) : 0;
-      if (ready == 0) return {};
-      const ssize_t count = ready > 0 ? ::read(output_.get(), buffer, sizeof buffer) : -1;
-      if (count == 0) return text;
-      if (count < 0 && errno != EINTR) throw Error(fmt::format("{}: {}", name_of(access), std::strerror(errno)));
-      if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
-      if (text.size() > kLargestAnswer)
-        throw Error(fmt::format("{} prints over {} MiB", name_of(access), kLargestAnswer >> 20));
-    }
-  }
-  // Its wait status. Null: the time is over.
-  std::optional<int> wait(Clock::time_point deadline) {
-    int status = 0;
-    for (auto pause = std::chrono::milliseconds(1); ::waitpid(pid_, &status, WNOHANG) == 0; pause *= 2) {
-      if (Clock::now() >= deadline) return {};
-      std::this_thread::sleep_for(std::min(pause, std::chrono::milliseconds(50)));
-    }
-    pid_ = -1;
-    return status;
-  }
-
- private:
-  void wait() {
-    while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
-  pid_t pid_ = -1;
-  Fd output_;
-};
 
 std::string text_at(const json& object, const char* key) {
   const auto at = object.find(key);
@@ -199,19 +94,28 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
   const ExecPlugin::Input input = access.exec->input;
   if (input == ExecPlugin::Input::kAlways && !terminal)
     throw Error(fmt::format("{} wants to ask you something, but standard input is no terminal", name_of(access)));
-  const auto deadline = Clock::now() + patience;
-  Process process(access, terminal && input != ExecPlugin::Input::kNever);
-  const std::optional<std::string> text = process.read(deadline, access);
-  const std::optional<int> status = text ? process.wait(deadline) : std::nullopt;
-  if (!status)
-    throw Error(fmt::format("{} has not answered within {} s", name_of(access),
-                            std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
-  if (WIFSIGNALED(*status)) throw Error(fmt::format("{} was ended by signal {}", name_of(access), WTERMSIG(*status)));
-  if (WEXITSTATUS(*status) != 0)
-    throw Error(
-        fmt::format("{} failed with exit code {}; run it by hand to see why", name_of(access), WEXITSTATUS(*status)));
+  using End = HelperOutcome::End;
+  const HelperOutcome done = run_helper(program_of(access, terminal && input != ExecPlugin::Input::kNever), patience);
+  const std::string& hint = access.exec->install_hint;
+  switch (done.end) {
+    case End::kNotStarted:
+      throw Error(fmt::format("{} cannot be started: {}{}", name_of(access), std::strerror(done.code),
+                              hint.empty() ? "" : "; " + one_line(hint)));
+    case End::kStopped:
+    case End::kTimeOver:
+      throw Error(fmt::format("{} has not answered within {} s", name_of(access),
+                              std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
+    case End::kTooMuch:
+      throw Error(fmt::format("{} prints over {} MiB", name_of(access), kMostHelperOutput >> 20));
+    case End::kSignalled:
+      throw Error(fmt::format("{} was ended by signal {}", name_of(access), done.code));
+    case End::kExited:
+      break;
+  }
+  if (done.code != 0)
+    throw Error(fmt::format("{} failed with exit code {}; run it by hand to see why", name_of(access), done.code));
   try {
-    return parse_plugin_answer(*text, access.exec->api_version);
+    return parse_plugin_answer(done.output, access.exec->api_version);
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", name_of(access), error.what()));
   }

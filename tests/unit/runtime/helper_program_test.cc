@@ -1,0 +1,142 @@
+// Helper programs as they come: good, slow, chatty, gone.
+#include "helper_program.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <thread>
+
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using End = HelperOutcome::End;
+namespace fs = std::filesystem;
+
+namespace {
+
+HelperProgram shell(const std::string& script) { return {"sh", {"-c", script}, {}, ""}; }
+
+std::string text_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Whether that becomes true soon.
+bool soon(const std::function<bool()>& is_true) {
+  for (const auto until = Clock::now() + 10s; Clock::now() < until; std::this_thread::sleep_for(5ms))
+    if (is_true()) return true;
+  return false;
+}
+
+bool is_alive(pid_t pid) {
+  std::string state = text_of("/proc/" + std::to_string(pid) + "/stat");
+  state.erase(0, state.rfind(')') + 1);
+  return !state.empty() && state[1] != 'Z';
+}
+
+}  // namespace
+
+TEST_CASE("a helper is asked by its input, arguments and environment, and answers by output and exit code") {
+  const HelperOutcome done = run_helper(
+      {"sh", {"-c", R"(cat; echo " $1 $WHO"; exit 7)", "sh", "word"}, {{"WHO=me", "PATH=/usr/bin:/bin"}}, "asked"},
+      10s);
+  CHECK(done.end == End::kExited);
+  CHECK(done.code == 7);
+  CHECK(done.output == "asked word me\n");
+  ::setenv("HELPER_TEST", "inherited", 1);
+  CHECK(run_helper(shell("echo $HELPER_TEST"), 10s).output == "inherited\n");
+}
+
+TEST_CASE("a helper that does not read its input is no obstacle, and input beyond the bound is refused") {
+  HelperProgram deaf = shell("echo done");
+  deaf.input = std::string(60'000, 'x');
+  CHECK(run_helper(deaf, 10s).output == "done\n");
+  deaf.input = std::string(16'000'000, 'x');
+  const HelperOutcome refused = run_helper(deaf, 10s);
+  CHECK(refused.end == End::kNotStarted);
+  CHECK(refused.code == EMSGSIZE);
+}
+
+TEST_CASE("a helper that cannot be started is told by why") {
+  CHECK(run_helper({"no-such-helper", {}, {}, ""}, 1s).code == ENOENT);
+  const HelperOutcome denied = run_helper({"/etc/passwd", {}, {}, ""}, 1s);
+  CHECK(denied.end == End::kNotStarted);
+  CHECK(denied.code == EACCES);
+}
+
+TEST_CASE("a helper that is ended by a signal is told by it") {
+  const HelperOutcome done = run_helper(shell("echo some; kill -TERM $$"), 10s);
+  CHECK(done.end == End::kSignalled);
+  CHECK(done.code == SIGTERM);
+}
+
+TEST_CASE("a helper that takes too long is killed with what it started") {
+  const testing::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "pids").string();
+  const std::string children = "sleep 60 >/dev/null & echo $! >" + file + "; echo $$ >>" + file + "; ";
+  std::stop_source stop;
+  End expected = End::kTimeOver;
+  std::chrono::milliseconds patience = 1s;
+  std::string script;
+  SUBCASE("while it answers") { script = "wait"; }
+  SUBCASE("once it has closed its output") { script = "exec >&-; wait"; }
+  SUBCASE("at a stop") {
+    script = "wait";
+    expected = End::kStopped;
+    patience = 60s;
+  }
+  const auto start = Clock::now();
+  std::jthread stopper;
+  if (expected == End::kStopped)
+    stopper = std::jthread([&] {
+      soon([&] { return std::ranges::count(text_of(file), '\n') == 2; });
+      stop.request_stop();
+    });
+  const HelperOutcome done = run_helper(shell(children + script), patience, stop.get_token());
+  CHECK(done.end == expected);
+  CHECK(done.output.empty());
+  CHECK(Clock::now() - start < 30s);
+  std::ifstream pids(file);
+  pid_t child = 0, itself = 0;
+  pids >> child >> itself;
+  REQUIRE(itself > 0);
+  CHECK(soon([&] { return !is_alive(child); }));
+  CHECK(soon([&] { return !is_alive(itself); }));
+}
+
+TEST_CASE("what a helper prints is bounded") {
+  const HelperOutcome most = run_helper(shell("head -c 1048576 /dev/zero"), 30s);
+  CHECK(most.end == End::kExited);
+  CHECK(most.output.size() == kMostHelperOutput);
+  const auto start = Clock::now();
+  CHECK(run_helper(shell("cat /dev/zero"), 60s).end == End::kTooMuch);
+  CHECK(Clock::now() - start < 30s);
+}
+
+TEST_CASE("a helper's standard error is this process's, and its signals are as in a new process") {
+  const testing::TemporaryDirectory directory;
+  const fs::path file = directory.path() / "stderr";
+  const int before = ::dup(2), to = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  sigset_t blocked, old;
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &blocked, &old);
+  ::dup2(to, 2);
+  const HelperOutcome done = run_helper(shell("echo answer; echo complaint >&2; kill -TERM $$"), 10s);
+  ::dup2(before, 2);
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  ::close(before);
+  ::close(to);
+  CHECK(done.end == End::kSignalled);
+  CHECK(text_of(file) == "complaint\n");
+}
