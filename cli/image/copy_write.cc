@@ -73,14 +73,18 @@ class Writer {
     LayerReader reader(
         archive.given != nullptr ? archive.given->file.string() : fmt::format("/proc/self/fd/{}", fd.get()), name, {},
         stop_);
-    std::set<std::string> links;
+    std::set<std::string> links, files;  // of the archive so far
     Entry entry;
     while (reader.next(entry)) {
       const std::string inside = entry.path;
       for (std::size_t at = inside.find('/'); at != std::string::npos; at = inside.find('/', at + 1))
         if (links.contains(inside.substr(0, at)))
           throw Error(one_line(fmt::format("{} puts {} behind a link of its own", name, inside)));
+      if (entry.type == Entry::Type::kHardLink && !files.contains(entry.link))
+        throw Error(
+            one_line(fmt::format("{} links {} to {}, which is not in it before that", name, inside, entry.link)));
       if (entry.type == Entry::Type::kSymlink) links.insert(inside);
+      if (entry.type != Entry::Type::kDirectory) files.insert(inside);
       if (archive.at.empty() && inside.empty()) continue;
       const auto placed = [&](const std::string& path) {
         return archive.at.empty() ? path : path.empty() ? archive.at : archive.at + "/" + path;

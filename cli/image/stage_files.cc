@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "var/lib",
                                                         "var/cache"};
 // What is in these belongs to whoever made the image.
-constexpr std::array<std::string_view, 7> kPlacesOfOthers{"home",    "mnt",           "opt",           "srv",
+constexpr std::array<std::string_view, 6> kPlacesOfOthers{"mnt",     "opt",           "srv",
                                                           "usr/src", "usr/local/bin", "usr/local/sbin"};
 
 bool contains(const auto& list, std::string_view path) {
@@ -64,8 +64,8 @@ bool text_speaks_of(const std::string& text, const std::string& path) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const bool begins = at == 0 || !is_word(text[at - 1]),
                ends = at + name.size() == text.size() || !is_word(text[at + name.size()]);
-    // A user's home is named as the user is, and a program as it is; another place by its path.
-    const bool by_name = place.starts_with("home/") || place.starts_with("usr/local/");
+    // A program is named as it is; another place by its path.
+    const bool by_name = place.starts_with("usr/local/");
     if (begins && ends && (by_name || (at > 0 && text[at - 1] == '/'))) return true;
   }
   return false;

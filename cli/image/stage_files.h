@@ -1,8 +1,8 @@
 // What is known of a stage's files without a look at them, so that COPY can write its layer without the layers below.
 //
 // The rule for a base image whose layers nobody has looked at, as docs/images.md has it: the directories that every
-// distribution has, as directories, are there (/etc, /usr/local/bin …); what is no distribution's (/app, /opt/x,
-// /home/x …) is not there unless the image's history or configuration speaks of it; of all else nothing is known.
+// distribution has, as directories, are there (/etc, /usr/local/bin …); what is no distribution's (/app, /opt/x …)
+// is not there unless the image's history or configuration speaks of it; of all else nothing is known.
 //
 // Threading: plain values.
 #pragma once

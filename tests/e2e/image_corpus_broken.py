@@ -49,6 +49,10 @@ BROKEN = [
     broken("whiteout-by-name", "FROM scratch\nCOPY d /\n", 2, ".wh.", {"d/.wh.x": "x\n"}),
     broken("mode-from-outside", "FROM scratch\nARG M\nCOPY --chmod=$M a /\n", 3, "is no mode", options=("--build-arg", "M=rwx")),
     # ADD
+    broken("archive-links-to-what-it-has-not", "FROM scratch\nADD a.tar /x/\n", 2, "links h to etc/passwd, which is not in it before that",
+           {"a.tar": archive({"h": "=> etc/passwd"})}),
+    broken("archive-behind-its-own-link", "FROM scratch\nADD a.tar /x/\n", 2, "puts l/x behind a link of its own",
+           {"a.tar": archive({"l": "-> /etc", "l/x": "y"})}),
     broken("archive-cut-off", "FROM scratch\nADD a.tar.gz /\n", 2, "a.tar.gz", {"a.tar.gz": archive({"f": bytes(range(256)) * 400, "g": "g" * 99999}, "w:gz")[:600]}),
     broken("nothing-listens-at-the-url", "FROM scratch\nADD http://127.0.0.1:1/file /f\n", 2, "127.0.0.1:1"),
     broken("url-is-not-there", "FROM scratch\nADD http://{server}/file /f\n", 2, "404"),
