@@ -40,8 +40,15 @@ Query query_of(const ExecOptions& options) {
 std::unique_ptr<Channels> open_channels(asio::io_context& context, Client& client, const ExecOptions& options) {
   const std::string at = path(kPods, options.name_space, options.pod, options.command.empty() ? "attach" : "exec");
   const Query query = query_of(options);
-  if (auto channels = open_spdy(context, client, at, query)) return channels;
-  return open_websocket(context, client, at, query);
+  Declined declined;
+  if (auto channels = open_spdy(context, client, at, query, declined)) return channels;
+  try {
+    return open_websocket(context, client, at, query);
+  } catch (const ApiError& error) {
+    // To be told of getting them would have them ask for a right that newer servers and kubectl have no use for.
+    if (error.code() == 403 && declined.code == 403) client.refuse(at, declined.code, declined.body);
+    throw;
+  }
 }
 
 struct Outcome {
@@ -112,10 +119,13 @@ struct Session::Impl {
   void end(error_code error) {
     const std::scoped_lock lock(mutex);
     ended = true;
-    if (status.empty())
-      broken = error == asio::error::eof ? "the server closed it" : error.message();
-    else
+    // Once they have said how a command ended, servers close in many ways.
+    if (!status.empty() && error != kCutOff && error != kMalformed)
       outcome = outcome_of(status);
+    else
+      broken = error == asio::error::eof ? "the server closed it"
+               : error == kCutOff        ? "it ended in the middle of what was sent"
+                                         : error.message();
     changed.notify_all();
   }
 

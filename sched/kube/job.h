@@ -38,7 +38,7 @@ Job parse_job(const nlohmann::json& object);
 // A pod of a job.
 struct Replica {
   std::string name_space, job, name, uid, node;
-  std::string owner;           // the uid of its job
+  std::string owner;          // the uid of its job
   int rank = -1, group = -1;  // -1: it does not say
   int of = 0;                 // how many there are in its group
   std::string container;      // the first

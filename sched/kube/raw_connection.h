@@ -1,6 +1,7 @@
 // A connected, encrypted byte stream to an API server, made by libcurl.
 //
-// As a file descriptor that carries plain bytes, so that any library can speak over it. Threading: the descriptor's own.
+// As a file descriptor that carries plain bytes, so that any library can speak over it. Threading: the descriptor's
+// own.
 #pragma once
 
 #include <memory>

@@ -25,6 +25,7 @@ class WebSocketChannels : public Channels {
   void receive(Received done) override {
     socket_.stream().async_read_some(asio::buffer(buffer_),
                                      [this, done = std::move(done)](error_code error, std::size_t size) mutable {
+                                       if (error == asio::error::eof && !begins_) error = kCutOff;
                                        if (error == boost::beast::websocket::error::closed) error = asio::error::eof;
                                        if (error) return done(error, {}, {});
                                        std::size_t begin = 0;

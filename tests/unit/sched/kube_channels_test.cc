@@ -1,0 +1,269 @@
+// Commands in containers, by a server of the test that says what it is told, in pieces of any size, and closes.
+#include "kube/channels.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/websocket.hpp>
+#include <chrono>
+#include <thread>
+
+#include "kube/exec.h"
+#include "kube_spdy_support.h"
+
+using namespace adaptdl;
+using namespace adaptdl::kube;
+using namespace testing::spdy;
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using asio::ip::tcp;
+
+namespace {
+
+// The streams that a command with both outputs and no input has.
+constexpr std::uint32_t kStatusId = 1, kOutId = 3, kErrId = 5;
+const std::string kSuccess = R"({"status": "Success"})";
+
+using Request = beast::http::request<beast::http::string_body>;
+
+class Server {
+ public:
+  using Serve = std::function<void(tcp::socket&, const Request&)>;
+  explicit Server(Serve serve) : serve_(std::move(serve)), thread_([this] { run(); }) {}
+  ~Server() {
+    ended_ = true;
+    boost::system::error_code ignored;
+    tcp::socket(context_).connect(acceptor_.local_endpoint(), ignored);
+    thread_.join();
+  }
+  Client client() const {
+    Access access;
+    access.context = "lab";
+    access.server = fmt::format("http://127.0.0.1:{}", acceptor_.local_endpoint().port());
+    return Client(access);
+  }
+
+ private:
+  void run() {
+    while (true) {
+      tcp::socket socket = acceptor_.accept();
+      if (ended_) return;
+      beast::flat_buffer buffer;
+      Request request;
+      boost::system::error_code error;
+      beast::http::read(socket, buffer, request, error);
+      if (!error) serve_(socket, request);
+    }
+  }
+
+  Serve serve_;
+  std::atomic<bool> ended_ = false;
+  asio::io_context context_;
+  tcp::acceptor acceptor_{context_, {asio::ip::address_v4::loopback(), 0}};
+  std::thread thread_;
+};
+
+void send(tcp::socket& socket, const std::string& bytes, std::size_t piece) {
+  boost::system::error_code error;
+  socket.set_option(tcp::no_delay(true));
+  for (std::size_t at = 0; at < bytes.size() && !error; at += piece)
+    asio::write(socket, asio::buffer(std::string_view(bytes).substr(at, piece)), error);
+}
+
+// When the other end has closed, as closing with unread bytes may take along what was sent.
+void close(tcp::socket& socket, bool was_said = false) {
+  boost::system::error_code error;
+  std::string rest(4096, '\0');
+  // One that was told of the end in a WebSocket answers before it waits for the server to close.
+  if (was_said) socket.read_some(asio::buffer(rest), error);
+  socket.shutdown(tcp::socket::shutdown_send, error);
+  while (!error) socket.read_some(asio::buffer(rest), error);
+}
+
+// What a command said and how it ended, or what is wrong, in a line.
+std::string outcome(const Server& server) {
+  Client client = server.client();
+  std::string out, err;
+  std::string end;
+  try {
+    Session session(client, {.name_space = "lab", .pod = "one", .container = {}, .command = {"true"}});
+    while (session.read(
+        [&](Session::From from, std::string_view text) { (from == Session::From::kOut ? out : err) += text; })) {
+    }
+    end = fmt::format("ended with {}", session.exit_code());
+  } catch (const Error& error) {
+    end = error.what();
+  }
+  return fmt::format("{}|{}|{}", out, err, end);
+}
+
+std::string over_spdy(const std::string& bytes, std::size_t piece = 1 << 20) {
+  return outcome(Server([&](tcp::socket& socket, const Request&) {
+    send(socket, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + bytes, piece);
+    close(socket);
+  }));
+}
+
+void refuse(tcp::socket& socket, const Request& request, const std::string& what) {
+  beast::http::response<beast::http::string_body> answer{beast::http::status::forbidden, request.version()};
+  answer.body() = what;
+  answer.prepare_payload();
+  beast::http::write(socket, answer);
+  close(socket);
+}
+
+// A frame of a WebSocket, as servers send them.
+std::string frame(unsigned char head, const std::string& payload) {
+  std::string text(1, static_cast<char>(head));
+  if (payload.size() < 126) return text + number(static_cast<std::uint32_t>(payload.size()), 1) + payload;
+  return text + number(126, 1) + number(static_cast<std::uint32_t>(payload.size()), 2) + payload;
+}
+std::string message(char channel, const std::string& payload) { return frame(0x82, channel + payload); }
+const std::string kClose = frame(0x88, number(1000, 2));
+
+// By one that lets no SPDY through.
+std::string over_websocket(const std::string& bytes, std::size_t piece = 1 << 20) {
+  return outcome(Server([&](tcp::socket& socket, const Request& request) {
+    if (request.method() == beast::http::verb::post) return refuse(socket, request, "");
+    beast::websocket::stream<tcp::socket&> stream(socket);
+    stream.set_option(beast::websocket::stream_base::decorator([](beast::websocket::response_type& answer) {
+      answer.set(beast::http::field::sec_websocket_protocol, "v4.channel.k8s.io");
+    }));
+    stream.accept(request);
+    send(socket, bytes, piece);
+    close(socket, bytes.ends_with(kClose));
+  }));
+}
+
+const std::string kBroke = "the connection to pod one broke: ";
+
+}  // namespace
+
+TEST_CASE("a command's words come over SPDY in whatever pieces they are sent") {
+  const std::string large(200'000, 'x');
+  const std::string bytes = data(kOutId, "one ") + ping(2) + data(kErrId, "wrong") + data(kOutId, "two", true) +
+                            go_away() + data(kStatusId, kSuccess, true) + data(kErrId, "", true);
+  for (const std::size_t piece : {1u, 3u, 8u, 100u}) {
+    CAPTURE(piece);
+    CHECK(over_spdy(bytes, piece) == "one two|wrong|ended with 0");
+  }
+  CHECK(over_spdy(data(kOutId, large, true) + data(kErrId, "", true) + data(kStatusId, kSuccess, true), 1000) ==
+        large + "||ended with 0");
+}
+
+TEST_CASE("a node that resets its streams once it has told a command's end has told it") {
+  const std::string told = data(kOutId, "all") + data(kStatusId, kSuccess);
+  for (const std::uint32_t id : {kStatusId, kOutId, kErrId}) CHECK(over_spdy(told + reset(id)) == "all||ended with 0");
+  CHECK(over_spdy(told) == "all||ended with 0");
+  CHECK(over_spdy(data(kOutId, "all", true) + reset(kOutId) + data(kStatusId, kSuccess)) == "all||ended with 0");
+}
+
+TEST_CASE("an end before the status, or in the middle of a frame, is a connection that broke") {
+  CHECK(over_spdy("") == "||" + kBroke + "the server closed it");
+  CHECK(over_spdy(data(kOutId, "half")) == "half||" + kBroke + "the server closed it");
+  CHECK(over_spdy(reset(kOutId)) == "||" + kBroke + "Connection reset by peer");
+  const std::string all = data(kStatusId, kSuccess, true) + data(kOutId, "some output", true) + ping(2);
+  const std::size_t status = data(kStatusId, kSuccess).size(), frames = status + 8 + 11;
+  for (std::size_t size = status + 1; size < all.size(); ++size) {
+    if (size == frames) continue;
+    CAPTURE(size);
+    const std::string said = over_spdy(all.substr(0, size), 1);
+    CHECK(said.ends_with("||" + kBroke + "it ended in the middle of what was sent"));
+  }
+}
+
+TEST_CASE("what is no SPDY for a command breaks the connection, whatever was said before") {
+  const std::string status = data(kStatusId, kSuccess, true);
+  const std::string malformed = "||" + kBroke + "Protocol error";
+  for (const std::uint32_t id : {0u, 2u, 7u, 0x7FFFFFFFu}) {
+    CAPTURE(id);
+    CHECK(over_spdy(status + data(id, "x")) == malformed);
+    CHECK(over_spdy(status + reset(id)) == malformed);
+  }
+  CHECK(over_spdy(status + control(8, std::string(1 << 20, 'h'))) == malformed);
+  CHECK(over_spdy(status + data(kOutId, "", true) + data(kOutId, "more")) == malformed);
+  CHECK(over_spdy(status + std::string(100, '\xff')) == malformed);
+  CHECK(over_spdy(status + data(kOutId, "", true) + data(kOutId, "") + data(kErrId, "", true)) == "||ended with 0");
+}
+
+TEST_CASE("pings are answered, and a server that floods with them without reading is left") {
+  std::string answer;
+  const Server patient([&](tcp::socket& socket, const Request&) {
+    send(socket,
+         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n" + ping(8) + ping(9), 1);
+    std::string bytes(4096, '\0');
+    while (answer.find(ping(8)) == std::string::npos) answer += bytes.substr(0, socket.read_some(asio::buffer(bytes)));
+    send(socket, data(kStatusId, kSuccess), 1);
+    close(socket);
+  });
+  CHECK(outcome(patient) == "||ended with 0");
+  CHECK(answer.find(ping(9)) == std::string::npos);  // such would be one of ours
+
+  std::string flood;
+  for (std::uint32_t id = 2; id < 400'000; id += 2) flood += ping(id);
+  const Server hostile([&](tcp::socket& socket, const Request&) {
+    socket.set_option(asio::socket_base::receive_buffer_size(4096));
+    send(socket, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n", 1 << 20);
+    for (int round = 0; round < 100; ++round) {
+      boost::system::error_code error;
+      asio::write(socket, asio::buffer(flood), error);
+      if (error) return;
+    }
+  });
+  CHECK(outcome(hostile) == "||" + kBroke + "Protocol error");
+}
+
+TEST_CASE("a command's words come over a WebSocket in whatever pieces they are sent") {
+  const std::string long_text(3000, 'x');
+  const std::string bytes = message(1, "one ") + frame(0x89, "ping") + message(2, "wrong") + message(1, "") +
+                            frame(0x82, "") + frame(0x02, "\1tw") + frame(0x80, "o") + message(1, long_text) +
+                            message(9, "of no channel") + message(3, kSuccess) + kClose;
+  for (const std::size_t piece : {1u, 3u, 100u, 100'000u}) {
+    CAPTURE(piece);
+    CHECK(over_websocket(bytes, piece) == "one two" + long_text + "|wrong|ended with 0");
+  }
+}
+
+TEST_CASE("a WebSocket that ends early, within a message or with what is none, is a connection that broke") {
+  CHECK(over_websocket("") == "||" + kBroke + "the server closed it");
+  CHECK(over_websocket(kClose) == "||" + kBroke + "the server closed it");
+  const std::string status = message(3, kSuccess);
+  CHECK(over_websocket(status) == "||ended with 0");
+  CHECK(over_websocket(status + message(1, "half").substr(0, 5)) ==
+        "ha||" + kBroke + "it ended in the middle of what was sent");
+  CHECK(over_websocket(status + frame(0x02, "\1half")) ==
+        "half||" + kBroke + "it ended in the middle of what was sent");
+  CHECK(over_websocket(status + std::string("\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff\1of many", 18)) ==
+        "of many||" + kBroke + "it ended in the middle of what was sent");
+  for (const std::string& bad : {frame(0xF2, "reserved bits"), frame(0x83, "reserved code"),
+                                 frame(0x80, "nothing to go on with"), frame(0x89, std::string(126, 'p')),
+                                 frame(0x09, "a ping in parts"), frame(0x88, "x"), std::string("\x82\x85masked", 8)}) {
+    CAPTURE(bad);
+    const std::string told = over_websocket(bad);
+    CAPTURE(told);
+    CHECK(told.starts_with("||" + kBroke));
+  }
+}
+
+TEST_CASE("who may do neither is told of the right that commands need, not of the other way's") {
+  const auto said = [](int get_code) {
+    return outcome(Server([=](tcp::socket& socket, const Request& request) {
+      const bool post = request.method() == beast::http::verb::post;
+      if (post || get_code == 403)
+        return refuse(
+            socket, request,
+            fmt::format(fmt::runtime(R"({{"kind": "Status", "message": "no {} of it"}})"), post ? "create" : "get"));
+      beast::http::response<beast::http::empty_body> answer{beast::http::int_to_status(get_code), request.version()};
+      answer.prepare_payload();
+      beast::http::write(socket, answer);
+      close(socket);
+    }));
+  };
+  CHECK(said(403).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; that was "));
+  CHECK(said(404).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: "));
+}
