@@ -138,7 +138,8 @@ void add_build(CLI::App& app, int& exit_code) {
   app.add_option("-t,--tag", options->tags, "a name for the image, as REGISTRY/NAME:TAG; may be given several times")
       ->type_name("IMAGE")
       ->allow_extra_args(false);
-  app.add_option("-f,--file", options->file, "the Dockerfile (default DIR/Dockerfile)")->type_name("FILE");
+  app.add_option("-f,--file", options->file, "the Dockerfile, or - for standard input (default DIR/Dockerfile)")
+      ->type_name("FILE");
   app.add_option("--build-arg", options->arguments, "a value for an ARG; without a value, the variable of that name")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false);

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
 #include <thread>
 
 #include "adaptdl/error.h"
@@ -50,8 +53,18 @@ class SerialReport final : public BuildReport {
   std::mutex mutex_;
 };
 
+// Of a pipe too, as a shell makes one of <(command).
+std::optional<std::string> dockerfile_text(const fs::path& file) {
+  const auto all = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
+  if (file == "-") return all(std::cin);
+  std::error_code none;
+  if (!fs::is_fifo(file, none)) return read_small_file(file, "the Dockerfile");
+  std::ifstream pipe(file);
+  return all(pipe);
+}
+
 Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
-  const auto text = read_small_file(file, "the Dockerfile");
+  const auto text = dockerfile_text(file);
   if (!text)
     throw Error(one_line(fmt::format("there is no {}{}", file.string(),
                                      options.dockerfile.empty() ? "; -f names a Dockerfile of another name" : "")));

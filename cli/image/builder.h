@@ -51,9 +51,9 @@ struct CacheLimit {
 };
 
 struct BuildOptions {
-  std::filesystem::path context;     // a directory
-  std::filesystem::path dockerfile;  // empty: Dockerfile in the context; a relative path is the process's, not the
-                                     // context's
+  std::filesystem::path context;  // a directory
+  // Empty: Dockerfile in the context; "-": standard input. A relative path is the process's, not the context's.
+  std::filesystem::path dockerfile;
   std::map<std::string, std::string> build_arguments;
   std::string target;                // a stage by name or number; empty: the last
   std::optional<Platform> platform;  // not said: this machine's

@@ -36,11 +36,11 @@ class Journey(unittest.TestCase):
             path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
             os.utime(path, (1_700_000_000, 1_700_000_000))
 
-    def run_build(self, *arguments, cache=None, directory=None, **variables):
+    def run_build(self, *arguments, cache=None, directory=None, stdin="", **variables):
         environment = {**os.environ, "ADAPTDL_BUILD_CACHE": str(cache or self.cache), "NO_COLOR": "1", **variables}
         environment.pop("REGISTRY_AUTH_FILE", None)
         return subprocess.run([ADAPTDL, "build", str(directory or self.project), *map(str, arguments)], capture_output=True, text=True,
-                              env=environment, timeout=PATIENCE)
+                              input=stdin, env=environment, timeout=PATIENCE)
 
     def build(self, *arguments, **options):
         done = self.run_build("--json", *arguments, **options)
@@ -124,6 +124,19 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCMD echo \"$A\" && b\nENTRYPOINT [\"e\", \"f\"]\n"})
         self.build("--output", f"oci:{self.root / 'out'}")
         self.assertEqual([each["created_by"] for each in self.layout()[1]["history"]], ["CMD echo \"$A\" && b", "ENTRYPOINT [\"e\",\"f\"]"])
+
+    def test_a_dockerfile_comes_from_standard_input_or_a_pipe(self):
+        self.write({"a": "a"})
+        text = "FROM scratch\nCOPY a /a\n"
+        first = self.build("-f", "-", "--output", f"oci:{self.root / 'out'}", stdin=text)
+        self.assertEqual(sorted(self.files()), ["a"])
+        self.assertIn("-:2: ", self.fails("-f", "-", stdin="FROM scratch\nFROB\n"))
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(text,))
+        writer.start()
+        self.assertEqual(self.build("-f", pipe)["digest"], first["digest"])
+        writer.join()
 
     def test_two_builds_of_one_tree_give_one_digest_and_one_directory(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\nLABEL a=b\n", "f": os.urandom(3_000_000), "d/g": "g"})
