@@ -173,6 +173,7 @@ void add_build(CLI::App& app, int& exit_code) {
   app.callback([options, &exit_code] { build(*options, exit_code); });
 
   CLI::App* verb = app.add_subcommand("prune", "remove what builds have kept, what was not used longest first");
+  verb->footer("It waits for builds that are at work.");
   verb->add_option("--keep-storage", options->keep, "leave so much (default what builds leave, see --cache-limit)")
       ->type_name("SIZE");
   verb->add_flag("--all", options->all, "leave nothing");
