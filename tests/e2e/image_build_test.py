@@ -133,10 +133,10 @@ class Copying(Journey):
         self.assertIn("-:2: ", self.fails("-f", "-", stdin="FROM scratch\nFROB\n"))
         pipe = self.root / "pipe"
         os.mkfifo(pipe)
-        writer = threading.Thread(target=pipe.write_text, args=(text,))
+        writer = threading.Thread(target=pipe.write_text, args=(text,), daemon=True)
         writer.start()
         self.assertEqual(self.build("-f", pipe)["digest"], first["digest"])
-        writer.join()
+        writer.join(PATIENCE)
 
     def test_two_builds_of_one_tree_give_one_digest_and_one_directory(self):
         self.write({"Dockerfile": "FROM scratch\nWORKDIR /app\nCOPY . .\nLABEL a=b\n", "f": os.urandom(3_000_000), "d/g": "g"})
