@@ -4,6 +4,9 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <unistd.h>
+
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -26,19 +29,27 @@ namespace generation = adaptdl::generation;
 using adaptdl::collective::CollectiveError;
 using adaptdl::torch::internal::GroupUser;
 
+constexpr int kReplicas = 3;
 constexpr int kVictim = 1;
 
-// Exchanges a tensor with the others when it takes up a group, unless it dies there.
+// Exchanges a tensor with the others when it takes up a group, unless it is to die there: then it waits until the
+// others have formed the group too, which each of them tells by a byte in `formed`, a pipe.
 struct User final : GroupUser {
-  explicit User(bool dies_here) : dies(dies_here) {}
+  User(bool dies_here, const std::array<int, 2>& formed_pipe) : dies(dies_here), formed(formed_pipe) {}
   void leave_group() override {}
   void join_group() override {
-    if (dies) std::raise(SIGKILL);
+    char byte = 0;
+    if (dies) {
+      for (int other = 1; other < kReplicas; ++other) EXPECT(::read(formed[0], &byte, 1) == 1);
+      std::raise(SIGKILL);
+    }
+    EXPECT(::write(formed[1], &byte, 1) == 1);
     met = true;
     std::vector<at::Tensor> tensors = {torch::ones({1})};
     adaptdl::torch::process_group().allreduce(tensors)->wait();
   }
   const bool dies;
+  const std::array<int, 2> formed;
   bool met = false;
 };
 
@@ -56,7 +67,7 @@ void begin(int rank) {
   ::setenv("ADAPTDL_REPLICA_ID", fmt::format("0-{}", rank).c_str(), 1);
   adaptdl::torch::init_process_group("gloo");
   adaptdl::torch::internal::leave_process_group();
-  generation::form(next_generation(3), {});
+  generation::form(next_generation(kReplicas), {});
 }
 
 bool throws_loss() {
@@ -84,9 +95,11 @@ bool blocks_sigpipe(const std::string& thread) {
 }  // namespace
 
 TEST_CASE("a peer that dies when the process group has formed, and its users take it up, is lost like any other") {
-  const auto codes = testing::run_replicas(3, [](int rank) {
+  std::array<int, 2> formed{};
+  REQUIRE(::pipe(formed.data()) == 0);
+  const auto codes = testing::run_replicas(kReplicas, [&formed](int rank) {
     begin(rank);
-    User user(rank == kVictim);
+    User user(rank == kVictim, formed);
     EXPECT(throws_loss());
     EXPECT(user.met);
   });
@@ -105,7 +118,7 @@ TEST_CASE("no thread of the process group can end the program by writing to a pe
 }
 
 TEST_CASE("nor do the others wait for long if it dies while the process group forms") {
-  const auto codes = testing::run_replicas(3, [](int rank) {
+  const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
     if (rank == kVictim) {
