@@ -59,21 +59,21 @@ const Case kWords[] = {
     {"\\${}", "${}"},
     {"he${hi}xx", "hexx"},
     {"he${PWD}", "he/home"},
-    {"he${XXX:-000}xx", "he000xx"},
+    {"he${UNSET:-000}xx", "he000xx"},
     {"he${PWD:-000}xx", "he/homexx"},
-    {"he${XXX:-${PWD:-yyy}}xx", "he/homexx"},
-    {"he${XXX:-${YYY:-yyy}}xx", "heyyyxx"},
-    {"${EMPTY-x}.${EMPTY:-x}.${XXX-x}", ".x.x"},
-    {"${EMPTY+x}.${EMPTY:+x}.${XXX+x}.${PWD+x}", "x...x"},
-    {"he${XXX:+${PWD}}xx", "hexx"},
+    {"he${UNSET:-${PWD:-yyy}}xx", "he/homexx"},
+    {"he${UNSET:-${YYY:-yyy}}xx", "heyyyxx"},
+    {"${EMPTY-x}.${EMPTY:-x}.${UNSET-x}", ".x.x"},
+    {"${EMPTY+x}.${EMPTY:+x}.${UNSET+x}.${PWD+x}", "x...x"},
+    {"he${UNSET:+${PWD}}xx", "hexx"},
     {"he${PWD:+${SHELL}}xx", "hebashxx"},
     {"he${PWD?}${EMPTY?}${PWD:?no}", "he/home/home"},
     {"'he${XX}'", "he${XX}"},
     {"\"he'$PWD'\"", "he'/home'"},
     {"'\"hello\"'", "\"hello\""},
     {"he${PWD:+${PWD}:}xx", "he/home:xx"},
-    {"he${XXX:-\\$PWD:}xx", "he$PWD:xx"},
-    {"he${XXX:-\\${PWD}z}xx", "he${PWDz}xx"},
+    {"he${UNSET:-\\$PWD:}xx", "he$PWD:xx"},
+    {"he${UNSET:-\\${PWD}z}xx", "he${PWDz}xx"},
     {"안'녕'하세요", "안녕하세요"},
     {"안녕$KOREAN", "안녕한국어"},
     {"${aaa}}", "}"},
@@ -87,7 +87,7 @@ const Case kWords[] = {
     {"${path##*/} ${path%/*} ${path//\\//:}", "x.tar.gz /usr/lib :usr:lib:x.tar.gz"},
     {"${star//\\*/+} ${star#a\\*}", "a+b+c b*c"},
     {"${KOREAN#?} ${KOREAN%?} ${KOREAN/국/x}", "국어 한국 한x어"},
-    {"${XXX#a} ${XXX/a/b}.", " ."},
+    {"${UNSET#a} ${UNSET/a/b}.", " ."},
     {"a < b << c", "a < b << c"},
     {"he'llo", "error: a single quote is not closed"},
     {"\"hello\\\"", "error: a double quote is not closed"},
@@ -96,12 +96,12 @@ const Case kWords[] = {
     {"he${PWD", "error: a '${' has no '}'"},
     {"${aaa:-bbb ${foo}", "error: a '${' has no '}'"},
     {"he${.}", "error: '${.' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"he${XXX:YYY}", "error: '${XXX:Y' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
+    {"he${UNSET:YYY}", "error: '${UNSET:Y' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
     {"he${PWD:=0}", "error: '${PWD:=' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
     {"${PWD:#x}", "error: '${PWD:#' is no substitution; there are :- - :+ + :? ? # ## % %% / and //"},
-    {"he${XXX?}", "error: XXX: is not set, and must be"},
+    {"he${UNSET?}", "error: UNSET: is not set, and must be"},
     {"he${EMPTY:?}", "error: EMPTY: is empty, and must not be"},
-    {"he${XXX:?give it by --build-arg}", "error: XXX: give it by --build-arg"},
+    {"he${UNSET:?give it by --build-arg}", "error: UNSET: give it by --build-arg"},
     {"${PWD/x}", "error: a '${' has no '/'"},
     {"${PWD#\\a}", "error: the pattern '\\a' escapes what needs none: \\ goes before * ? \\ } and / alone"},
 };
@@ -125,7 +125,8 @@ TEST_CASE("a heredoc's content keeps its quotes and expands its variables") {
 }
 
 TEST_CASE("a name that is not set stays as it is written if it is to be kept") {
-  CHECK(expanded("$XXX ${XXX:-$PWD} ${XXX?} $PWD", {.keep_unset = true}) == "$XXX ${XXX:-$PWD} ${XXX?} /home");
+  CHECK(expanded("$UNSET ${UNSET:-$PWD} ${UNSET?} $PWD", {.keep_unset = true}) ==
+        "$UNSET ${UNSET:-$PWD} ${UNSET?} /home");
 }
 
 TEST_CASE("words are split at the spaces of values, but not at quoted ones") {
@@ -137,7 +138,7 @@ TEST_CASE("words are split at the spaces of values, but not at quoted ones") {
   CHECK(words("hello${leading}def") == "hello,ab,cdef");
   CHECK(words("hello \"${leading}\" def") == "hello,  ab c,def");
   CHECK(words("hello\\ there  x") == "hello there,x");
-  CHECK(words("  '' $XXX ") == "");
+  CHECK(words("  '' $UNSET ") == "");
   CHECK(words("cat << EOF x") == "cat,<< EOF,x");
 }
 
