@@ -71,8 +71,8 @@ TEST_CASE("a bind of a file, of several layers, by a target relative to the work
   StepMount mount = mount_of(Type::kBind, "f.txt");
   mount.from = {steps.path("one"), steps.path("two")};
   mount.mount.source = "f";
-  SandboxStep step = steps.step("cat /work/f.txt");
-  step.working_directory = "/work";
+  SandboxStep step = steps.step("cat /bound/f.txt");
+  step.working_directory = "/bound";
   step.mounts = {mount};
   CHECK(steps.run(step) == "one\n");
 }
