@@ -14,9 +14,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::uint64_t kMaxNumber = 999'999'999'999'999'999;
-constexpr std::size_t kChunk = std::size_t{4} << 20;
+constexpr std::size_t kTensorChunk = std::size_t{4} << 20;
 
 std::string last_name(const fs::path& path) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
@@ -25,15 +24,15 @@ std::string last_name(const fs::path& path) {
 }  // namespace
 
 std::optional<std::uint64_t> checkpoint_number(const std::string& name) {
-  if (!name.starts_with(kPrefix)) return {};
+  if (!name.starts_with(kCheckpointPrefix)) return {};
   std::uint64_t number = 0;
   const char* end = name.data() + name.size();
-  const auto [next, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
+  const auto [next, error] = std::from_chars(name.data() + kCheckpointPrefix.size(), end, number);
   if (error != std::errc() || next != end || number > kMaxNumber || checkpoint_name(number) != name) return {};
   return number;
 }
 
-std::string checkpoint_name(std::uint64_t number) { return fmt::format("{}{}", kPrefix, number); }
+std::string checkpoint_name(std::uint64_t number) { return fmt::format("{}{}", kCheckpointPrefix, number); }
 
 // Reads from files that the snapshot holds open. A state without files has a reader too, which finds nothing.
 class SnapshotReader : public Reader {
@@ -62,7 +61,7 @@ class SnapshotReader : public Reader {
   void tensor(std::string_view name,
               const std::function<void(std::size_t, std::span<const std::byte>)>& sink) const override {
     const TensorPlace& place = find_place(name);
-    std::vector<std::byte> buffer(std::min<std::uint64_t>(kChunk, place.end - place.begin));
+    std::vector<std::byte> buffer(std::min<std::uint64_t>(kTensorChunk, place.end - place.begin));
     for (std::uint64_t at = place.begin; at < place.end; at += buffer.size()) {
       const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), place.end - at));
       data_->input->read(at, chunk);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
@@ -64,6 +65,8 @@ class Snapshot {
   ManifestFile file_;
   std::map<std::string, OpenFile> open_;  // by name
 };
+
+inline constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 
 // The N of a directory named checkpoint-N, in decimal without leading zeros; none if it is named otherwise.
 std::optional<std::uint64_t> checkpoint_number(const std::string& name);

@@ -12,7 +12,7 @@
 namespace adaptdl::checkpoint {
 
 namespace {
-constexpr std::size_t kChunk = std::size_t{8} << 20;
+constexpr std::size_t kWriteChunk = std::size_t{8} << 20;
 }
 
 void Writer::tensor(TensorInfo info, std::span<const std::byte> data) {
@@ -85,9 +85,9 @@ void StateWriter::stream_tensors(Sink& sink) const {
       continue;
     }
     const std::size_t size = tensors_[i].bytes();
-    buffer.resize(std::max(buffer.size(), std::min(size, kChunk)));
-    for (std::size_t offset = 0; offset < size; offset += kChunk) {
-      const auto chunk = std::span(buffer).first(std::min(kChunk, size - offset));
+    buffer.resize(std::max(buffer.size(), std::min(size, kWriteChunk)));
+    for (std::size_t offset = 0; offset < size; offset += kWriteChunk) {
+      const auto chunk = std::span(buffer).first(std::min(kWriteChunk, size - offset));
       std::get<ReadAt>(sources_[i])(offset, chunk);
       sink.write(chunk);
     }

@@ -24,7 +24,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kSaving = ".saving-";
 constexpr std::string_view kDeleting = ".deleting-";
 // Where locks do not work, a saver that has not made a file for so long is taken for dead.
@@ -143,7 +142,7 @@ Scan scan(const fs::path& directory, bool missing_is_empty) {
     const std::string name = it->path().filename().string();
     if (const auto number = checkpoint_number(name))
       result.checkpoints.push_back({*number, it->path()});
-    else if (name.starts_with(kPrefix))
+    else if (name.starts_with(kCheckpointPrefix))
       result.ignored.push_back(name);
     else if (name.starts_with(kSaving) || name.starts_with(kDeleting))
       result.leftovers.push_back(name);

@@ -24,9 +24,7 @@ using wire::Kind;
 using wire::Type;
 using TimePoint = net::Clock::time_point;
 
-constexpr int kTickMs = 1000;
 constexpr std::chrono::milliseconds kFirstBackoff{5};
-constexpr std::chrono::seconds kTellAfter{10};
 
 // Connects, says hello and hears the answer.
 class Introduction {

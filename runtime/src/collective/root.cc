@@ -18,12 +18,10 @@ using wire::Frame;
 using wire::Kind;
 using wire::Type;
 
-constexpr int kTickMs = 1000;
 constexpr std::uint64_t kWake = 0;               // in place of a rank: rank 0 has no link
 constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
 constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
 constexpr std::chrono::seconds kLingerStall{1};  // without progress at the end
-constexpr std::chrono::seconds kTellAfter{10};
 
 }  // namespace
 

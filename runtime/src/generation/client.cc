@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kSlack{15};  // for the supervisor to say that there is none
 constexpr std::chrono::seconds kMaxDisconnected{30};
-constexpr std::chrono::milliseconds kPause{100};
+constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr std::size_t kMaxBody = 1 << 20;
 
 Generation parse(const std::string& url, const std::string& body) {
@@ -61,7 +61,7 @@ Generation ask_until_answered(Question question) {
         throw Error(
             fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
     }
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kRetryPause);
   }
 }
 

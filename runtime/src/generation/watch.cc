@@ -12,7 +12,7 @@
 namespace adaptdl::generation {
 namespace {
 
-constexpr std::chrono::seconds kPause{1};  // after an error
+constexpr std::chrono::seconds kErrorPause{1};  // after an error
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void Watch::run() {
     } catch (const Error&) {
       failed = true;
     }
-    if (failed) std::this_thread::sleep_for(kPause);
+    if (failed) std::this_thread::sleep_for(kErrorPause);
     lock.lock();
     if (next && !(newest_ && newest_->number >= next->number)) newest_ = std::move(next);
   }

@@ -80,7 +80,7 @@ struct Bounds {
   bool accumulation;
 };
 
-Bounds check(const Limits& limits, std::size_t init_batch_size) {
+Bounds checked_bounds(const Limits& limits, std::size_t init_batch_size) {
   const std::size_t max_total = limits.max_batch_size.value_or(init_batch_size);
   const std::size_t min_local = std::max<std::size_t>(limits.min_local_bsz.value_or(1), 1);
   const std::size_t max_local = limits.max_local_bsz.value_or(max_total);
@@ -194,7 +194,7 @@ double GoodputFunction::evaluate(int nodes, int replicas, double atomic_bsz, int
 }
 
 Configuration GoodputFunction::optimize(int nodes, int replicas, const Limits& limits) const {
-  const Bounds bounds = check(limits, init_batch_size_);
+  const Bounds bounds = checked_bounds(limits, init_batch_size_);
   Row totals;
   spread(std::max(bounds.init, bounds.min_local * replicas), bounds.max_total, totals);
   return best_of(perf_, {bounds.init, grad_.sqr, grad_.var}, bounds, nodes, replicas, totals);
@@ -202,7 +202,7 @@ Configuration GoodputFunction::optimize(int nodes, int replicas, const Limits& l
 
 std::vector<Configuration> GoodputFunction::optimize(std::span<const int> nodes, std::span<const int> replicas,
                                                      const Limits& limits) const {
-  const Bounds bounds = check(limits, init_batch_size_);
+  const Bounds bounds = checked_bounds(limits, init_batch_size_);
   const StepProgress progress{bounds.init, grad_.sqr, grad_.var};
   std::vector<Configuration> found(nodes.size());
   // The totals depend on the replicas only where these force them up; the result on the nodes only by the kind of link.

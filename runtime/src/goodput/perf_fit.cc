@@ -35,7 +35,7 @@ struct Box {
   }
 };
 
-void check(std::span<const Observation> observations) {
+void check_observations(std::span<const Observation> observations) {
   if (observations.empty()) throw UsageError("fit of step times: there are no observations");
   for (const Observation& each : observations) {
     const bool sized = each.nodes >= 1 && each.replicas >= each.nodes && each.atomic_bsz >= 1;
@@ -144,7 +144,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Smooth
 }  // namespace
 
 PerfParams fit_perf_params(std::span<const Observation> observations) {
-  check(observations);
+  check_observations(observations);
   const FitError error(observations);
   const Smooth function = [&error](const Point& at, Point* slope) { return error(at, slope); };
   const Box box = bounds_for(observations, error);
