@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string name_of(const Access& access) {
+std::string plugin_name(const Access& access) {
   return fmt::format("the credential plugin '{}' of user '{}'", one_line(access.exec->command), access.user);
 }
 
@@ -93,31 +93,31 @@ PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience
   const bool terminal = ::isatty(0) == 1;
   const ExecPlugin::Input input = access.exec->input;
   if (input == ExecPlugin::Input::kAlways && !terminal)
-    throw Error(fmt::format("{} wants to ask you something, but standard input is no terminal", name_of(access)));
+    throw Error(fmt::format("{} wants to ask you something, but standard input is no terminal", plugin_name(access)));
   using End = HelperOutcome::End;
   const HelperOutcome done = run_helper(program_of(access, terminal && input != ExecPlugin::Input::kNever), patience);
   const std::string& hint = access.exec->install_hint;
   switch (done.end) {
     case End::kNotStarted:
-      throw Error(fmt::format("{} cannot be started: {}{}", name_of(access), std::strerror(done.code),
+      throw Error(fmt::format("{} cannot be started: {}{}", plugin_name(access), std::strerror(done.code),
                               hint.empty() ? "" : "; " + one_line(hint)));
     case End::kStopped:
     case End::kTimeOver:
-      throw Error(fmt::format("{} has not answered within {} s", name_of(access),
+      throw Error(fmt::format("{} has not answered within {} s", plugin_name(access),
                               std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
     case End::kTooMuch:
-      throw Error(fmt::format("{} prints over {} MiB", name_of(access), kMostHelperOutput >> 20));
+      throw Error(fmt::format("{} prints over {} MiB", plugin_name(access), kMostHelperOutput >> 20));
     case End::kSignalled:
-      throw Error(fmt::format("{} was ended by signal {}", name_of(access), done.code));
+      throw Error(fmt::format("{} was ended by signal {}", plugin_name(access), done.code));
     case End::kExited:
       break;
   }
   if (done.code != 0)
-    throw Error(fmt::format("{} failed with exit code {}; run it by hand to see why", name_of(access), done.code));
+    throw Error(fmt::format("{} failed with exit code {}; run it by hand to see why", plugin_name(access), done.code));
   try {
     return parse_plugin_answer(done.output, access.exec->api_version);
   } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", name_of(access), error.what()));
+    throw Error(fmt::format("{}: {}", plugin_name(access), error.what()));
   }
 }
 

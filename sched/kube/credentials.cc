@@ -25,13 +25,6 @@ constexpr std::chrono::seconds kReadAgain{60};  // files
 constexpr std::chrono::minutes kPluginPatience{2};
 constexpr std::chrono::minutes kPersonPatience{10};
 
-// Without the white space around it, as of a file that ends with a line.
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin));
-}
-
 // Nothing that came from elsewhere may end a header.
 std::string header(std::string_view name, std::string_view value, std::string_view what) {
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; }))

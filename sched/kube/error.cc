@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 16;  // of a Status; what is nested deeper is dropped
+constexpr int kDeepestStatus = 16;  // of a Status; what is nested deeper is dropped
 constexpr std::size_t kLongestMessage = 2000;
 constexpr std::int64_t kLongestRetry = 3600;  // seconds
 
@@ -82,7 +82,7 @@ ApiError::ApiError(const std::string& message, int code, std::string reason, jso
 
 Status parse_status(int code, std::string_view body) {
   const json object = json::parse(
-      body, [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; }, false);
+      body, [](int depth, json::parse_event_t, json&) { return depth <= kDeepestStatus; }, false);
   Status status;
   if (!object.is_object() || text_of(object, "kind") != "Status") {
     status.message = message_of_text(code, body);

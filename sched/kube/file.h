@@ -17,4 +17,7 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file, std:
 // The same, but a file that is not there is an error too.
 std::string read_file(const std::filesystem::path& file, std::string_view what);
 
+// Without the white space around it, as of a file that ends with a line.
+std::string trimmed(std::string_view text);
+
 }  // namespace adaptdl::kube

@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string name_of(const json& object) { return text_field(object, {"metadata", "name"}); }
-
 std::optional<std::uint16_t> number(const std::string& port) {
   std::uint16_t value = 0;
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), value);

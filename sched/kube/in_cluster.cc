@@ -14,11 +14,6 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-std::string trimmed(const std::string& text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
-}
-
 }  // namespace
 
 std::optional<Access> in_cluster_access(const std::string& name_space, const std::filesystem::path& account) {

@@ -23,7 +23,7 @@ using nlohmann::json;
 using Pointer = json::json_pointer;
 using Words = std::initializer_list<std::string_view>;
 
-constexpr const char* kVersion = "adaptdl.petuum.com/v1";
+constexpr const char* kJobVersion = "adaptdl.petuum.com/v1";
 
 // "spec.template.spec.containers[0].name"
 std::string field_name(const Pointer& at) {
@@ -110,8 +110,8 @@ class Check {
   void kind() const {
     const Pointer version("/apiVersion"), what("/kind");
     need(version, "an AdaptDLJob's is adaptdl.petuum.com/v1");
-    if (text(version) != kVersion)
-      fail(version, fmt::format("apiVersion is '{}', and an AdaptDLJob's is {}", text(version), kVersion));
+    if (text(version) != kJobVersion)
+      fail(version, fmt::format("apiVersion is '{}', and an AdaptDLJob's is {}", text(version), kJobVersion));
     need(what, "it is AdaptDLJob");
     if (text(what) != "AdaptDLJob")
       fail(what, fmt::format("kind is '{}': a job file has AdaptDLJobs alone; create others with kubectl", text(what)));

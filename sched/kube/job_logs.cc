@@ -23,7 +23,7 @@ constexpr auto kSettles = std::chrono::milliseconds(200);
 constexpr auto kOpens = std::chrono::seconds(1);
 constexpr auto kLooksEvery = std::chrono::milliseconds(100);
 // What replicas of a job that has ended may still write.
-constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr auto kJobFarewell = std::chrono::seconds(5);
 constexpr std::size_t kBatch = 1000;  // lines
 
 class JobLogs {
@@ -202,7 +202,7 @@ class JobLogs {
         batch.over = true;
         return batch;
       }
-      if (over_ && over_since_ && now - *over_since_ > kFarewell) {
+      if (over_ && over_since_ && now - *over_since_ > kJobFarewell) {
         for (const auto& stream : streams_) stream->leave();
         over_since_.reset();
       }

@@ -31,6 +31,9 @@ inline std::string text_field(const nlohmann::json& object, std::initializer_lis
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
+// The name of an object of the cluster.
+inline std::string name_of(const nlohmann::json& object) { return text_field(object, {"metadata", "name"}); }
+
 inline std::optional<int> int_field(const nlohmann::json& object, std::initializer_list<const char*> path) {
   const nlohmann::json& value = field(object, path);
   if (!value.is_number()) return std::nullopt;

@@ -15,16 +15,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLargestText = std::size_t{4} << 20;
-constexpr int kDeepest = 64;
-constexpr int kMostValues = 10000;  // of a plugin's settings
+constexpr std::size_t kLargestConfig = std::size_t{4} << 20;
+constexpr int kDeepestConfig = 64;
+constexpr int kMostSettings = 10000;  // of a plugin's settings
 
 // JSON is YAML, but for tabs and some escapes; written again it is.
 std::string plain_yaml(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return std::string(text);
   const json object = json::parse(
-      text, [](int depth, json::parse_event_t, json&) { return depth <= kDeepest; }, false);
+      text, [](int depth, json::parse_event_t, json&) { return depth <= kDeepestConfig; }, false);
   return object.is_discarded() ? std::string(text) : object.dump();
 }
 
@@ -38,8 +38,8 @@ json scalar_json(const YAML::Node& node) {
 
 Entry Entry::parse(std::string_view text, const std::string& name, const std::filesystem::path& directory) {
   const auto source = std::make_shared<const Source>(Source{name, directory});
-  if (text.size() > kLargestText)
-    throw Error(fmt::format("{}: over {} MiB is no kubeconfig", name, kLargestText >> 20));
+  if (text.size() > kLargestConfig)
+    throw Error(fmt::format("{}: over {} MiB is no kubeconfig", name, kLargestConfig >> 20));
   check_text(text, name);
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);
@@ -130,8 +130,8 @@ std::string Entry::data(std::string_view key) const {
 }
 
 nlohmann::json Entry::json() const {
-  int left = kMostValues;
-  return json(kDeepest, left);
+  int left = kMostSettings;
+  return json(kDeepestConfig, left);
 }
 
 nlohmann::json Entry::json(int depth, int& left) const {

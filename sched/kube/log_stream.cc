@@ -9,12 +9,12 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr auto kFirstPause = std::chrono::milliseconds(100);
-constexpr auto kLongestPause = std::chrono::milliseconds(2000);
+constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
+constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
 // How long a log that is not followed is tried again without a line coming.
 constexpr auto kPatience = std::chrono::seconds(8);
 // What a pod that is gone may still have on its way.
-constexpr auto kFarewell = std::chrono::seconds(2);
+constexpr auto kPodFarewell = std::chrono::seconds(2);
 
 // Whether waiting may help: the server, or the node behind it, is not there now.
 bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
@@ -54,7 +54,7 @@ void LogStream::run(std::stop_token stop) {
     read(stop, false, true);
     return;
   }
-  auto pause_for = kFirstPause;
+  auto pause_for = kFirstReopenPause;
   auto last_line = Clock::now();
   bool last_read = !options_.follow;  // nothing is written any more, or no more is wanted
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
@@ -71,7 +71,7 @@ void LogStream::run(std::stop_token stop) {
     }
     if (!position_.since().empty() && *parse_time(position_.since()) != before) {
       last_line = Clock::now();
-      pause_for = kFirstPause;
+      pause_for = kFirstReopenPause;
     }
     if (outcome == Outcome::kGone || (outcome == Outcome::kEnded && last_read)) return;
     if (left_) return;
@@ -92,7 +92,7 @@ void LogStream::run(std::stop_token stop) {
       }
     }
     if (!pause(stop, pause_for)) return;
-    pause_for = std::min(pause_for * 2, kLongestPause);
+    pause_for = std::min(pause_for * 2, kLongestReopenPause);
   }
 }
 
@@ -126,7 +126,7 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
       std::unique_lock lock(signal_.mutex);
       signal_.changed.wait(lock, ended, [this] { return left_.load(); });
       if (ended.stop_requested()) return;
-      signal_.changed.wait_for(lock, ended, kFarewell, [] { return false; });
+      signal_.changed.wait_for(lock, ended, kPodFarewell, [] { return false; });
       if (!ended.stop_requested()) over.request_stop();
     });
   }

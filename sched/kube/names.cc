@@ -10,8 +10,8 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr std::size_t kLongest = 63;
-constexpr std::size_t kLongestJob = kLongest - std::string_view("-999-99").size();
+constexpr std::size_t kLongestLabel = 63;
+constexpr std::size_t kLongestJob = kLongestLabel - std::string_view("-999-99").size();
 // The API server's own: no vowels, so no words.
 constexpr std::string_view kAlphabet = "bcdfghjklmnpqrstvwxz2456789";
 constexpr std::size_t kDrawn = 5;
@@ -28,7 +28,7 @@ std::string why_not(std::string_view name, std::size_t longest, bool whole) {
 
 }  // namespace
 
-std::string not_a_label(std::string_view name) { return why_not(name, kLongest, true); }
+std::string not_a_label(std::string_view name) { return why_not(name, kLongestLabel, true); }
 
 std::string not_a_job_name(std::string_view name) { return why_not(name, kLongestJob, true); }
 

@@ -10,13 +10,13 @@ namespace {
 namespace asio = boost::asio;
 using boost::beast::error_code;
 
-constexpr std::size_t kPiece = std::size_t{64} << 10;
+constexpr std::size_t kRelayPiece = std::size_t{64} << 10;
 constexpr std::size_t kPortHeader = 2;  // each channel begins with the number of its port
 constexpr std::size_t kLongestError = 2000;
 // The protocol cannot tell the pod that one direction has ended, nor can a local end that is gone be told from one that
 // only listens: it is taken for gone when the pod says nothing for so long.
 constexpr std::chrono::seconds kSilence(20);
-enum Channel : unsigned char { kData = 0, kError = 1 };
+enum PortChannel : unsigned char { kData = 0, kError = 1 };
 
 }  // namespace
 
@@ -28,8 +28,8 @@ void Relay::open(Client& client, const std::string& name_space, const ForwardTar
 std::string Relay::run() {
   error_code ignored;
   local_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  from_remote_.resize(kPiece);
-  from_local_.resize(kPiece);
+  from_remote_.resize(kRelayPiece);
+  from_local_.resize(kRelayPiece);
   context_.restart();
   remote_->keep_alive();
   read_remote();

@@ -12,7 +12,7 @@ bool is_plain(char c) {
          c == '_' || c == '~';
 }
 
-void append(std::string& path, std::string_view segment) {
+void append_segment(std::string& path, std::string_view segment) {
   // Escaped or not, these would name something else.
   if (segment == "." || segment == "..") throw UsageError(fmt::format("'{}' can be no name in a cluster", segment));
   path += '/';
@@ -29,15 +29,15 @@ void append(std::string& path, std::string_view segment) {
 std::string path(const Resource& resource, std::string_view name_space, std::string_view name,
                  std::string_view subresource) {
   std::string path = resource.group.empty() ? "/api" : "/apis";
-  if (!resource.group.empty()) append(path, resource.group);
-  append(path, resource.version);
+  if (!resource.group.empty()) append_segment(path, resource.group);
+  append_segment(path, resource.version);
   if (!name_space.empty()) {
-    append(path, "namespaces");
-    append(path, name_space);
+    append_segment(path, "namespaces");
+    append_segment(path, name_space);
   }
-  append(path, resource.plural);
-  if (!name.empty()) append(path, name);
-  if (!subresource.empty()) append(path, subresource);
+  append_segment(path, resource.plural);
+  if (!name.empty()) append_segment(path, name);
+  if (!subresource.empty()) append_segment(path, subresource);
   return path;
 }
 

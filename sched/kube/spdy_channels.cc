@@ -24,7 +24,7 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 
 constexpr const char* kProtocol = "v4.channel.k8s.io";
-constexpr std::size_t kFrame = std::size_t{1} << 20;  // of data sent at once
+constexpr std::size_t kSpdyFrame = std::size_t{1} << 20;  // of data sent at once
 constexpr std::size_t kMostHead = std::size_t{64} << 10;
 constexpr std::size_t kMostAnswers = 1000;  // to pings, that the server has not read
 
@@ -115,7 +115,7 @@ class SpdyChannels : public Channels {
   }
 
   void send(std::span<const std::byte> bytes, Sent done) override {
-    const std::size_t size = std::min(bytes.size(), kFrame);
+    const std::size_t size = std::min(bytes.size(), kSpdyFrame);
     write({spdy::data_head(id_of(Channel::kIn), size), bytes.first(size),
            [this, rest = bytes.subspan(size), done = std::move(done)](error_code error) mutable {
              if (error || rest.empty()) return done(error);

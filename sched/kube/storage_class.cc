@@ -16,8 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kDefaultClass = "storageclass.kubernetes.io/is-default-class";
-constexpr const char* kOldDefaultClass = "storageclass.beta.kubernetes.io/is-default-class";
+constexpr const char* kOldDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class";
 
 // Provisioners of shared file systems, by a part of their names between '.', '/' and '-'.
 constexpr std::array<std::string_view, 17> kSharedWords{
@@ -27,8 +26,6 @@ constexpr std::array<std::string_view, 17> kSharedWords{
 constexpr std::array<std::string_view, 6> kSharedNames{"microk8s.io/hostpath",     "file.csi.azure.com",
                                                        "kubernetes.io/azure-file", "vpc.file.csi.ibm.io",
                                                        "ibm.io/ibmc-file",         "nfs-subdir-external-provisioner"};
-
-std::string name_of(const json& storage_class) { return text_field(storage_class, {"metadata", "name"}); }
 
 bool has_word(std::string_view name, std::string_view word) {
   constexpr std::string_view kBetween = "./-";
@@ -58,8 +55,8 @@ bool is_shared_storage(const json& storage_class) {
 }
 
 bool is_default_storage(const json& storage_class) {
-  return text_field(storage_class, {"metadata", "annotations", kDefaultClass}) == "true" ||
-         text_field(storage_class, {"metadata", "annotations", kOldDefaultClass}) == "true";
+  return text_field(storage_class, {"metadata", "annotations", kDefaultClassAnnotation}) == "true" ||
+         text_field(storage_class, {"metadata", "annotations", kOldDefaultClassAnnotation}) == "true";
 }
 
 StorageChoice choose_job_storage(const std::vector<json>& classes, const std::string& wanted, bool several) {

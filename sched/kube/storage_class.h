@@ -11,6 +11,9 @@
 
 namespace adaptdl::kube {
 
+// What marks the default class, in its annotations.
+inline constexpr const char* kDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class";
+
 // Whether its provisioner is known to make volumes that several nodes can mount for writing.
 bool is_shared_storage(const nlohmann::json& storage_class);
 bool is_default_storage(const nlohmann::json& storage_class);

@@ -37,31 +37,32 @@ void set_replicas(json& spec, const SubmissionOptions& options) {
         "submit: of the job's replicas, the fewest are {}, and so more than the most, which are {}", least, *most));
 }
 
-void append(json& object, const char* list, json&& item) {
+void append_item(json& object, const char* list, json&& item) {
   json& items = object[list];
   if (!items.is_array()) items = json::array();
   items.push_back(std::move(item));
 }
 
 void add_volume(json& pod, const char* name, const std::string& claim) {
-  append(pod, "volumes", {{"name", name}, {"persistentVolumeClaim", {{"claimName", claim}}}});
+  append_item(pod, "volumes", {{"name", name}, {"persistentVolumeClaim", {{"claimName", claim}}}});
 }
 
 void set_environment(json& container, const char* name, const char* value) {
-  append(container, "env", {{"name", name}, {"value", value}});
+  append_item(container, "env", {{"name", name}, {"value", value}});
 }
 
 void add_volumes(json& pod, const std::string& claim, const std::string& tensorboard) {
   add_volume(pod, kJobVolume, claim);
   if (!tensorboard.empty()) add_volume(pod, kTensorBoardVolume, tensorboard);
   for (json& container : pod["containers"]) {
-    append(container, "volumeMounts",
-           {{"name", kJobVolume}, {"mountPath", kCheckpointPath}, {"subPath", "adaptdl/checkpoint"}});
-    append(container, "volumeMounts", {{"name", kJobVolume}, {"mountPath", kSharePath}, {"subPath", "adaptdl/share"}});
+    append_item(container, "volumeMounts",
+                {{"name", kJobVolume}, {"mountPath", kCheckpointPath}, {"subPath", "adaptdl/checkpoint"}});
+    append_item(container, "volumeMounts",
+                {{"name", kJobVolume}, {"mountPath", kSharePath}, {"subPath", "adaptdl/share"}});
     set_environment(container, "ADAPTDL_CHECKPOINT_PATH", kCheckpointPath);
     set_environment(container, "ADAPTDL_SHARE_PATH", kSharePath);
     if (tensorboard.empty()) continue;
-    append(container, "volumeMounts", {{"name", kTensorBoardVolume}, {"mountPath", kTensorBoardPath}});
+    append_item(container, "volumeMounts", {{"name", kTensorBoardVolume}, {"mountPath", kTensorBoardPath}});
     set_environment(container, "ADAPTDL_TENSORBOARD_LOGDIR", kTensorBoardPath);
   }
 }

@@ -12,6 +12,7 @@
 #include "adaptdl/error.h"
 #include "kube/job_why.h"
 #include "kube/quantity.h"
+#include "kube/storage_class.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -20,7 +21,6 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLabel = "adaptdl/tensorboard";
-constexpr const char* kDefaultClass = "storageclass.kubernetes.io/is-default-class";
 constexpr std::array kSharedProvisioners{"microk8s.io/hostpath", "cephfs.csi.ceph.com", "efs"};
 constexpr std::size_t kLongestName = 63;
 constexpr auto kLookEvery = std::chrono::milliseconds(300);
@@ -29,7 +29,7 @@ constexpr auto kLongestEnd = std::chrono::seconds(90);
 
 bool is_label_character(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; }
 
-std::string name_of(const json& object) { return object.value("/metadata/name"_json_pointer, ""); }
+std::string metadata_name(const json& object) { return object.value("/metadata/name"_json_pointer, ""); }
 
 std::string selector_of(const std::string& name) { return fmt::format("{}={}", kLabel, name); }
 
@@ -61,7 +61,8 @@ bool remove_all(Client& client, const std::string& name_space, const std::string
 }
 
 const json* find_named(const std::vector<json>& objects, const std::string& name) {
-  const auto found = std::ranges::find_if(objects, [&name](const json& object) { return name_of(object) == name; });
+  const auto found =
+      std::ranges::find_if(objects, [&name](const json& object) { return metadata_name(object) == name; });
   return found == objects.end() ? nullptr : &*found;
 }
 
@@ -136,21 +137,21 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
 
 std::string choose_storage_class(const std::vector<json>& classes, const std::string& wanted) {
   std::vector<std::string> names;
-  for (const json& one : classes) names.push_back(name_of(one));
+  for (const json& one : classes) names.push_back(metadata_name(one));
   const std::string there = names.empty() ? "it has none" : fmt::format("there are: {}", fmt::join(names, ", "));
   if (!wanted.empty()) {
     if (std::ranges::find(names, wanted) != names.end()) return wanted;
     throw Error(fmt::format("the cluster has no storage class {}; {}", wanted, there));
   }
   for (const json& one : classes) {
-    if (one.value("/metadata/annotations"_json_pointer, json::object()).value(kDefaultClass, "") == "true")
-      return name_of(one);
+    if (one.value("/metadata/annotations"_json_pointer, json::object()).value(kDefaultClassAnnotation, "") == "true")
+      return metadata_name(one);
   }
   for (const json& one : classes) {
     const std::string provisioner = one.value("provisioner", "");
     if (std::ranges::any_of(kSharedProvisioners,
                             [&](const char* word) { return provisioner.find(word) != std::string::npos; }))
-      return name_of(one);
+      return metadata_name(one);
   }
   throw Error(fmt::format("the cluster has no default storage class: choose one with --storageclass; {}", there));
 }
@@ -203,9 +204,9 @@ std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& na
     board.name = deployment.at("metadata").at("labels").at(kLabel);
     board.ready = deployment.value("/status/readyReplicas"_json_pointer, 0);
     board.wanted = deployment.value("/spec/replicas"_json_pointer, 1);
-    if (const json* claim = find_named(claims, name_of(deployment)))
+    if (const json* claim = find_named(claims, metadata_name(deployment)))
       board.size = claim->value("/spec/resources/requests/storage"_json_pointer, "");
-    if (const json* service = find_named(services, name_of(deployment))) {
+    if (const json* service = find_named(services, metadata_name(deployment))) {
       if (const int port = service->value("/spec/ports/0/nodePort"_json_pointer, 0); port != 0) board.node_port = port;
     }
     if (board.ready < board.wanted) board.why = why_not_ready(pods, board.name, deployment);

@@ -15,9 +15,9 @@ __extension__ using Wide = __int128;
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Reads from the front of a text; what does not match makes it bad, for good.
-class Reader {
+class TimeReader {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit TimeReader(std::string_view text) : text_(text) {}
   bool good() const { return good_; }
   bool at_end() const { return text_.empty(); }
 
@@ -99,7 +99,7 @@ std::optional<Wide> take_part(std::string_view& text) {
 }  // namespace
 
 std::optional<Time> parse_time(std::string_view text) {
-  Reader reader(text);
+  TimeReader reader(text);
   const int year = reader.number(4, 9999);
   reader.expect("-");
   const int month = reader.number(2, 12);

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr int kShortest = 240, kLongest = 480;  // seconds of one watch, spread so that not all of them end at once
-constexpr milliseconds kFirstPause{100}, kLongestPause{4000};
+constexpr milliseconds kFirstWatchPause{100}, kLongestWatchPause{4000};
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
 bool is_number(std::string_view text) {
@@ -192,7 +192,7 @@ class Watcher {
       interrupted_ = true;
       tell(Change::Kind::kInterrupted, nullptr, why);
     }
-    const milliseconds most = std::min(kFirstPause * (1 << std::min(failures_ - 1, 10)), kLongestPause);
+    const milliseconds most = std::min(kFirstWatchPause * (1 << std::min(failures_ - 1, 10)), kLongestWatchPause);
     const milliseconds pause(std::uniform_int_distribution<long>(most.count() / 2, most.count())(random_));
     std::mutex mutex;
     std::unique_lock lock(mutex);

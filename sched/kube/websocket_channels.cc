@@ -14,13 +14,13 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr std::size_t kFrame = std::size_t{64} << 10;  // sent at once
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // received at once
+constexpr std::size_t kWebSocketFrame = std::size_t{64} << 10;  // sent at once
+constexpr std::size_t kWebSocketPiece = std::size_t{64} << 10;  // received at once
 
 class WebSocketChannels : public Channels {
  public:
   WebSocketChannels(asio::io_context& context, Client& client, const std::string& path, const Query& query)
-      : socket_(context, client, path, query, "v4.channel.k8s.io"), buffer_(kPiece) {}
+      : socket_(context, client, path, query, "v4.channel.k8s.io"), buffer_(kWebSocketPiece) {}
 
   void receive(Received done) override {
     socket_.stream().async_read_some(asio::buffer(buffer_),
@@ -38,7 +38,7 @@ class WebSocketChannels : public Channels {
   }
 
   void send(std::span<const std::byte> bytes, Sent done) override {
-    const std::size_t size = std::min(bytes.size(), kFrame);
+    const std::size_t size = std::min(bytes.size(), kWebSocketFrame);
     const std::array<asio::const_buffer, 2> frame{asio::buffer(&kMark, 1), asio::buffer(bytes.data(), size)};
     socket_.stream().async_write(
         frame, [this, rest = bytes.subspan(size), done = std::move(done)](error_code error, std::size_t) mutable {

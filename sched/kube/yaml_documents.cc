@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kLargestText = std::size_t{4} << 20;
-constexpr int kDeepest = 64;
-constexpr int kMostValues = 100'000;  // aliases may multiply what is written once
+constexpr std::size_t kLargestDocument = std::size_t{4} << 20;
+constexpr int kDeepestDocument = 64;
+constexpr int kMostDocumentValues = 100'000;  // aliases may multiply what is written once
 
 // A word without quotes. As in kubectl's YAML 1.1, yes and on are true.
 json plain_scalar(const YAML::Node& node) {
@@ -31,9 +31,9 @@ json plain_scalar(const YAML::Node& node) {
   return text;
 }
 
-class Reader {
+class DocumentReader {
  public:
-  Reader(const std::string& name, YamlDocument& document) : name_(name), document_(document) {}
+  DocumentReader(const std::string& name, YamlDocument& document) : name_(name), document_(document) {}
 
   json read(const YAML::Node& node, const std::string& at, int depth) {
     if (depth == 0 || --left_ < 0) fail(node, "this is too much for such a file");
@@ -75,7 +75,7 @@ class Reader {
 
   const std::string& name_;
   YamlDocument& document_;
-  int left_ = kMostValues;
+  int left_ = kMostDocumentValues;
 };
 
 // Before a comma, or what else begins no value, yaml-cpp finds empty documents without end.
@@ -109,7 +109,8 @@ void refuse_endless(const std::string& text) {
 }  // namespace
 
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name) {
-  if (text.size() > kLargestText) throw Error(fmt::format("{}: it is larger than {} MiB", name, kLargestText >> 20));
+  if (text.size() > kLargestDocument)
+    throw Error(fmt::format("{}: it is larger than {} MiB", name, kLargestDocument >> 20));
   check_text(text, name);
   std::vector<YamlDocument> documents;
   try {
@@ -117,7 +118,7 @@ std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std:
     for (const YAML::Node& node : YAML::LoadAll(std::string(text))) {
       if (!node.IsDefined() || node.IsNull()) continue;
       YamlDocument document;
-      document.value = Reader(name, document).read(node, "", kDeepest);
+      document.value = DocumentReader(name, document).read(node, "", kDeepestDocument);
       documents.push_back(std::move(document));
     }
   } catch (const YAML::Exception& error) {

@@ -21,7 +21,7 @@ namespace adaptdl::sched {
 namespace {
 
 namespace asio = boost::asio;
-using Stream = asio::local::stream_protocol;
+using asio::local::stream_protocol;
 using Result = boost::system::error_code;
 
 constexpr std::chrono::seconds kCycle{10};
@@ -58,7 +58,7 @@ std::map<std::string, int> living_runs(int lock) {
 // One connection. Owned by its operations and the server.
 class AgentServer::Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Stream::socket socket, AgentServer& server)
+  Session(stream_protocol::socket socket, AgentServer& server)
       : server_(server),
         socket_(std::move(socket)),
         silence_(server.context_),
@@ -122,7 +122,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
   }
 
   AgentServer& server_;
-  Stream::socket socket_;
+  stream_protocol::socket socket_;
   asio::steady_timer silence_;
   const int pid_;
   std::string incoming_;
@@ -132,7 +132,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
 };
 
 AgentServer::AgentServer(const Fd& listener, const Fd& lock) : lock_(lock.get()), expected_(living_runs(lock_)) {
-  acceptor_.assign(Stream(), ::dup(listener.get()));
+  acceptor_.assign(stream_protocol(), ::dup(listener.get()));
 }
 
 void AgentServer::run() {
@@ -144,7 +144,7 @@ void AgentServer::run() {
 }
 
 void AgentServer::accept() {
-  acceptor_.async_accept([this](Result result, Stream::socket socket) {
+  acceptor_.async_accept([this](Result result, stream_protocol::socket socket) {
     if (result == asio::error::operation_aborted) return;
     if (result) {
       retry_.expires_after(kAcceptPause);

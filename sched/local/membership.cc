@@ -13,7 +13,7 @@ namespace {
 using Kind = MembershipAction::Kind;
 
 // Takes one such device out of the list, if there is one.
-bool take(std::vector<std::string>& devices, const std::string& device) {
+bool take_device(std::vector<std::string>& devices, const std::string& device) {
   const auto found = std::ranges::find(devices, device);
   if (found == devices.end()) return false;
   devices.erase(found);
@@ -234,13 +234,13 @@ Membership::Difference Membership::difference() const {
   Difference result;
   std::vector<std::string> open = target_.devices;
   for (const Replica& replica : replicas_) {
-    if (replica.state == State::kMember && !take(open, replica.device)) result.leavers.push_back(replica.number);
+    if (replica.state == State::kMember && !take_device(open, replica.device)) result.leavers.push_back(replica.number);
   }
   result.missing = open;
   for (const Replica& replica : replicas_) {
     const bool newcomer = replica.state == State::kLoading || replica.state == State::kWaiting;
     // One that was killed may still be on its device.
-    if (newcomer && !take(open, replica.device) && !replica.killed) result.surplus.push_back(replica.number);
+    if (newcomer && !take_device(open, replica.device) && !replica.killed) result.surplus.push_back(replica.number);
   }
   result.to_start = std::move(open);
   return result;
@@ -267,7 +267,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
   auto rank = static_cast<int>(staying + count(State::kLoading) + count(State::kWaiting));
   const auto size = static_cast<int>(staying + difference.missing.size());
   for (const std::string& device : difference.to_start) {
-    if (!device.empty() && take(taken, device)) {
+    if (!device.empty() && take_device(taken, device)) {
       loading = true;
       continue;
     }

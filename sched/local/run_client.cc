@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr auto kStatusTime = std::chrono::seconds(1);
 // No event tells of a lock that is free again.
-constexpr auto kLookEvery = std::chrono::milliseconds(50);
+constexpr auto kLookAtLockEvery = std::chrono::milliseconds(50);
 
 void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {
   const timeval time{.tv_sec = static_cast<time_t>(limit.count() / 1000),
@@ -76,7 +76,7 @@ RunStatus status_now(const RunEntry& run) {
 }
 
 void wait_for_end(const RunEntry& run) {
-  while (is_alive(run)) std::this_thread::sleep_for(kLookEvery);
+  while (is_alive(run)) std::this_thread::sleep_for(kLookAtLockEvery);
 }
 
 }  // namespace adaptdl::sched

@@ -32,19 +32,19 @@ constexpr auto kRetryAccept = std::chrono::milliseconds(100);
 
 constexpr const char* kEnded = "the run ended before that";
 
-std::string to_line(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
+std::string answer_line(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace) + '\n'; }
 
 json refusal(const std::string& why) { return {{"ok", false}, {"why", why}}; }
 
 // A connection, over its one request. Of the server's thread.
-struct Connection {
-  Connection(asio::io_context& io, std::size_t& open)
+struct ControlConnection {
+  ControlConnection(asio::io_context& io, std::size_t& open)
       : socket(io), timer(io), buffer(kLongestRequest), connections(open) {
     ++connections;
   }
-  ~Connection() { --connections; }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  ~ControlConnection() { --connections; }
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
 
   stream_protocol::socket socket;
   asio::steady_timer timer;
@@ -53,8 +53,8 @@ struct Connection {
   std::size_t& connections;
 };
 
-void send(const std::shared_ptr<Connection>& connection, const json& answer) {
-  connection->line = to_line(answer);
+void send(const std::shared_ptr<ControlConnection>& connection, const json& answer) {
+  connection->line = answer_line(answer);
   asio::async_write(connection->socket, asio::buffer(connection->line),
                     [connection](const boost::system::error_code&, std::size_t) {});
 }
@@ -64,7 +64,7 @@ void send(const std::shared_ptr<Connection>& connection, const json& answer) {
 // Where an answer goes. The connection belongs to the server's thread, and is only carried here.
 struct RunRequest::Answer {
   asio::io_context& io;
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<ControlConnection> connection;
 };
 
 RunRequest::RunRequest(Kind which, std::unique_ptr<Answer> answer) : kind(which), answer_(std::move(answer)) {}
@@ -165,7 +165,7 @@ class RunControlServer {
       Fd fd = accept_own_user(acceptor_.native_handle());
       if (!fd) return accept_later();
       if (connections_ < kMostConnections) {
-        const auto connection = std::make_shared<Connection>(io_, connections_);
+        const auto connection = std::make_shared<ControlConnection>(io_, connections_);
         connection->socket.assign(stream_protocol(), fd.release());
         read(connection);
       }
@@ -181,7 +181,7 @@ class RunControlServer {
     });
   }
 
-  void read(const std::shared_ptr<Connection>& connection) {
+  void read(const std::shared_ptr<ControlConnection>& connection) {
     connection->timer.expires_after(kRequestTime);
     connection->timer.async_wait([connection](const boost::system::error_code& error) {
       if (!error) connection->socket.close();
@@ -199,7 +199,7 @@ class RunControlServer {
                            });
   }
 
-  void handle(const std::shared_ptr<Connection>& connection, const json& request) {
+  void handle(const std::shared_ptr<ControlConnection>& connection, const json& request) {
     static const std::pair<const char*, RunRequest::Kind> kKinds[] = {{"resize", RunRequest::Kind::kResize},
                                                                       {"checkpoint", RunRequest::Kind::kCheckpoint},
                                                                       {"stop", RunRequest::Kind::kStop},

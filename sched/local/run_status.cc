@@ -31,7 +31,7 @@ std::optional<Time> to_time(const json& value) {
 
 // Sets `target` to the field if it is there and of that type.
 template <typename T>
-void take(const json& object, const char* name, T& target) {
+void take_field(const json& object, const char* name, T& target) {
   const auto found = object.find(name);
   if (found == object.end() || found->is_null()) return;
   try {
@@ -78,25 +78,25 @@ json to_json(const RunStatus& status) {
 RunStatus run_status(const json& object) {
   RunStatus status;
   if (!object.is_object()) return status;
-  take(object, "name", status.name);
-  take(object, "state", status.state);
-  take(object, "why", status.why);
-  take(object, "replicas", status.replicas);
-  take(object, "wanted", status.wanted);
-  take(object, "min", status.min);
-  take(object, "max", status.max);
-  take(object, "devices", status.devices);
+  take_field(object, "name", status.name);
+  take_field(object, "state", status.state);
+  take_field(object, "why", status.why);
+  take_field(object, "replicas", status.replicas);
+  take_field(object, "wanted", status.wanted);
+  take_field(object, "min", status.min);
+  take_field(object, "max", status.max);
+  take_field(object, "devices", status.devices);
   if (object.contains("progress") && object["progress"].is_object()) status.progress = object["progress"];
-  take(object, "restarts", status.restarts);
+  take_field(object, "restarts", status.restarts);
   if (const auto time = to_time(object.value("started", json()))) status.started = *time;
   status.ended = to_time(object.value("ended", json()));
-  if (int code = -1; take(object, "exit_code", code), code >= 0) status.exit_code = code;
-  take(object, "pid", status.pid);
-  take(object, "host", status.host);
-  take(object, "checkpoints", status.checkpoints);
-  take(object, "logs", status.logs);
-  take(object, "command", status.command);
-  take(object, "resume", status.resume);
+  if (int code = -1; take_field(object, "exit_code", code), code >= 0) status.exit_code = code;
+  take_field(object, "pid", status.pid);
+  take_field(object, "host", status.host);
+  take_field(object, "checkpoints", status.checkpoints);
+  take_field(object, "logs", status.logs);
+  take_field(object, "command", status.command);
+  take_field(object, "resume", status.resume);
   return status;
 }
 

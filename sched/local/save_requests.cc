@@ -6,7 +6,7 @@ namespace adaptdl::sched {
 namespace {
 
 // Directories are looked into no more often than this.
-constexpr auto kLookEvery = std::chrono::milliseconds(100);
+constexpr auto kLookIntoDirectoriesEvery = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void SaveRequests::add(RunRequest request) {
 
 void SaveRequests::tick(const std::vector<std::unique_ptr<LocalReplica>>& replicas) {
   const auto now = std::chrono::steady_clock::now();
-  if (requests_.empty() || now - looked_ < kLookEvery) return;
+  if (requests_.empty() || now - looked_ < kLookIntoDirectoriesEvery) return;
   looked_ = now;
   if (const auto checkpoint = asked_ ? watch_.newest_since_mark() : std::nullopt) {
     for (RunRequest& request : requests_) request.accept({{"path", checkpoint->path.string()}});

@@ -34,12 +34,12 @@ double time_left(const JobInfo& job) {
 }
 
 // Replicas of a job that empty nodes take: the roomiest one, and all.
-struct Room {
+struct ReplicaRoom {
   std::int64_t on_node = 1, on_all = 0;
 };
 
-Room measure_room(const SearchJob& job, const std::vector<SearchNode>& nodes) {
-  Room found;
+ReplicaRoom measure_room(const SearchJob& job, const std::vector<SearchNode>& nodes) {
+  ReplicaRoom found;
   for (const SearchNode& node : nodes) {
     const std::int64_t there = std::min<std::int64_t>(room(job.demand, node.capacity), kMostReplicas);
     found.on_node = std::max(found.on_node, there);
@@ -49,7 +49,7 @@ Room measure_room(const SearchJob& job, const std::vector<SearchNode>& nodes) {
 }
 
 // The best of a few sizes: speedups are smooth.
-double full_speedup(const JobInfo& job, const Room& room) {
+double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
   if (!job.speedup) return kUnknownFull;
   double full = 1;
   for (std::int64_t r = 1; r <= std::min<std::int64_t>(room.on_all, job.max_replicas);
@@ -59,7 +59,7 @@ double full_speedup(const JobInfo& job, const Room& room) {
 }
 
 // The time that a job will have taken over that which it would have taken, on a fair share of the replicas; at least 1.
-double lateness(const JobInfo& job, double left, double age, const Room& room, std::size_t jobs) {
+double lateness(const JobInfo& job, double left, double age, const ReplicaRoom& room, std::size_t jobs) {
   const auto sharers = static_cast<std::int64_t>(jobs);
   const std::int64_t fair =
       std::clamp<std::int64_t>((room.on_all + sharers - 1) / sharers, 1, std::max(job.max_replicas, 1));
@@ -83,7 +83,7 @@ AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, co
   for (std::size_t index = 0; index < jobs.size(); ++index) {
     const JobInfo& job = *jobs[index];
     Weighed& weighed = jobs_[index];
-    const Room room = measure_room(search.jobs[index], search.nodes);
+    const ReplicaRoom room = measure_room(search.jobs[index], search.nodes);
     const double age = std::max(finite_or(now - job.creation_time, 0), 0.0);
     const double full = full_speedup(job, room);
     weighed.node = static_cast<std::size_t>(room.on_node);

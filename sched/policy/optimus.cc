@@ -11,13 +11,13 @@
 namespace adaptdl::sched {
 namespace {
 
-struct Candidate {
+struct Contender {
   const JobInfo* job;
   int replicas = 0;
   double gain = 0;  // seconds that one replica more saves; 0: it cannot have or use more
 };
 
-double gain_of_one_more(const Candidate& candidate) {
+double gain_of_one_more(const Contender& candidate) {
   const JobInfo& job = *candidate.job;
   if (!job.remaining_time || candidate.replicas >= std::min(job.max_replicas, kMostReplicas)) return 0;
   const double gain = job.remaining_time(candidate.replicas) - job.remaining_time(candidate.replicas + 1);
@@ -25,9 +25,9 @@ double gain_of_one_more(const Candidate& candidate) {
 }
 
 // How many replicas each job gets. Jobs that are decided already, or that there is no room for, are left out.
-std::vector<Candidate> choose_sizes(const Problem& problem, FreeNodes free, Decision& decision) {
+std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, Decision& decision) {
   const FreeNodes empty(problem.nodes);
-  std::vector<Candidate> candidates;
+  std::vector<Contender> candidates;
   for (const JobInfo* job : by_arrival(problem)) {
     if (decision.reasons.contains(job->name)) continue;
     const int least = std::max(job->min_replicas, 1);
@@ -41,7 +41,7 @@ std::vector<Candidate> choose_sizes(const Problem& problem, FreeNodes free, Deci
     candidates.back().gain = gain_of_one_more(candidates.back());
   }
   while (!candidates.empty()) {
-    Candidate& best = *std::ranges::max_element(candidates, {}, &Candidate::gain);
+    Contender& best = *std::ranges::max_element(candidates, {}, &Contender::gain);
     if (!(best.gain > 0)) break;
     if (free.place(1, best.job->resources).empty()) {
       best.gain = 0;  // others may ask for less
@@ -58,8 +58,8 @@ class Optimus final : public Policy {
   Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>& /*state*/) const override {
     FreeNodes free(problem.nodes);
     Decision decision = keep_pinned(problem, free);
-    std::vector<Candidate> candidates = choose_sizes(problem, free, decision);
-    std::erase_if(candidates, [&](const Candidate& candidate) {
+    std::vector<Contender> candidates = choose_replicas(problem, free, decision);
+    std::erase_if(candidates, [&](const Contender& candidate) {
       const Allocation& previous = previous_allocation(problem, *candidate.job);
       if (static_cast<int>(previous.size()) != candidate.replicas) return false;
       if (!free.take(previous, candidate.job->resources)) return false;
@@ -67,8 +67,8 @@ class Optimus final : public Policy {
       decision.reasons[candidate.job->name] = fmt::format("keeps {}", describe(previous));
       return true;
     });
-    std::ranges::stable_sort(candidates, {}, &Candidate::replicas);
-    for (const Candidate& candidate : candidates) place(candidate, free, decision);
+    std::ranges::stable_sort(candidates, {}, &Contender::replicas);
+    for (const Contender& candidate : candidates) place(candidate, free, decision);
     return decision;
   }
 
@@ -76,7 +76,7 @@ class Optimus final : public Policy {
   bool separates_distributed_jobs() const override { return false; }
 
  private:
-  static void place(const Candidate& candidate, FreeNodes& free, Decision& decision) {
+  static void place(const Contender& candidate, FreeNodes& free, Decision& decision) {
     const JobInfo& job = *candidate.job;
     Allocation allocation = free.place(candidate.replicas, job.resources);
     std::string& reason = decision.reasons[job.name];

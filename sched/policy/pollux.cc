@@ -19,7 +19,7 @@ namespace adaptdl::sched {
 namespace {
 
 // What the genetic search goes on from: its last states, with the names of what they are about.
-struct Population : PolicyState {
+struct LastPopulation : PolicyState {
   std::uint64_t cycle = 0;
   std::vector<std::string> jobs, nodes;
   std::vector<GeneticState> states;
@@ -48,7 +48,7 @@ struct Ordered {
   std::vector<const JobInfo*> jobs;
 };
 
-std::vector<GeneticState> adapt(const Population& last, const Ordered& ordered) {
+std::vector<GeneticState> adapt(const LastPopulation& last, const Ordered& ordered) {
   std::unordered_map<std::string_view, std::size_t> job_index, node_index;
   for (std::size_t i = 0; i < ordered.jobs.size(); ++i) job_index.emplace(ordered.jobs[i]->name, i);
   for (std::size_t i = 0; i < ordered.frame.node_names.size(); ++i) node_index.emplace(ordered.frame.node_names[i], i);
@@ -115,7 +115,7 @@ class Pollux : public Policy {
     decision.desired_nodes = static_cast<int>(now);
     GeneticState placements;
     if (options_.search == PolluxSearch::kGenetic) {
-      placements = evolve(ordered, values, std::dynamic_pointer_cast<const Population>(state), decision);
+      placements = evolve(ordered, values, std::dynamic_pointer_cast<const LastPopulation>(state), decision);
     } else if (sizes) {
       placements = search_size(values, now, decision);
     } else {
@@ -137,8 +137,8 @@ class Pollux : public Policy {
   }
 
   GeneticState evolve(const Ordered& ordered, const PolluxProblem& values,
-                      const std::shared_ptr<const Population>& last, Decision& decision) const {
-    auto next = std::make_shared<Population>();
+                      const std::shared_ptr<const LastPopulation>& last, Decision& decision) const {
+    auto next = std::make_shared<LastPopulation>();
     GeneticOptions genetic = options_.genetic;
     if (last) next->cycle = last->cycle + 1;
     genetic.seed =

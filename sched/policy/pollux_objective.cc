@@ -16,7 +16,7 @@ constexpr double kNothing = 1e-3;         // what is added to each scaled speedu
 constexpr double kReleasedRestart = 0.9;  // what a change of allocation leaves of a speedup
 constexpr double kLargestSpeedup = 1e12;  // beyond it, hints are nonsense
 
-std::int64_t most_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
+std::int64_t possible_replicas(const SearchJob& job, const std::vector<SearchNode>& nodes) {
   std::int64_t most = 0;
   for (const SearchNode& node : nodes)
     if (most < kMostReplicas) most += std::min<std::int64_t>(room(job.demand, node.capacity), kMostReplicas);
@@ -105,7 +105,7 @@ PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProb
     job.keep = paper ? mean.term(0) : 0;
     job.one_node = job.many_nodes = {job.keep};
 
-    const std::int64_t most = most_replicas(job, problem.search.nodes);
+    const std::int64_t most = possible_replicas(job, problem.search.nodes);
     const auto before = static_cast<std::size_t>(replica_count(job.previous));
     SpeedupRows& rows = problem.speedups[index];
     Hindrance& what = problem.hindrances[index];

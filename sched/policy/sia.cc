@@ -15,7 +15,10 @@
 namespace adaptdl::sched {
 namespace {
 
-using namespace sia;
+using sia::Configuration;
+using sia::Model;
+using sia::Placed;
+using sia::Weights;
 
 // Beyond, powers of goodputs differ by more than a solver of linear programs can tell from nothing.
 constexpr double kMostFairness = 10;
@@ -33,7 +36,7 @@ class Rows {
     // demand are better numbers to a solver than bytes.
     for (const std::int64_t each : unit) unit_.push_back(std::max<std::int64_t>(each, 1));
     capacity_.assign(rows, 0);
-    for (const Node& node : model.cluster.nodes) {
+    for (const sia::Node& node : model.cluster.nodes) {
       for (std::size_t i = 0; i < resources_; ++i)
         capacity_[row(node.type, i)] += static_cast<double>(node.free[i] / unit_[row(node.type, i)]);
     }

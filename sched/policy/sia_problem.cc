@@ -102,13 +102,13 @@ class Goodputs {
 };
 
 // What nodes of one type have room for, of one job.
-struct Room {
+struct TypeRoom {
   int per_node = 0;  // on the emptiest node
   int whole = 0;     // nodes as empty as that
 };
 
-Room room_on(const Cluster& cluster, const Job& job, int type) {
-  Room result;
+TypeRoom room_on(const Cluster& cluster, const Job& job, int type) {
+  TypeRoom result;
   for (const Node& node : cluster.nodes) {
     if (node.type != type) continue;
     const int here = room(node, job);
@@ -119,7 +119,7 @@ Room room_on(const Cluster& cluster, const Job& job, int type) {
 }
 
 // Numbers of replicas and of nodes, fewest replicas first.
-std::vector<std::pair<int, int>> sizes(const Room& room, int least, int most) {
+std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int least, int most) {
   std::set<std::pair<int, int>> all;
   const auto add = [&](std::int64_t replicas, int nodes) {
     if (replicas >= least && replicas <= most) all.emplace(static_cast<int>(replicas), nodes);
@@ -137,7 +137,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
   const int least = std::max(job.info->min_replicas, 1);
   bool room_anywhere = false;
   for (int type = 0; type < static_cast<int>(cluster.types.size()); ++type) {
-    const Room there = room_on(cluster, job, type);
+    const TypeRoom there = room_on(cluster, job, type);
     if (there.per_node == 0) continue;
     double best = 0;
     for (const auto& [replicas, nodes] : sizes(there, least, std::min(job.info->max_replicas, kMostReplicas))) {

@@ -58,7 +58,7 @@ Capacity measure(const SearchProblem& problem) {
 }
 
 // The most replicas of a job that fit on one node when it is empty, and on all together.
-std::pair<int, int> most_replicas(const SearchState& empty, const SearchProblem& problem, int job) {
+std::pair<int, int> fitting_replicas(const SearchState& empty, const SearchProblem& problem, int job) {
   int on_one = 0, on_all = 0;
   const int most = problem.jobs[static_cast<std::size_t>(job)].max_replicas;
   for (int node = 0; node < static_cast<int>(problem.nodes.size()); ++node) {
@@ -112,7 +112,7 @@ std::vector<SizeChoice> choose_sizes(const SearchProblem& problem) {
   std::size_t wanted = 0;
   for (std::size_t j = 0; j < jobs; ++j) {
     if (problem.jobs[j].pinned) continue;
-    options[j] = options_of(problem.jobs[j], most_replicas(empty, problem, static_cast<int>(j)), capacity.taken[j],
+    options[j] = options_of(problem.jobs[j], fitting_replicas(empty, problem, static_cast<int>(j)), capacity.taken[j],
                             capacity.units);
     wanted += static_cast<std::size_t>(options[j].back().units);
   }

@@ -22,7 +22,7 @@ void require(bool condition, std::string_view option, double value, std::string_
   if (!condition) throw UsageError(fmt::format("{} is {}; give {}", option, value, range));
 }
 
-void check(const NodeGroup& group) {
+void check_group(const NodeGroup& group) {
   require(group.nodes >= 0 && group.nodes <= kMaxPerGroup, "the number of nodes", group.nodes, "0 to 100000");
   require(group.gpus >= 1 && group.gpus <= kMaxPerGroup, "the number of GPUs a node", group.gpus, "1 to 100000");
   require(std::isfinite(group.speed) && group.speed > 0, "the speed of a GPU", group.speed, "a number above 0");
@@ -41,7 +41,7 @@ void check(const SimulationOptions& options) {
   double gpus = 0;
   std::map<std::string, double> speeds;
   for (const NodeGroup& group : options.groups) {
-    check(group);
+    check_group(group);
     gpus += static_cast<double>(options.autoscale ? options.autoscale->max_nodes : group.nodes) * group.gpus;
     const auto [known, fresh] = speeds.emplace(group.gpu_type, group.speed);
     if (!fresh && known->second != group.speed) {

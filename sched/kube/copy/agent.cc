@@ -33,8 +33,8 @@ for directory in /tmp /var/tmp "$last"; do
 done
 exit 99)sh";
 constexpr int kNoAgent = 99;
-constexpr std::size_t kBlock = 4096;
-constexpr std::size_t kDigits = 32;
+constexpr std::size_t kProgramBlock = 4096;
+constexpr std::size_t kXxh128Digits = 32;
 
 std::string this_machine() {
   utsname name{};
@@ -53,8 +53,8 @@ Agent::Agent(Shell& shell, std::uint64_t largest, const std::string& directory)
     : shell_(shell), directory_(as_argument(directory)), there_(largest >= kWorth && !kAgentProgram.empty()) {}
 
 std::vector<std::string> Agent::arguments(const std::vector<std::string>& words) const {
-  std::vector<std::string> all{temporary_name("agent"), std::to_string(kAgentProgram.size() / kBlock), this_machine(),
-                               directory_};
+  std::vector<std::string> all{temporary_name("agent"), std::to_string(kAgentProgram.size() / kProgramBlock),
+                               this_machine(), directory_};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
@@ -64,15 +64,15 @@ std::optional<std::string> Agent::sum(const std::string& path, std::uint64_t siz
   const Feed nothing = [] { return std::string_view(); };
   const Outcome outcome = run(shell_, kRun, arguments({"sum", path, std::to_string(size)}), behind_program(nothing));
   if (outcome.exit_code == kNoAgent) return std::nullopt;
-  if (outcome.exit_code != 0 || outcome.out.size() < kDigits) refuse(shell_, "read " + path, outcome);
-  return outcome.out.substr(0, kDigits);
+  if (outcome.exit_code != 0 || outcome.out.size() < kXxh128Digits) refuse(shell_, "read " + path, outcome);
+  return outcome.out.substr(0, kXxh128Digits);
 }
 
 Outcome Agent::receive(const std::string& path, std::uint64_t offset, std::uint64_t size, const Feed& feed) {
   Outcome outcome = run(shell_, kRun, arguments({"receive", path, std::to_string(offset), std::to_string(size)}),
                         behind_program(feed));
   check(outcome);
-  outcome.out.resize(std::min(outcome.out.size(), kDigits));
+  outcome.out.resize(std::min(outcome.out.size(), kXxh128Digits));
   return outcome;
 }
 

@@ -66,8 +66,8 @@ struct Sums {
 };
 
 // Passes the bytes of a file on.
-Sums read_file(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
-               const Process::Sink& sink) {
+Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
+                  const Process::Sink& sink) {
   const auto command = [&](std::uint64_t offset) -> ResumedOutput::Command {
     if (agent) return {agent.send(as_argument(source), offset, size), kAgentProgram};
     return from(kReadFile, kReadFileFrom, source, offset);
@@ -93,8 +93,8 @@ Sums read_file(Shell& shell, Agent& agent, const std::string& source, std::uint6
   throw Error(fmt::format("{} in {} became shorter while it was copied: try again", source, shell.name()));
 }
 
-void compare(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
-             const std::string& here, const CopyEvents& events) {
+void check_download(const Shell& shell, const std::string& source, const std::optional<std::string>& there,
+                    const std::string& here, const CopyEvents& events) {
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
@@ -111,8 +111,8 @@ void read_compared(Shell& shell, Agent& agent, const std::string& source, std::u
   };
   const bool beside = size >= kWorthThread && !agent;
   auto there = std::async(beside ? std::launch::async : std::launch::deferred, sum_there);
-  const Sums sums = read_file(shell, agent, source, size, events, sink);
-  compare(shell, source, sums.there ? sums.there : there.get(), sums.here, events);
+  const Sums sums = pass_file_on(shell, agent, source, size, events, sink);
+  check_download(shell, source, sums.there ? sums.there : there.get(), sums.here, events);
 }
 
 void read_compared(Shell& shell, const std::string& source, std::uint64_t size, const CopyEvents& events,

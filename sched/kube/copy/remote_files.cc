@@ -22,7 +22,7 @@ command -v sha256sum >/dev/null 2>&1 || exit 9
 if [ "$(stat -L -c %s "$1")" = "$2" ]; then exec sha256sum <"$1"; fi
 head -c "$2" "$1" | sha256sum)sh";
 constexpr int kNoTool = 9;
-constexpr std::size_t kDigits = 64;
+constexpr std::size_t kSha256Digits = 64;
 
 }  // namespace
 
@@ -56,8 +56,8 @@ RemoteFile inspect(Shell& shell, const std::string& path) {
 std::optional<std::string> remote_sha256(Shell& shell, const std::string& path, std::uint64_t size) {
   const Outcome outcome = run(shell, kSha256, {as_argument(path), std::to_string(size)});
   if (outcome.exit_code == kNoTool) return std::nullopt;
-  if (outcome.exit_code != 0 || outcome.out.size() < kDigits) refuse(shell, "read " + path, outcome);
-  return outcome.out.substr(0, kDigits);
+  if (outcome.exit_code != 0 || outcome.out.size() < kSha256Digits) refuse(shell, "read " + path, outcome);
+  return outcome.out.substr(0, kSha256Digits);
 }
 
 std::string temporary_name(std::string_view suffix) {

@@ -32,7 +32,7 @@ else head -c "$2"
 fi; })sh";
 constexpr std::string_view kWrite = R"sh( | cat >"$1")sh";
 constexpr std::string_view kWriteFrom = R"sh( | dd of="$1" bs=65536 seek="$3" conv=notrunc)sh";
-constexpr std::uint64_t kBlock = 65536;
+constexpr std::uint64_t kUploadBlock = 65536;
 constexpr std::string_view kSize = R"sh(if [ -e "$1" ]; then exec stat -c %s "$1"; else echo 0; fi)sh";
 constexpr std::string_view kTakePlace =
     R"sh(chmod "$3" "$1" && { touch -c -d "@$4" "$1" 2>/dev/null; mv -f "$1" "$2"; })sh";
@@ -80,7 +80,7 @@ class Part {
         return;
       } catch (const Broken& broken) {
         persistence_.wait(broken, start);
-        start = std::max(base, size_there()) / kBlock * kBlock;
+        start = std::max(base, size_there()) / kUploadBlock * kUploadBlock;
       }
     }
   }
@@ -129,7 +129,7 @@ class Part {
 
   Outcome receive(std::uint64_t start, std::uint64_t size, const Feed& feed) {
     std::vector<std::string> arguments{path_, std::to_string(size - start)};
-    if (start > 0) arguments.push_back(std::to_string(start / kBlock));
+    if (start > 0) arguments.push_back(std::to_string(start / kUploadBlock));
     return run(shell_, take(start > 0 ? kWriteFrom : kWrite), arguments, feed);
   }
 
@@ -164,8 +164,8 @@ sched::Fd open_source(const fs::path& path) {
   return file;
 }
 
-void compare(const Shell& shell, const std::string& target, const std::optional<std::string>& there,
-             const std::string& here, const CopyEvents& events) {
+void check_upload(const Shell& shell, const std::string& target, const std::optional<std::string>& there,
+                  const std::string& here, const CopyEvents& events) {
   if (!there) return events.say(fmt::format("{} has no sha256sum: only sizes were compared", shell.name()));
   if (*there == here) return;
   throw Error(fmt::format(
@@ -199,7 +199,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
   Part part(shell, agent, events, directory_of(target), target);
   part.send(read_at, 0, size, [&](std::uint64_t sent) { events.tell(before + sent, total.value_or(size)); });
   part.check_size(size);
-  compare(shell, target, part.sum(size), sum.hex(), events);
+  check_upload(shell, target, part.sum(size), sum.hex(), events);
   part.take_place(status.st_mode, status.st_mtime);
 }
 
@@ -385,7 +385,7 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
     if (filled < buffer.size()) break;
   }
   part.check_size(done);
-  compare(shell, target, part.sum(done), sum.hex(), events);
+  check_upload(shell, target, part.sum(done), sum.hex(), events);
   if (directory) return part.unpack(target);
   part.take_place(there.found == Found::kFile ? there.mode : 0644, std::time(nullptr));
 }
