@@ -19,7 +19,7 @@
 namespace adaptdl::cli {
 namespace {
 
-struct Options {
+struct BuildCommandOptions {
   std::string context, file, target, platform, compression = "gzip", cache_limit, keep;
   std::vector<std::string> tags, arguments, labels, outputs, secrets;
   RegistryFlags registry;
@@ -34,7 +34,7 @@ std::pair<std::string, std::optional<std::string>> pair_of(const std::string& te
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-std::uint64_t size_of(const std::string& text, const char* option) {
+std::uint64_t parse_build_size(const std::string& text, const char* option) {
   try {
     return image::parse_size(text);
   } catch (const Error& error) {
@@ -42,7 +42,7 @@ std::uint64_t size_of(const std::string& text, const char* option) {
   }
 }
 
-image::BuildOptions build_options(const Options& options) {
+image::BuildOptions build_options(const BuildCommandOptions& options) {
   image::BuildOptions build;
   build.context = options.context;
   build.dockerfile = options.file;
@@ -71,12 +71,12 @@ image::BuildOptions build_options(const Options& options) {
     throw UsageError(fmt::format("build: --compression is gzip or zstd, not '{}'", options.compression));
   build.zstd = options.compression == "zstd";
   build.source_date_epoch = image::environment_source_date();
-  if (!options.cache_limit.empty()) build.cache_limit.bytes = size_of(options.cache_limit, "--cache-limit");
+  if (!options.cache_limit.empty()) build.cache_limit.bytes = parse_build_size(options.cache_limit, "--cache-limit");
   build.registry = registry_options(options.registry, "build");
   return build;
 }
 
-void print_result(const image::BuildResult& result, const Options& options) {
+void print_result(const image::BuildResult& result, const BuildCommandOptions& options) {
   if (options.json) {
     const nlohmann::json all = {
         {"digest", result.digest},        {"config", result.config_digest}, {"size", result.size},
@@ -89,7 +89,7 @@ void print_result(const image::BuildResult& result, const Options& options) {
   if (result.pushed.empty()) fmt::print("{}\n", result.digest);
 }
 
-void build(const Options& options, int& exit_code) {
+void build(const BuildCommandOptions& options, int& exit_code) {
   const image::BuildOptions build = build_options(options);
   // While there is one thread.
   image::enter_build_namespace();
@@ -109,12 +109,12 @@ void build(const Options& options, int& exit_code) {
   }
 }
 
-void prune(const Options& options, int& exit_code) {
+void prune_cache(const BuildCommandOptions& options, int& exit_code) {
   if (options.all && !options.keep.empty())
     throw UsageError("build prune: --all keeps nothing, and --keep-storage something");
   std::optional<std::uint64_t> keep;
   if (options.all) keep = 0;
-  if (!options.keep.empty()) keep = size_of(options.keep, "--keep-storage");
+  if (!options.keep.empty()) keep = parse_build_size(options.keep, "--keep-storage");
   image::enter_build_namespace();
   StopSignals signals([] {});
   try {
@@ -133,7 +133,7 @@ void prune(const Options& options, int& exit_code) {
 }  // namespace
 
 void add_build(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BuildCommandOptions>();
   app.add_option("dir", options->context, "the directory that COPY takes files from")->required()->type_name("DIR");
   app.add_option("-t,--tag", options->tags, "a name for the image, as REGISTRY/NAME:TAG; may be given several times")
       ->type_name("IMAGE")
@@ -178,7 +178,7 @@ void add_build(CLI::App& app, int& exit_code) {
       ->type_name("SIZE");
   verb->add_flag("--all", options->all, "leave nothing");
   verb->add_flag("--json", options->json, "print JSON");
-  verb->callback([options, &exit_code] { prune(*options, exit_code); });
+  verb->callback([options, &exit_code] { prune_cache(*options, exit_code); });
 }
 
 }  // namespace adaptdl::cli

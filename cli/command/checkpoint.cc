@@ -19,7 +19,7 @@ using checkpoint::CheckpointError;
 using checkpoint::Entry;
 using nlohmann::json;
 
-struct Options {
+struct CheckpointOptions {
   std::string directory;
   bool json = false;
   std::string output;
@@ -67,7 +67,7 @@ std::uint64_t size_of(const checkpoint::Manifest& manifest) {
 }
 
 // "epoch 3, loss 0.125"
-std::string progress_text(const json& progress) {
+std::string saved_progress_text(const json& progress) {
   std::string text;
   for (const auto& [key, value] : progress.items()) {
     if (value.is_structured() || value.is_null()) continue;
@@ -80,7 +80,7 @@ std::string progress_text(const json& progress) {
   return text.empty() ? "-" : text;
 }
 
-json to_json(const Entry& entry) {
+json entry_json(const Entry& entry) {
   json out{{"path", entry.path.string()}, {"number", entry.number}, {"complete", entry.problem.empty()}};
   if (!entry.problem.empty()) out["problem"] = entry.problem;
   if (!entry.manifest) return out;
@@ -105,11 +105,11 @@ json to_json(const Entry& entry) {
 
 void print_json(const json& value) { fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace)); }
 
-void ls(const Options& options) {
+void ls(const CheckpointOptions& options) {
   const std::vector<Entry> entries = named_checkpoints(options.directory);
   if (options.json) {
     json all = json::array();
-    for (const Entry& entry : entries) all.push_back(to_json(entry));
+    for (const Entry& entry : entries) all.push_back(entry_json(entry));
     return print_json(all);
   }
   if (entries.empty()) return fmt::print("no checkpoint in {}\n", printable(options.directory));
@@ -128,16 +128,16 @@ void ls(const Options& options) {
       continue;
     }
     const auto& manifest = *entry.manifest;
-    table.add_row({number, age(entry) ? format_duration(*age(entry)) : "-", progress_text(manifest.progress),
+    table.add_row({number, age(entry) ? format_duration(*age(entry)) : "-", saved_progress_text(manifest.progress),
                    fmt::format("{}", manifest.states.size()), fmt::format("{}", manifest.replicas),
                    format_bytes(size_of(manifest)), status});
   }
   table.print();
 }
 
-void show(const Options& options) {
+void show(const CheckpointOptions& options) {
   const Entry entry = named_checkpoint(options.directory);
-  if (options.json) return print_json(to_json(entry));
+  if (options.json) return print_json(entry_json(entry));
   if (!entry.manifest) throw CheckpointError(entry.problem);
   const checkpoint::Manifest& manifest = *entry.manifest;
   const std::string ago = age(entry) ? fmt::format(" ({} ago)", format_duration(*age(entry))) : "";
@@ -145,7 +145,7 @@ void show(const Options& options) {
   fmt::print("  saved     {}{} by adaptdl {}\n", printable(manifest.created), ago, printable(manifest.version));
   if (!manifest.job.empty()) fmt::print("  job       {}\n", printable(manifest.job));
   fmt::print("  replicas  {}\n", manifest.replicas);
-  fmt::print("  progress  {}\n", printable(progress_text(manifest.progress)));
+  fmt::print("  progress  {}\n", printable(saved_progress_text(manifest.progress)));
   fmt::print("  size      {}\n", format_bytes(size_of(manifest)));
   fmt::print("  status    {}\n\n", entry.problem.empty() ? "complete" : "damaged: " + printable(entry.problem));
   Table table({{"STATE"}, {"FILE"}, {"SIZE", Table::Align::kRight}, {"CHECKSUM"}});
@@ -156,7 +156,7 @@ void show(const Options& options) {
   table.print();
 }
 
-bool verify(const Options& options) {
+bool verify(const CheckpointOptions& options) {
   const std::vector<Entry> entries = named_checkpoints(options.directory);
   if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", options.directory));
   bool whole = true;
@@ -175,7 +175,7 @@ bool verify(const Options& options) {
   return whole;
 }
 
-void export_tensors(const Options& options) {
+void export_tensors(const CheckpointOptions& options) {
   const Entry entry = named_checkpoint(options.directory);
   checkpoint::export_tensors(entry.path, options.output,
                              options.state.empty() ? std::nullopt : std::optional(options.state));
@@ -184,7 +184,7 @@ void export_tensors(const Options& options) {
   fmt::print("{} from {}, {}\n", printable(options.output), printable(entry.path.string()), format_bytes(size));
 }
 
-void prune(const Options& options) {
+void prune_checkpoints(const CheckpointOptions& options) {
   if (is_checkpoint(options.directory))
     throw UsageError(
         fmt::format("checkpoint prune: {} is one checkpoint: give the directory that it is in", options.directory));
@@ -200,7 +200,8 @@ void prune(const Options& options) {
 }
 
 // A verb with what all of them have: DIR and --json.
-CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, const char* directory, Options& options) {
+CLI::App* add_checkpoint_verb(CLI::App& app, const char* name, const char* summary, const char* directory,
+                              CheckpointOptions& options) {
   CLI::App* verb = app.add_subcommand(name, summary);
   verb->add_option("dir", options.directory, directory)->required()->type_name("DIR");
   verb->add_flag("--json", options.json, "print JSON");
@@ -212,31 +213,33 @@ CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, const c
 void add_checkpoint(CLI::App& app, int& exit_code) {
   constexpr const char* kMany = "a directory of checkpoints, or one checkpoint in it";
   constexpr const char* kNewest = "a checkpoint, or a directory of checkpoints for the newest in it";
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CheckpointOptions>();
 
-  CLI::App* verb = add_verb(app, "ls", "list checkpoints, newest first", kMany, *options);
+  CLI::App* verb = add_checkpoint_verb(app, "ls", "list checkpoints, newest first", kMany, *options);
   verb->footer("\"complete\" is known from manifests and sizes; `adaptdl checkpoint verify` reads every byte.");
   verb->callback([options] { ls(*options); });
 
-  verb = add_verb(app, "show", "show what is in a checkpoint", kNewest, *options);
+  verb = add_checkpoint_verb(app, "show", "show what is in a checkpoint", kNewest, *options);
   verb->callback([options] { show(*options); });
 
-  verb = add_verb(app, "verify", "read every byte and say what is damaged", kMany, *options);
+  verb = add_checkpoint_verb(app, "verify", "read every byte and say what is damaged", kMany, *options);
   verb->footer("Exits with 1 if anything is damaged.");
   verb->callback([options, &exit_code] { exit_code = verify(*options) ? 0 : 1; });
 
-  verb = add_verb(app, "export", "write the tensors of a checkpoint to one safetensors file", kNewest, *options);
+  verb = add_checkpoint_verb(app, "export", "write the tensors of a checkpoint to one safetensors file", kNewest,
+                             *options);
   verb->add_option("-o,--output", options->output, "the file to write")->required()->type_name("FILE");
   verb->add_option("--state", options->state,
                    "only those of this state, under their own names (default: all, as STATE/TENSOR)")
       ->type_name("NAME");
   verb->callback([options] { export_tensors(*options); });
 
-  verb = add_verb(app, "prune", "delete all but the newest whole checkpoints, and what interrupted saves left",
-                  "a directory of checkpoints", *options);
+  verb =
+      add_checkpoint_verb(app, "prune", "delete all but the newest whole checkpoints, and what interrupted saves left",
+                          "a directory of checkpoints", *options);
   verb->add_option("--keep", options->keep, "how many to keep, at least 1 (default 2)")->type_name("N");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be deleted");
-  verb->callback([options] { prune(*options); });
+  verb->callback([options] { prune_checkpoints(*options); });
   add_checkpoint_save(app);
 }
 

@@ -12,7 +12,7 @@ namespace adaptdl::cli {
 namespace {
 
 // How long a run of this machine waits to hear from the cluster whether its name is a job's too.
-constexpr auto kAskBriefly = std::chrono::milliseconds(1500);
+constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
 bool named_exactly(const std::optional<sched::RunEntry>& run, const std::string& name) {
   return run && run->status.name == name;
@@ -42,7 +42,7 @@ Target job_target(const ClusterOptions& options, const std::string& name, Client
 
 // The job, where a run has that name already and would do.
 std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobName& name) {
-  kube::Client client(access, {.connect_timeout = kAskBriefly, .timeout = kAskBriefly, .patience = {}});
+  kube::Client client(access, {.connect_timeout = kProbeTimeout, .timeout = kProbeTimeout, .patience = {}});
   try {
     return find_job(client, name);
   } catch (const Error&) {

@@ -37,7 +37,7 @@ Candidates run_names(std::string_view typed) {
 }
 
 // How long a shell waits for a cluster, and how many of its jobs are offered.
-constexpr auto kAskBriefly = std::chrono::milliseconds(300);
+constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
 constexpr const char* kMostJobs = "200";
 
 // Which cluster the words before name.
@@ -64,7 +64,8 @@ Candidates job_names(std::string_view typed, const std::vector<std::string>& wor
   try {
     const auto access = cluster_access(cluster_options(words));
     if (!access || access->exec) return {};  // a credential plugin may ask for a password
-    kube::Client client(*access, {.connect_timeout = kAskBriefly, .timeout = kAskBriefly, .patience = {}});
+    kube::Client client(*access,
+                        {.connect_timeout = kCompletionTimeout, .timeout = kCompletionTimeout, .patience = {}});
     const auto jobs = client.get(kube::path(kube::kAdaptDLJobs, access->name_space), {{"limit", kMostJobs}});
     for (const auto& job : kube::array_field(jobs, {"items"}))
       offer(candidates, typed, kube::text_field(job, {"metadata", "name"}), kube::text_field(job, {"status", "phase"}));
@@ -98,14 +99,14 @@ Candidates values(const std::string& kind, std::string_view typed, const std::ve
   return candidates;
 }
 
-Candidates command_names(std::string_view typed) {
+Candidates command_candidates(std::string_view typed) {
   Candidates candidates;
   for (const Command& command : commands())
     offer(candidates, typed, std::string(command.name), std::string(command.summary));
   return candidates;
 }
 
-Candidates option_names(const CLI::App& app, std::string_view typed) {
+Candidates option_candidates(const CLI::App& app, std::string_view typed) {
   Candidates candidates;
   for (const CLI::Option* option : visible_options(app)) {
     for (const std::string& word : option_words(*option)) offer(candidates, typed, word, option->get_description());
@@ -114,7 +115,7 @@ Candidates option_names(const CLI::App& app, std::string_view typed) {
 }
 
 // What may follow in the place of an argument, before which there are `before` others.
-Candidates arguments(const CLI::App& app, const std::vector<std::string>& words, std::size_t before) {
+Candidates argument_candidates(const CLI::App& app, const std::vector<std::string>& words, std::size_t before) {
   const std::string& typed = words.back();
   Candidates candidates;
   // Where a path can stand too, a verb is offered once it is begun.
@@ -124,7 +125,7 @@ Candidates arguments(const CLI::App& app, const std::vector<std::string>& words,
   }
   if (!candidates.empty()) return candidates;
   if (app.get_prefix_command()) return {":program"};
-  if (app.get_name() == "help") return command_names(typed);
+  if (app.get_name() == "help") return command_candidates(typed);
   for (const CLI::Option* argument :
        app.get_options([](const CLI::Option* option) { return option->get_positional(); })) {
     if (before-- == 0 || argument->get_items_expected_max() > 1) return values(argument->get_type_name(), typed, words);
@@ -154,9 +155,9 @@ Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& wo
     }
   }
   if (pending != nullptr) return values(value_name(*pending), typed, words);
-  if (only_arguments || !typed.starts_with('-')) return arguments(app, words, given);
+  if (only_arguments || !typed.starts_with('-')) return argument_candidates(app, words, given);
   const std::size_t equals = typed.find('=');
-  if (equals == std::string::npos) return option_names(app, typed);
+  if (equals == std::string::npos) return option_candidates(app, typed);
   const CLI::Option* option = app.get_option_no_throw(typed.substr(0, equals));
   return option == nullptr ? Candidates()
                            : values(value_name(*option), typed.substr(equals + 1), words, typed.substr(0, equals + 1));
@@ -167,7 +168,7 @@ Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& wo
 std::vector<std::string> complete(const std::vector<std::string>& words) {
   if (words.size() < 2) {
     const std::string typed = words.empty() ? "" : words[0];
-    Candidates candidates = command_names(typed);
+    Candidates candidates = command_candidates(typed);
     if (!typed.empty()) {
       offer(candidates, typed, "--help", "show this help");
       offer(candidates, typed, "--version", "show the version");

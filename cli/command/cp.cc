@@ -17,7 +17,7 @@
 namespace adaptdl::cli {
 namespace {
 
-struct Options {
+struct CpOptions {
   ClusterOptions cluster;
   std::string source, target, rank, container, image;
 };
@@ -31,7 +31,7 @@ std::optional<int> parse_rank(const std::string& text) {
   return rank;
 }
 
-void copy(const Options& options, int& exit_code) {
+void copy(const CpOptions& options, int& exit_code) {
   const kube::Place source = kube::parse_place(options.source), target = kube::parse_place(options.target);
   if (source.job.empty() == target.job.empty())
     throw UsageError("cp: one of both is JOB:PATH, and the other a path of this machine, or - for a stream");
@@ -69,7 +69,7 @@ void copy(const Options& options, int& exit_code) {
 }  // namespace
 
 void add_cp(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CpOptions>();
   app.add_option("source", options->source, "a file or directory: JOB:PATH in a job, PATH here; - for standard input")
       ->required()
       ->type_name("FILE");

@@ -22,10 +22,10 @@ namespace {
 namespace fs = std::filesystem;
 
 // How often to look whether a job is gone, and after how long to say what it waits for.
-constexpr auto kLookEvery = std::chrono::milliseconds(200);
+constexpr auto kLookForRemainsEvery = std::chrono::milliseconds(200);
 constexpr auto kSayAfter = std::chrono::seconds(5);
 
-struct Options {
+struct DeleteOptions {
   ClusterOptions cluster;
   std::vector<std::string> names;
   bool keep_checkpoints = false;
@@ -54,7 +54,7 @@ void end(const sched::RunEntry& run, bool now) {
   sched::wait_for_end(run);
 }
 
-void remove_run(const sched::RunEntry& run, const Options& options) {
+void remove_run(const sched::RunEntry& run, const DeleteOptions& options) {
   if (!options.keep_checkpoints) refuse_if_used(sched::runs_directory(), run);
   if (run.alive) end(run, options.now);
   const fs::path checkpoints = run.status.checkpoints;
@@ -75,7 +75,7 @@ std::vector<kube::Replica> pods_of(const Target& target) {
 }
 
 // Asks for the deletion; with `now` its pods are given no time to checkpoint.
-void ask(const Target& target, const Options& options) {
+void ask(const Target& target, const DeleteOptions& options) {
   if (options.keep_checkpoints) {
     throw UsageError(fmt::format(
         "delete: --keep-checkpoints is for runs of this machine; those of job {} are on its volume, which goes "
@@ -120,14 +120,14 @@ void wait_until_gone(const Target& target) {
   const std::string uid = kube::parse_job(target.job).uid;
   const auto begin = std::chrono::steady_clock::now();
   std::string said;
-  for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookEvery)) {
+  for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookForRemainsEvery)) {
     if (std::chrono::steady_clock::now() - begin < kSayAfter || left == said) continue;
     fmt::print(stderr, "adaptdl: job {} waits for {}; Ctrl-C leaves it to that\n", target.name.name, left);
     said = left;
   }
 }
 
-bool agreed(const Options& options) {
+bool agreed(const DeleteOptions& options) {
   if (options.names.size() < 2 || options.yes || !is_terminal(STDIN_FILENO) || !is_terminal(STDERR_FILENO)) return true;
   fmt::print(stderr, "delete {}? [y/N] ", fmt::join(options.names, ", "));
   std::string answer;
@@ -148,7 +148,7 @@ void each(const std::vector<Target>& targets, std::exception_ptr& failed, const 
   }
 }
 
-void remove(const Options& options) {
+void remove_target(const DeleteOptions& options) {
   // A name that is wrong is found before anything is deleted.
   const std::vector<Target> targets = find_targets(options.cluster, options.names);
   if (!agreed(options)) throw Error("nothing was deleted");
@@ -169,7 +169,7 @@ void remove(const Options& options) {
 }  // namespace
 
 void add_delete(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DeleteOptions>();
   app.add_option("job", options->names,
                  "runs of this machine, by their names or the beginnings of them, or jobs of the cluster")
       ->required()
@@ -184,7 +184,7 @@ void add_delete(CLI::App& app, int&) {
       "A run that goes on is asked to checkpoint and to exit, as by Ctrl-C, and waited for. A directory that it was\n"
       "given with --checkpoint or --logs is left as it is. With a job go its pods, and the volume claims that\n"
       "it owns.");
-  app.callback([options] { remove(*options); });
+  app.callback([options] { remove_target(*options); });
 }
 
 }  // namespace adaptdl::cli

@@ -74,7 +74,7 @@ std::string option_term(const CLI::Option& option) {
   return value.empty() ? term : term + ' ' + value;
 }
 
-nlohmann::json describe(const CLI::App& app, const std::string& path) {
+nlohmann::json describe_command(const CLI::App& app, const std::string& path) {
   nlohmann::json options = nlohmann::json::array();
   for (const CLI::Option* option : visible_options(app)) {
     options.push_back(
@@ -87,7 +87,7 @@ nlohmann::json describe(const CLI::App& app, const std::string& path) {
                            {"help", argument->get_description()}});
   }
   nlohmann::json nested = nlohmann::json::array();
-  for (const CLI::App* verb : verbs(app)) nested.push_back(describe(*verb, path + ' ' + verb->get_name()));
+  for (const CLI::App* verb : verbs(app)) nested.push_back(describe_command(*verb, path + ' ' + verb->get_name()));
   return {{"name", app.get_name()},           {"path", path},
           {"summary", app.get_description()}, {"usage", usage(app, path)},
           {"options", std::move(options)},    {"arguments", std::move(positionals)},
@@ -196,7 +196,7 @@ nlohmann::json describe_all() {
   nlohmann::json all = nlohmann::json::array();
   for (const Command& command : commands()) {
     int exit_code = 0;
-    all.push_back(describe(*make_app(command, exit_code), std::string(command.name)));
+    all.push_back(describe_command(*make_app(command, exit_code), std::string(command.name)));
   }
   return all;
 }

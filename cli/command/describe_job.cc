@@ -15,12 +15,12 @@
 namespace adaptdl::cli {
 namespace {
 
-struct Options {
+struct DescribeOptions {
   ClusterOptions cluster;
   std::string name;
 };
 
-std::string describe(const Target& target) {
+std::string describe_target(const Target& target) {
   kube::Client& client = *target.client;
   kube::JobBook book;
   book.put_job(target.job);
@@ -52,16 +52,16 @@ std::string describe(const Target& target) {
   return job_text(target.job, book.views(now).at(0), std::move(events), client.access().context, now);
 }
 
-void describe_one(const Options& options) {
+void describe_one(const DescribeOptions& options) {
   const Target target = find_target(options.cluster, options.name);
-  fmt::print(
-      "{}", target.run ? run_text(sched::status_now(*target.run), std::chrono::system_clock::now()) : describe(target));
+  fmt::print("{}", target.run ? run_text(sched::status_now(*target.run), std::chrono::system_clock::now())
+                              : describe_target(target));
 }
 
 }  // namespace
 
 void add_describe(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DescribeOptions>();
   app.add_option("job", options->name,
                  "a run of this machine, by its name or the beginning of it, or a job of the cluster")
       ->required()

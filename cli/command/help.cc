@@ -12,7 +12,7 @@
 namespace adaptdl::cli {
 namespace {
 
-struct Options {
+struct HelpOptions {
   std::vector<std::string> command;
   bool json = false;
   bool complete = false;
@@ -36,7 +36,7 @@ std::string help_on(std::vector<std::string> words) {
   return help_text(app, path);
 }
 
-void run(const Options& options) {
+void show_help(const HelpOptions& options) {
   if (options.complete) {
     for (const std::string& candidate : complete(options.command)) fmt::print("{}\n", candidate);
   } else if (options.json) {
@@ -51,13 +51,13 @@ void run(const Options& options) {
 }  // namespace
 
 void add_help(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<HelpOptions>();
   app.add_option("command", options->command, "a command, and a verb of it");
   // For the completion of shells: `adaptdl help --complete -- WORD...`.
   app.add_flag("--complete", options->complete)->group("");
   // For man pages and tests: everything that help knows, in one piece.
   app.add_flag("--dump-json", options->json)->group("");
-  app.callback([options] { run(*options); });
+  app.callback([options] { show_help(*options); });
 }
 
 }  // namespace adaptdl::cli

@@ -22,9 +22,9 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr auto kLookEvery = std::chrono::milliseconds(100);
+constexpr auto kLookIntoLogsEvery = std::chrono::milliseconds(100);
 
-struct Options {
+struct LogsOptions {
   ClusterOptions cluster;
   std::string run, rank, tail, since;
   bool follow = false;
@@ -32,7 +32,7 @@ struct Options {
   bool notices = false;
 };
 
-std::optional<int> parse_number(const std::string& text, const char* what) {
+std::optional<int> parse_natural(const std::string& text, const char* what) {
   if (text.empty()) return std::nullopt;
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -49,7 +49,7 @@ void follow_run(const sched::RunEntry& run, bool follow, const Read& read) {
   while (follow && sched::is_alive(run)) {
     read();
     if (std::fflush(stdout) != 0) return;
-    std::this_thread::sleep_for(kLookEvery);
+    std::this_thread::sleep_for(kLookIntoLogsEvery);
   }
   read();
 }
@@ -92,7 +92,8 @@ class Tail {
   std::map<std::size_t, std::pair<int, std::string>> lines_;
 };
 
-void show_run(const sched::RunEntry& run, const Options& options, std::optional<int> rank, std::optional<int> tail) {
+void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optional<int> rank,
+              std::optional<int> tail) {
   if (!options.since.empty() || options.previous) {
     throw UsageError(
         fmt::format("logs: {} is for jobs of a cluster; the logs of run {} have no times, and are of all its starts",
@@ -124,7 +125,7 @@ void show_run(const sched::RunEntry& run, const Options& options, std::optional<
   reader.finish(sink);
 }
 
-void show_job(const Target& target, const Options& options, std::optional<int> rank, std::optional<int> tail) {
+void show_job(const Target& target, const LogsOptions& options, std::optional<int> rank, std::optional<int> tail) {
   if (options.notices)
     throw UsageError(fmt::format("logs: --notices is for runs of this machine, and {} is a job", target.name.name));
   if (options.previous && options.follow)
@@ -154,9 +155,9 @@ void show_job(const Target& target, const Options& options, std::optional<int> r
   kube::read_job_logs(*target.client, query, {}, sinks);
 }
 
-void logs(const Options& options) {
-  const auto rank = parse_number(options.rank, "--rank takes a rank");
-  const auto tail = parse_number(options.tail, "--tail takes a number of lines");
+void logs(const LogsOptions& options) {
+  const auto rank = parse_natural(options.rank, "--rank takes a rank");
+  const auto tail = parse_natural(options.tail, "--tail takes a number of lines");
   const Target target = find_target(options.cluster, options.run);
   target.run ? show_run(*target.run, options, rank, tail) : show_job(target, options, rank, tail);
 }
@@ -164,7 +165,7 @@ void logs(const Options& options) {
 }  // namespace
 
 void add_logs(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LogsOptions>();
   app.add_option("job", options->run,
                  "a run of this machine, by its name or the beginning of it, or a job of the cluster")
       ->required()

@@ -18,10 +18,10 @@ namespace adaptdl::cli {
 namespace {
 
 // Changes of the cluster show at once; runs of this machine are looked at now and then.
-constexpr timespec kLookEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
+constexpr timespec kLookAtJobsEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
 constexpr auto kLookAtRunsEvery = std::chrono::milliseconds(500);
 
-struct Options {
+struct LsOptions {
   ClusterOptions cluster;
   std::vector<std::string> names;
   std::string output, selector;
@@ -34,7 +34,7 @@ struct Options {
   bool runs() const { return !cluster.cluster && selector.empty(); }
 };
 
-Form form(const Options& options) {
+Form form(const LsOptions& options) {
   if (options.json || options.output == "json") return Form::kJson;
   if (options.output.empty()) return Form::kTable;
   if (options.output == "wide") return Form::kWide;
@@ -43,7 +43,7 @@ Form form(const Options& options) {
   throw UsageError(fmt::format("ls: -o takes wide, json, yaml or name, not '{}'", options.output));
 }
 
-void check(const Options& options) {
+void check(const LsOptions& options) {
   form(options);
   if (options.cluster.local && (options.all_namespaces || !options.selector.empty()))
     throw UsageError("ls: -A and --selector are of jobs of a cluster, and --local leaves them out");
@@ -52,7 +52,7 @@ void check(const Options& options) {
   if (options.watch && form(options) == Form::kYaml) throw UsageError("ls: --watch excludes -o yaml");
 }
 
-std::optional<kube::Access> access(const Options& options) {
+std::optional<kube::Access> access(const LsOptions& options) {
   // Whoever asks for what only a cluster has, is told that there is none.
   const bool asked = options.cluster.cluster || options.all_namespaces || !options.selector.empty() ||
                      !options.cluster.name_space.empty() || !options.cluster.context.empty();
@@ -60,11 +60,11 @@ std::optional<kube::Access> access(const Options& options) {
   return cluster_access(options.cluster);
 }
 
-std::string name_space(const Options& options, const kube::Access& access) {
+std::string name_space(const LsOptions& options, const kube::Access& access) {
   return options.all_namespaces ? "" : access.name_space;
 }
 
-void add_jobs(Listing& listing, const Options& options) {
+void add_jobs(Listing& listing, const LsOptions& options) {
   const auto where = access(options);
   if (!where) return;
   kube::Client client(*where);
@@ -99,7 +99,7 @@ void refuse_missing(const Listing& listing, const std::vector<std::string>& name
   }
 }
 
-void show_once(const Options& options) {
+void show_once(const LsOptions& options) {
   Listing listing{.runs = {}, .older = 0, .jobs = {}, .context = {}, .now = std::chrono::system_clock::now()};
   std::exception_ptr failed;
   try {
@@ -131,7 +131,7 @@ std::string fit(const std::string& text, std::size_t height) {
 // What a watch has shown so far, on a terminal in one place.
 class Screen {
  public:
-  explicit Screen(const Options& options)
+  explicit Screen(const LsOptions& options)
       : options_(options), form_(form(options)), redraw_(is_capable_terminal(STDOUT_FILENO) && form_ != Form::kJson) {}
 
   bool redraws() const { return redraw_; }
@@ -162,14 +162,14 @@ class Screen {
   }
 
  private:
-  const Options& options_;
+  const LsOptions& options_;
   Form form_;
   bool redraw_;
   std::string shown_, outage_;
   std::ptrdiff_t lines_ = 0;
 };
 
-bool is_wanted(const kube::JobView& view, const Options& options) {
+bool is_wanted(const kube::JobView& view, const LsOptions& options) {
   return options.names.empty() || std::ranges::find(options.names, view.job.name) != options.names.end();
 }
 
@@ -183,7 +183,7 @@ bool is_ready(const ClusterWatch& cluster, const kube::Client& client) {
 }
 
 // Shows runs and jobs until Ctrl-C: on a terminal in one place, elsewhere whenever something changed.
-void watch(const Options& options) {
+void watch(const LsOptions& options) {
   sigset_t interrupt;
   ::sigemptyset(&interrupt);
   ::sigaddset(&interrupt, SIGINT);
@@ -216,13 +216,13 @@ void watch(const Options& options) {
       std::erase_if(listing.jobs, [&](const auto& view) { return !is_wanted(view, options); });
     }
     screen.show(listing);
-  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kLookEvery) != SIGINT);
+  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kLookAtJobsEvery) != SIGINT);
 }
 
 }  // namespace
 
 void add_ls(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<LsOptions>();
   app.add_option("name", options->names, "only these")->type_name("JOB");
   add_context_options(app, options->cluster);
   app.add_flag("-A,--all-namespaces", options->all_namespaces, "the jobs of all namespaces, as NAMESPACE/NAME");

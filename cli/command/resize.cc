@@ -5,27 +5,26 @@
 
 #include "adaptdl/error.h"
 #include "command/command.h"
+#include "command/run_plan.h"
 #include "local/run_client.h"
 #include "local/run_directory.h"
 
 namespace adaptdl::cli {
 namespace {
 
-constexpr int kMostReplicas = 1024;
-
-struct Options {
+struct ResizeOptions {
   std::string run, replicas;
 };
 
 int parse_replicas(std::string_view text, const std::string& whole) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostReplicas)
-    throw UsageError(fmt::format("resize: REPLICAS is N or MIN:MAX, from 1 to {}, not '{}'", kMostReplicas, whole));
+  if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostRunReplicas)
+    throw UsageError(fmt::format("resize: REPLICAS is N or MIN:MAX, from 1 to {}, not '{}'", kMostRunReplicas, whole));
   return value;
 }
 
-void resize(const Options& options) {
+void resize(const ResizeOptions& options) {
   const std::string_view text = options.replicas;
   const std::size_t colon = text.find(':');
   const int min = parse_replicas(text.substr(0, colon), options.replicas);
@@ -39,7 +38,7 @@ void resize(const Options& options) {
 }  // namespace
 
 void add_resize(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ResizeOptions>();
   app.add_option("run", options->run, "the run, by its name or the beginning of it")->required()->type_name("RUN");
   app.add_option("replicas", options->replicas,
                  "how many, or from how many to how many, of which the scheduler chooses")

@@ -22,12 +22,11 @@ namespace adaptdl::cli {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostReplicas = 1024;
 // Failures that an elastic run survives, if no option says.
 constexpr int kElasticRestarts = 3;
 
 // A whole number in [least, most].
-int parse_count(const std::string& text, const std::string& what, int least, int most) {
+int parse_run_count(const std::string& text, const std::string& what, int least, int most) {
   return parse_number(text, "run: " + what, least, most, "a whole number");
 }
 
@@ -37,14 +36,14 @@ bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c ==
 std::pair<int, int> parse_bounds(const std::string& text) {
   const std::size_t colon = text.find(':');
   try {
-    const int min = parse_count(text.substr(0, colon), "--replicas", 1, kMostReplicas);
+    const int min = parse_run_count(text.substr(0, colon), "--replicas", 1, kMostRunReplicas);
     if (colon == std::string::npos) return {min, min};
-    return {min, parse_count(text.substr(colon + 1), "--replicas", min, kMostReplicas)};
+    return {min, parse_run_count(text.substr(colon + 1), "--replicas", min, kMostRunReplicas)};
   } catch (const UsageError&) {
     throw UsageError(
         fmt::format("run: --replicas takes auto, a whole number from 1 to {}, or the fewest and the most as MIN:MAX, "
                     "not '{}'",
-                    kMostReplicas, text));
+                    kMostRunReplicas, text));
   }
 }
 
@@ -73,7 +72,7 @@ void set_cpu_devices(sched::LaunchPlan& plan, const RunOptions& options, const M
   if (options.devices.empty()) {
     plan.devices = numbered(machine.cores);
   } else if (std::ranges::all_of(options.devices, [](unsigned char c) { return std::isdigit(c) != 0; })) {
-    const int count = parse_count(options.devices, "the number of --devices", 1, kMostReplicas);
+    const int count = parse_run_count(options.devices, "the number of --devices", 1, kMostRunReplicas);
     plan.devices = numbered(static_cast<unsigned>(count));
   } else {
     plan.devices = parse_devices(options.devices);
@@ -120,7 +119,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   set_devices(plan, options, machine);
   const auto devices = static_cast<int>(plan.devices.size());
   if (options.replicas == "auto") {
-    plan.replicas = plan.min_replicas = std::clamp(devices, 1, kMostReplicas);
+    plan.replicas = plan.min_replicas = std::clamp(devices, 1, kMostRunReplicas);
   } else {
     std::tie(plan.min_replicas, plan.replicas) = parse_bounds(options.replicas);
   }
@@ -142,7 +141,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
 }
 
 void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
-  plan.nodes = options.nodes.empty() ? 1 : parse_count(options.nodes, "--nodes", 1, 100'000);
+  plan.nodes = options.nodes.empty() ? 1 : parse_run_count(options.nodes, "--nodes", 1, 100'000);
   if (plan.nodes > 1 && (options.node_rank.empty() || options.master.empty())) {
     throw UsageError(
         "run: --nodes needs --node-rank, different on each machine, and --master HOST:PORT, the same on all");
@@ -154,7 +153,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   if (plan.nodes > 1 && plan.elastic) {
     throw UsageError("run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
   }
-  if (!options.node_rank.empty()) plan.node_rank = parse_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
+  if (!options.node_rank.empty()) plan.node_rank = parse_run_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
   if (options.master.empty()) return;
   const std::size_t colon = options.master.rfind(':');
   std::string host = options.master.substr(0, colon);
@@ -168,7 +167,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   }
   plan.master_host = host;
   plan.master_port =
-      static_cast<std::uint16_t>(parse_count(options.master.substr(colon + 1), "the port of --master", 1, 65535));
+      static_cast<std::uint16_t>(parse_run_count(options.master.substr(colon + 1), "the port of --master", 1, 65535));
 }
 
 // The directory as an absolute path; made if it is not there.
@@ -191,7 +190,7 @@ void set_checkpoints(sched::LaunchPlan& plan, const RunOptions& options) {
     plan.settings.emplace_back("ADAPTDL_CHECKPOINT_EVERY", options.checkpoint_every);
   }
   if (!options.checkpoint_keep.empty()) {
-    parse_count(options.checkpoint_keep, "--checkpoint-keep", 1, 1'000'000);
+    parse_run_count(options.checkpoint_keep, "--checkpoint-keep", 1, 1'000'000);
     plan.settings.emplace_back("ADAPTDL_CHECKPOINT_KEEP", options.checkpoint_keep);
   }
   if (!options.checkpoint.empty()) plan.checkpoints = directory(options.checkpoint, "--checkpoint");
@@ -243,7 +242,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   set_nodes(plan, options);
   set_environment(plan, options);
   if (!options.max_restarts.empty()) {
-    plan.max_restarts = parse_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
+    plan.max_restarts = parse_run_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
   } else if (plan.elastic) {
     plan.max_restarts = kElasticRestarts;
   }

@@ -9,6 +9,9 @@
 
 namespace adaptdl::cli {
 
+// What --replicas may name at most.
+inline constexpr int kMostRunReplicas = 1024;
+
 // As given on the command line; empty: not given.
 struct RunOptions {
   std::string replicas = "auto";

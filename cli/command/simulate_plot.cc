@@ -30,7 +30,7 @@ struct Simulation {
   bool operator==(const Simulation&) const = default;
 };
 
-std::string describe(const std::vector<Simulation>& simulations) {
+std::string describe_simulations(const std::vector<Simulation>& simulations) {
   constexpr std::size_t kMost = 8;
   std::string text;
   for (std::size_t i = 0; i < std::min(simulations.size(), kMost); ++i)
@@ -52,8 +52,9 @@ Timeline read_timeline(const PlotOptions& options) {
   });
   if (chosen.size() == 1) return builder.finish();
   throw UsageError(fmt::format("simulate plot: {} has {}: choose one with --workload and --policy", options.file,
-                               chosen.empty() ? "none such, only " + describe(all)
-                                              : fmt::format("{} simulations ({})", chosen.size(), describe(chosen))));
+                               chosen.empty()
+                                   ? "none such, only " + describe_simulations(all)
+                                   : fmt::format("{} simulations ({})", chosen.size(), describe_simulations(chosen))));
 }
 
 void write_whole(const std::filesystem::path& file, const std::string& text) {

@@ -34,7 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-struct Options {
+struct SubmitOptions {
   ClusterOptions cluster;
   SubmitImageOptions image;
   kube::SubmissionOptions submission;
@@ -45,7 +45,7 @@ struct Options {
 
 void notice(const std::string& text) { fmt::print(stderr, "adaptdl: {}\n", printable(text)); }
 
-void check_usage(const Options& options) {
+void check_usage(const SubmitOptions& options) {
   const auto refuse = [](const std::string& why) { throw UsageError("submit: " + why); };
   if (!options.dry_run.empty() && options.dry_run != "client" && options.dry_run != "server")
     refuse(fmt::format("--dry-run is client or server, not '{}'", options.dry_run));
@@ -61,7 +61,7 @@ void check_usage(const Options& options) {
 }
 
 // What the options say that are numbers and the like.
-void read_numbers(Options& options) {
+void read_numbers(SubmitOptions& options) {
   const auto number = [](const std::string& text, const char* what, int least) -> std::optional<int> {
     if (text.empty()) return std::nullopt;
     return parse_number<int>(text, fmt::format("submit: {}", what), least, 1'000'000, "a number");
@@ -75,7 +75,7 @@ void read_numbers(Options& options) {
   if (!options.given_image.empty()) image::Reference::parse(options.given_image);
 }
 
-std::vector<json> read_jobs(const Options& options) {
+std::vector<json> read_jobs(const SubmitOptions& options) {
   const kube::JobFileNeeds needs{.name = options.submission.name.empty(), .image = false};
   if (options.job_file == "-") {
     const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
@@ -164,7 +164,7 @@ std::string called(const json& job, const kube::Client& client) {
   return place == client.access().name_space ? name : place + '/' + name;
 }
 
-void print_created(const json& job, const kube::Client& client, const Options& options) {
+void print_created(const json& job, const kube::Client& client, const SubmitOptions& options) {
   const std::string name = called(job, client);
   if (options.json) {
     json volume;
@@ -199,7 +199,8 @@ void print_created(const json& job, const kube::Client& client, const Options& o
   std::fflush(stdout);
 }
 
-void stay(kube::Client& client, const std::vector<json>& jobs, const Options& options, const std::stop_token& stop) {
+void stay(kube::Client& client, const std::vector<json>& jobs, const SubmitOptions& options,
+          const std::stop_token& stop) {
   WaitOptions wait{.longest = {}, .notice = notice};
   if (!options.timeout.empty()) wait.longest = env::parse_duration(options.timeout, "submit: --timeout");
   std::vector<SubmittedJob> submitted;
@@ -220,7 +221,7 @@ void stay(kube::Client& client, const std::vector<json>& jobs, const Options& op
 
 class Submit {
  public:
-  Submit(Options& options, const std::vector<json>& jobs, fs::path dockerfile)
+  Submit(SubmitOptions& options, const std::vector<json>& jobs, fs::path dockerfile)
       : options_(options), jobs_(jobs), dockerfile_(std::move(dockerfile)), client_(require_cluster(options.cluster)) {
     options_.submission.name_space = client_.access().name_space;
   }
@@ -255,14 +256,14 @@ class Submit {
     if (!dockerfile_.empty()) notice("nothing was built: the image will be " + options_.submission.image + "@DIGEST");
   }
 
-  Options& options_;
+  SubmitOptions& options_;
   const std::vector<json>& jobs_;
   fs::path dockerfile_;
   kube::Client client_;
 };
 
 // Without a word to any cluster.
-void dry_run_here(Options& options, const std::vector<json>& jobs, const fs::path& dockerfile) {
+void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const fs::path& dockerfile) {
   const auto access = cluster_access(options.cluster);
   options.submission.name_space = access ? access->name_space : "default";
   if (!options.storage_class.empty()) options.submission.storage = kube::StorageChoice{options.storage_class};
@@ -274,7 +275,7 @@ void dry_run_here(Options& options, const std::vector<json>& jobs, const fs::pat
   print_objects(make_submissions(jobs, options.submission), options.output);
 }
 
-void submit(Options& options, int& exit_code) {
+void submit(SubmitOptions& options, int& exit_code) {
   check_usage(options);
   read_numbers(options);
   std::error_code error;
@@ -309,7 +310,7 @@ void submit(Options& options, int& exit_code) {
   at_work = nullptr;
 }
 
-void add_image_options(CLI::App& app, Options& options) {
+void add_image_options(CLI::App& app, SubmitOptions& options) {
   const auto several = [](CLI::Option* option) {
     option->allow_extra_args(false)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   };
@@ -335,7 +336,7 @@ void add_image_options(CLI::App& app, Options& options) {
       ->type_name("PORT");
 }
 
-void add_job_options(CLI::App& app, Options& options) {
+void add_job_options(CLI::App& app, SubmitOptions& options) {
   app.add_option("-n,--name", options.submission.name, "call the job NAME- and five characters more")
       ->type_name("NAME");
   app.add_option("--min-replicas", options.min_replicas, "fewer it is not run with; in place of the file's")
@@ -360,7 +361,7 @@ void add_job_options(CLI::App& app, Options& options) {
 }  // namespace
 
 void add_submit(CLI::App& app, int& exit_code) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SubmitOptions>();
   app.add_option("project", options->image.project, "the directory that the image is built from")
       ->required()
       ->type_name("DIR");

@@ -35,7 +35,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-image::BuildOptions build_options(const fs::path& dockerfile, const SubmitImageOptions& options) {
+image::BuildOptions submit_build_options(const fs::path& dockerfile, const SubmitImageOptions& options) {
   image::BuildOptions build;
   build.context = options.project;
   build.dockerfile = dockerfile;
@@ -144,7 +144,7 @@ std::string ImageTarget::pulled_as() const {
 
 std::string ImageTarget::build_and_push(const fs::path& dockerfile, const SubmitImageOptions& options,
                                         const std::stop_token& stop) const {
-  image::BuildOptions build = build_options(dockerfile, options);
+  image::BuildOptions build = submit_build_options(dockerfile, options);
   if (!registry_) {
     build.tags = {repository_};
     return fmt::format("{}@{}", pulled_as(), build_on_screen(build, stop));

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLookEvery = std::chrono::milliseconds(100);
+constexpr auto kLookAtJobEvery = std::chrono::milliseconds(100);
 // What is so for a moment only, as before the scheduler's first look, is not worth a word.
 constexpr auto kWorthSaying = std::chrono::seconds(2);
 
@@ -41,7 +41,7 @@ class Teller {
   Clock::time_point since_;
 };
 
-std::string describe(const kube::JobView& view) {
+std::string describe_state(const kube::JobView& view) {
   return fmt::format("{}{}{}", view.job.phase.empty() ? "not begun" : view.job.phase, view.why.empty() ? "" : ": ",
                      view.why);
 }
@@ -60,7 +60,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
                     std::optional<Clock::time_point> until, const std::stop_token& stop) {
   ClusterWatch watch(client, job.name.name_space, "");
   Teller outages(options.notice), troubles(options.notice);
-  for (std::string state = "not begun"; !stop.stop_requested(); std::this_thread::sleep_for(kLookEvery)) {
+  for (std::string state = "not begun"; !stop.stop_requested(); std::this_thread::sleep_for(kLookAtJobEvery)) {
     if (const std::string outage = watch.outage(); !outage.empty())
       outages.hear("the cluster is out of reach at present: " + outage);
     if (watch.ready()) {
@@ -68,7 +68,7 @@ Ending wait_for_job(kube::Client& client, const SubmittedJob& job, const WaitOpt
       const auto found =
           std::ranges::find_if(views, [&job](const kube::JobView& view) { return view.job.uid == job.uid; });
       if (found == views.end()) return {fmt::format("job {} was deleted before it ended", job.name.name)};
-      state = describe(*found);
+      state = describe_state(*found);
       if (found->job.ended()) return ending_of(*found);
       troubles.hear(found->why.empty() ? "" : fmt::format("job {} is {}", job.name.name, state));
     }

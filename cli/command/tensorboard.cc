@@ -20,21 +20,21 @@ namespace {
 
 using nlohmann::json;
 
-struct Options {
+struct TensorBoardCommandOptions {
   ClusterOptions cluster;
   kube::TensorBoardOptions board;
   std::string output, port = "0", address = "127.0.0.1";
   bool yes = false;
 };
 
-void create(const Options& options) {
+void create(const TensorBoardCommandOptions& options) {
   kube::tensorboard_objects(options.board);  // refuses what is wrong before anybody is asked
   kube::Client client(require_cluster(options.cluster));
   kube::create_tensorboard(client, client.access().name_space, options.board);
   fmt::print("Successfully created TensorBoard instance {}\n", options.board.name);
 }
 
-void list(const Options& options) {
+void list(const TensorBoardCommandOptions& options) {
   if (!options.output.empty() && options.output != "json")
     throw UsageError(fmt::format("tensorboard list: -o takes json, not '{}'", options.output));
   kube::Client client(require_cluster(options.cluster));
@@ -65,7 +65,7 @@ std::string shown(const std::string& address) {
   return address.find(':') == std::string::npos ? address : '[' + address + ']';
 }
 
-void proxy(const Options& options) {
+void proxy(const TensorBoardCommandOptions& options) {
   const std::string service = kube::tensorboard_object_name(options.board.name);
   kube::ForwardOptions forward{
       .service = service,
@@ -86,7 +86,7 @@ void proxy(const Options& options) {
   served.serve(signals.token(), notice);
 }
 
-void remove(const Options& options) {
+void remove_tensorboard(const TensorBoardCommandOptions& options) {
   kube::tensorboard_object_name(options.board.name);
   kube::Client client(require_cluster(options.cluster));
   const std::string& name_space = client.access().name_space;
@@ -102,7 +102,8 @@ void remove(const Options& options) {
   fmt::print("Successfully deleted TensorBoard instance {}\n", options.board.name);
 }
 
-CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, Options& options, bool named = true) {
+CLI::App* add_tensorboard_verb(CLI::App& app, const char* name, const char* summary, TensorBoardCommandOptions& options,
+                               bool named = true) {
   CLI::App* verb = app.add_subcommand(name, summary);
   if (named) verb->add_option("name", options.board.name, "the TensorBoard's name")->required()->type_name("NAME");
   add_context_options(*verb, options.cluster);
@@ -112,8 +113,8 @@ CLI::App* add_verb(CLI::App& app, const char* name, const char* summary, Options
 }  // namespace
 
 void add_tensorboard(CLI::App& app, int&) {
-  auto options = std::make_shared<Options>();
-  CLI::App* verb = add_verb(app, "create", "create a TensorBoard that jobs can write to", *options);
+  auto options = std::make_shared<TensorBoardCommandOptions>();
+  CLI::App* verb = add_tensorboard_verb(app, "create", "create a TensorBoard that jobs can write to", *options);
   verb->add_option("--storageclass", options->board.storage_class,
                    "of its volume, which several nodes must be able to share; by default the cluster's")
       ->type_name("NAME");
@@ -123,18 +124,18 @@ void add_tensorboard(CLI::App& app, int&) {
   verb->add_flag("--nodeport", options->board.node_port, "serve it on a port of every node too");
   verb->callback([options] { create(*options); });
 
-  verb = add_verb(app, "list", "list TensorBoards, and why one is not ready", *options, false);
+  verb = add_tensorboard_verb(app, "list", "list TensorBoards, and why one is not ready", *options, false);
   verb->add_option("-o,--output", options->output, "json for programs")->type_name("json");
   verb->callback([options] { list(*options); });
 
-  verb = add_verb(app, "proxy", "serve a TensorBoard on this machine, until Ctrl-C", *options);
+  verb = add_tensorboard_verb(app, "proxy", "serve a TensorBoard on this machine, until Ctrl-C", *options);
   verb->add_option("-p,--port", options->port, "to serve on; by default a free one")->type_name("PORT");
   verb->add_option("--address", options->address, "to serve on (default 127.0.0.1)")->type_name("ADDRESS");
   verb->callback([options] { proxy(*options); });
 
-  verb = add_verb(app, "delete", "delete a TensorBoard with all that was written to it", *options);
+  verb = add_tensorboard_verb(app, "delete", "delete a TensorBoard with all that was written to it", *options);
   verb->add_flag("--yes", options->yes, "do not ask");
-  verb->callback([options] { remove(*options); });
+  verb->callback([options] { remove_tensorboard(*options); });
 }
 
 }  // namespace adaptdl::cli

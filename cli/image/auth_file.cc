@@ -8,14 +8,14 @@
 #include "adaptdl/error.h"
 #include "base64.h"
 #include "image/one_line.h"
+#include "image/reference.h"
 
 namespace adaptdl::image {
 namespace {
 
 using nlohmann::json;
-constexpr std::string_view kHub = "docker.io";
 
-[[noreturn]] void refuse(const std::string& name, const std::string& why) {
+[[noreturn]] void refuse_file(const std::string& name, const std::string& why) {
   throw Error(fmt::format("cannot read the credentials in {}: {}", name, why));
 }
 
@@ -24,23 +24,23 @@ const json* member(const json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::string text_at(const json& object, const char* key, const std::string& where, const std::string& name) {
+std::string credential_text(const json& object, const char* key, const std::string& where, const std::string& name) {
   const json* const value = member(object, key);
   if (!value) return "";
-  if (!value->is_string()) refuse(name, fmt::format("{}: '{}' is no text", where, key));
+  if (!value->is_string()) refuse_file(name, fmt::format("{}: '{}' is no text", where, key));
   return value->get<std::string>();
 }
 
 Credentials parse_entry(const json& entry, const std::string& where, const std::string& name) {
-  if (!entry.is_object()) refuse(name, where + " is no object");
-  Credentials credentials{text_at(entry, "username", where, name), text_at(entry, "password", where, name),
-                          text_at(entry, "identitytoken", where, name), text_at(entry, "registrytoken", where, name),
-                          name};
-  const std::string auth = text_at(entry, "auth", where, name);
+  if (!entry.is_object()) refuse_file(name, where + " is no object");
+  Credentials credentials{
+      credential_text(entry, "username", where, name), credential_text(entry, "password", where, name),
+      credential_text(entry, "identitytoken", where, name), credential_text(entry, "registrytoken", where, name), name};
+  const std::string auth = credential_text(entry, "auth", where, name);
   if (auth.empty()) return credentials;
   const std::optional<std::string> pair = decode_base64(auth);
   const std::size_t colon = pair ? pair->find(':') : std::string::npos;
-  if (colon == std::string::npos) refuse(name, where + ": 'auth' is not the base64 of user:password");
+  if (colon == std::string::npos) refuse_file(name, where + ": 'auth' is not the base64 of user:password");
   credentials.user = pair->substr(0, colon);
   credentials.password = pair->substr(colon + 1);
   while (credentials.password.ends_with('\0')) credentials.password.pop_back();
@@ -57,21 +57,21 @@ AuthFile parse_auth_file(std::string_view text, const std::string& name) {
   AuthFile file;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return file;
   const json content = json::parse(text, nullptr, false);
-  if (!content.is_object()) refuse(name, "it is no JSON object");
+  if (!content.is_object()) refuse_file(name, "it is no JSON object");
   if (const json* const auths = member(content, "auths")) {
-    if (!auths->is_object()) refuse(name, "'auths' is no object");
+    if (!auths->is_object()) refuse_file(name, "'auths' is no object");
     for (const auto& [key, entry] : auths->items())
       if (!entry.is_null())
         file.auths.emplace(key, parse_entry(entry, fmt::format("the entry of '{}'", one_line(key, 300)), name));
   }
   if (const json* const helpers = member(content, "credHelpers")) {
-    if (!helpers->is_object()) refuse(name, "'credHelpers' is no object");
+    if (!helpers->is_object()) refuse_file(name, "'credHelpers' is no object");
     for (const auto& [key, helper] : helpers->items()) {
-      if (!helper.is_string()) refuse(name, fmt::format("the helper of '{}' is no text", one_line(key, 300)));
+      if (!helper.is_string()) refuse_file(name, fmt::format("the helper of '{}' is no text", one_line(key, 300)));
       file.helpers.emplace(key, helper.get<std::string>());
     }
   }
-  file.store = text_at(content, "credsStore", "the file", name);
+  file.store = credential_text(content, "credsStore", "the file", name);
   return file;
 }
 
@@ -83,7 +83,7 @@ std::string normal_key(std::string_view key) {
   const std::string_view host = key.substr(0, slash);
   std::string_view path = slash == std::string_view::npos ? "" : key.substr(slash);
   if (scheme != std::string_view::npos || path == "/v1" || path == "/v2") path = "";
-  return fmt::format("{}{}", is_hub(host) ? kHub : host, path);
+  return fmt::format("{}{}", is_hub(host) ? kDockerHub : host, path);
 }
 
 std::optional<Credentials> find_auth(const AuthFile& file, const std::string& registry, const std::string& repository) {

@@ -18,7 +18,7 @@ using std::chrono::seconds;
 // What servers that tell no lifetime mean.
 constexpr seconds kLifetime{60};
 
-std::string joined(const Scopes& scopes) { return fmt::format("{}", fmt::join(scopes, " ")); }
+std::string scope_text(const Scopes& scopes) { return fmt::format("{}", fmt::join(scopes, " ")); }
 
 // "repository:name" of "repository:name:pull".
 std::string_view resource_of(std::string_view scope) { return scope.substr(0, scope.rfind(':')); }
@@ -56,7 +56,7 @@ http::Request token_request(const Challenge& challenge, const Credentials& crede
     request.headers = {"Content-Type: application/x-www-form-urlencoded"};
     request.body =
         fmt::format("grant_type=refresh_token&service={}&client_id=adaptdl&scope={}&refresh_token={}",
-                    http::escape(service), http::escape(joined(scopes)), http::escape(credentials.identity_token));
+                    http::escape(service), http::escape(scope_text(scopes)), http::escape(credentials.identity_token));
     return request;
   }
   char separator = request.url.find('?') == std::string::npos ? '?' : '&';
@@ -115,7 +115,7 @@ std::string Authorizer::header(const Scopes& scopes, const std::stop_token& stop
     const std::scoped_lock lock(mutex_);
     challenge = challenge_;
     if (!challenge) return "";
-    const auto token = tokens_.find(joined(scopes));
+    const auto token = tokens_.find(scope_text(scopes));
     if (challenge->scheme == "bearer" && token != tokens_.end() && token->second.expires > Clock::now())
       return "Bearer " + token->second.text;
   }
@@ -125,7 +125,7 @@ std::string Authorizer::header(const Scopes& scopes, const std::stop_token& stop
   Token token = fetch(*challenge, found, all_scopes(*challenge, scopes), stop);
   std::string text = "Bearer " + token.text;
   const std::scoped_lock lock(mutex_);
-  tokens_[joined(scopes)] = std::move(token);
+  tokens_[scope_text(scopes)] = std::move(token);
   return text;
 }
 
@@ -143,7 +143,7 @@ bool Authorizer::refused(const http::Response& response, const std::string& used
   if (!chosen) return false;
   const std::scoped_lock lock(mutex_);
   challenge_ = *chosen;
-  tokens_.erase(joined(scopes));
+  tokens_.erase(scope_text(scopes));
   // The same user and password would be refused again; a new token may not.
   return used.empty() || (chosen->scheme == "bearer" && used.starts_with("Bearer "));
 }

@@ -16,21 +16,21 @@ namespace adaptdl::image {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kDraftPrefix = "draft-";
+constexpr std::string_view kBlobDraftPrefix = "draft-";
 
-[[noreturn]] void fail(std::string_view what, const fs::path& file) {
+[[noreturn]] void fail_blob(std::string_view what, const fs::path& file) {
   const char* why = std::strerror(errno);
   throw Error(fmt::format("cannot {} {}: {}", what, file.string(), why));
 }
 
 void mark_used(const fs::path& file) { ::utimensat(AT_FDCWD, file.c_str(), nullptr, 0); }
 
-std::string read_all(const net::Fd& fd, const fs::path& file) {
+std::string read_whole(const net::Fd& fd, const fs::path& file) {
   std::string bytes;
   char buffer[64 << 10];
   for (;;) {
     const ssize_t count = ::read(fd.get(), buffer, sizeof buffer);
-    if (count < 0 && errno != EINTR) fail("read", file);
+    if (count < 0 && errno != EINTR) fail_blob("read", file);
     if (count == 0) return bytes;
     if (count > 0) bytes.append(buffer, static_cast<std::size_t>(count));
   }
@@ -63,8 +63,8 @@ std::optional<std::string> BlobStore::read(const std::string& digest) const {
   const fs::path file = path_of(digest);
   const net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd && errno == ENOENT) return {};
-  if (!fd) fail("read", file);
-  std::string bytes = read_all(fd, file);
+  if (!fd) fail_blob("read", file);
+  std::string bytes = read_whole(fd, file);
   Digester digester = Digester::of(digest);
   digester.update(bytes);
   if (digester.digest() != digest) {
@@ -76,9 +76,9 @@ std::optional<std::string> BlobStore::read(const std::string& digest) const {
 }
 
 BlobStore::Draft::Draft(const BlobStore& store, std::string_view algorithm) : store_(store), digester_(algorithm) {
-  std::string name = store.directory_ / "blobs" / fmt::format("{}XXXXXX", kDraftPrefix);
+  std::string name = store.directory_ / "blobs" / fmt::format("{}XXXXXX", kBlobDraftPrefix);
   fd_ = net::Fd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!fd_) fail("write to", store.directory_ / "blobs");
+  if (!fd_) fail_blob("write to", store.directory_ / "blobs");
   file_ = name;
   // Held until the process ends, however it does: remove_drafts() leaves it alone as long.
   ::flock(fd_.get(), LOCK_EX);
@@ -93,7 +93,7 @@ void BlobStore::Draft::write(std::string_view bytes) {
   size_ += bytes.size();
   while (!bytes.empty()) {
     const ssize_t count = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno != EINTR) fail("write to", store_.directory_ / "blobs");
+    if (count < 0 && errno != EINTR) fail_blob("write to", store_.directory_ / "blobs");
     if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
   }
 }
@@ -106,7 +106,7 @@ std::string BlobStore::Draft::commit(const std::string& expected) {
   if (::fchmod(fd_.get(), 0644) != 0 || ::rename(file_.c_str(), file.c_str()) != 0) {
     std::error_code error;  // of another algorithm than sha256
     fs::create_directories(file.parent_path(), error);
-    if (::rename(file_.c_str(), file.c_str()) != 0) fail("write", file);
+    if (::rename(file_.c_str(), file.c_str()) != 0) fail_blob("write", file);
   }
   file_.clear();
   fd_.reset();
@@ -139,7 +139,7 @@ std::vector<BlobStore::Info> BlobStore::list() const {
 
 bool BlobStore::remove(const std::string& digest) const {
   if (::unlink(path_of(digest).c_str()) == 0) return true;
-  if (errno != ENOENT) fail("remove", path_of(digest));
+  if (errno != ENOENT) fail_blob("remove", path_of(digest));
   return false;
 }
 
@@ -147,7 +147,7 @@ std::uint64_t BlobStore::remove_drafts() const {
   std::uint64_t bytes = 0;
   std::error_code error;
   for (const fs::directory_entry& file : fs::directory_iterator(directory_ / "blobs", error)) {
-    if (!file.path().filename().string().starts_with(kDraftPrefix)) continue;
+    if (!file.path().filename().string().starts_with(kBlobDraftPrefix)) continue;
     const net::Fd fd(::open(file.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat info {};
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(fd.get(), &info) != 0 || info.st_nlink == 0)

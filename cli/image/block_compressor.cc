@@ -32,7 +32,7 @@ unsigned threads_of(const LayerOptions& options) {
   return std::clamp(wanted, 1u, options.compression == Compression::kZstd ? 8u : 16u);
 }
 
-[[noreturn]] void no_memory() { throw Error("there is not enough memory to compress a layer"); }
+[[noreturn]] void no_memory_to_compress() { throw Error("there is not enough memory to compress a layer"); }
 
 }  // namespace
 
@@ -77,7 +77,7 @@ BlockCompressor::~BlockCompressor() {
 std::unique_ptr<BlockCompressor::Codec> BlockCompressor::make_codec() const {
   struct Gzip : Codec {
     explicit Gzip(int level) : compressor(::libdeflate_alloc_compressor(level)) {
-      if (!compressor) no_memory();
+      if (!compressor) no_memory_to_compress();
     }
     void compress(Block& block) override {
       block.compressed.resize(::libdeflate_gzip_compress_bound(compressor.get(), block.bytes.size()));
@@ -88,7 +88,7 @@ std::unique_ptr<BlockCompressor::Codec> BlockCompressor::make_codec() const {
   };
   struct Zstd : Codec {
     explicit Zstd(int of) : context(::ZSTD_createCCtx()), level(of) {
-      if (!context) no_memory();
+      if (!context) no_memory_to_compress();
     }
     void compress(Block& block) override {
       block.compressed.resize(::ZSTD_compressBound(block.bytes.size()));

@@ -10,22 +10,16 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "adaptdl/error.h"
 #include "image/id_map.h"
+#include "image/small_file.h"
 
 namespace adaptdl::image {
 namespace {
 
-std::optional<BuildNamespace> found;
-
-std::string text_of(const char* file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
+std::optional<BuildNamespace> probed;
 
 // Makes and enters namespaces in which mounts are of no concern to others. Returns errno, or 0.
 int enter(int flags) {
@@ -45,7 +39,7 @@ int try_enter(int flags) {
 }
 
 std::string why_forbidden(int error) {
-  const auto is = [](const char* file, char value) { return text_of(file).substr(0, 1) == std::string(1, value); };
+  const auto is = [](const char* file, char value) { return text_of_file(file).substr(0, 1) == std::string(1, value); };
   if (is("/proc/sys/user/max_user_namespaces", '0'))
     return "user namespaces are switched off; have an administrator run: sysctl user.max_user_namespaces=15000";
   if (error == ENOSPC)
@@ -56,7 +50,7 @@ std::string why_forbidden(int error) {
   if (is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
     return "AppArmor keeps user namespaces from programs without a profile; have an administrator run: sysctl "
            "kernel.apparmor_restrict_unprivileged_userns=0";
-  if (text_of("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
+  if (text_of_file("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
     return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
            "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with seccompProfile and "
            "appArmorProfile Unconfined, or privileged";
@@ -71,11 +65,11 @@ void map_one_id(uid_t user, gid_t group) {
     [[maybe_unused]] const ssize_t count = ::write(fd, text.data(), text.size());
     ::close(fd);
   };
-  if (text_of("/proc/self/gid_map").empty()) {
+  if (text_of_file("/proc/self/gid_map").empty()) {
     write("/proc/self/setgroups", "deny");
     write("/proc/self/gid_map", fmt::format("0 {} 1", group));
   }
-  if (text_of("/proc/self/uid_map").empty()) write("/proc/self/uid_map", fmt::format("0 {} 1", user));
+  if (text_of_file("/proc/self/uid_map").empty()) write("/proc/self/uid_map", fmt::format("0 {} 1", user));
 }
 
 BuildNamespace enter_user_namespace() {
@@ -96,19 +90,20 @@ BuildNamespace enter_user_namespace() {
 }  // namespace
 
 const BuildNamespace& enter_build_namespace() {
-  if (!found)
-    found = ::geteuid() == 0 && try_enter(CLONE_NEWNS) == 0 && enter(CLONE_NEWNS) == 0 ? BuildNamespace()
-                                                                                       : enter_user_namespace();
-  return *found;
+  if (!probed)
+    probed = ::geteuid() == 0 && try_enter(CLONE_NEWNS) == 0 && enter(CLONE_NEWNS) == 0 ? BuildNamespace()
+                                                                                        : enter_user_namespace();
+  return *probed;
 }
 
 void require_build_namespace(const std::string& what) {
-  const std::string why = found ? found->obstacle : "the build namespace was not entered";
+  const std::string why = probed ? probed->obstacle : "the build namespace was not entered";
   if (!why.empty()) throw Error(fmt::format("{} cannot be done: {}", what, why));
 }
 
 std::string one_id_hint() {
-  return found && !found->one_id.empty() ? fmt::format(" (all files belong to one user here: {})", found->one_id) : "";
+  return probed && !probed->one_id.empty() ? fmt::format(" (all files belong to one user here: {})", probed->one_id)
+                                           : "";
 }
 
 }  // namespace adaptdl::image

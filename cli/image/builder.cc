@@ -125,7 +125,7 @@ BuiltImage image_of(BuiltStage& stage, const BuildOptions& options) {
   return image;
 }
 
-void check(const BuildOptions& options) {
+void check_options(const BuildOptions& options) {
   std::error_code error;
   if (!fs::is_directory(options.context, error))
     throw Error(one_line(fmt::format("{} is no directory", options.context.string())));
@@ -186,7 +186,7 @@ std::optional<std::int64_t> environment_source_date() {
 }
 
 BuildResult build(const BuildOptions& options, BuildReport& told, const std::stop_token& stop) {
-  check(options);
+  check_options(options);
   SerialReport report(told);
   const fs::path file = options.dockerfile.empty() ? options.context / "Dockerfile" : options.dockerfile;
   const Dockerfile dockerfile = read_dockerfile(options, file);

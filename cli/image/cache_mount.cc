@@ -24,23 +24,24 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kPause(20);
 
-[[noreturn]] void fail(const fs::path& path, int error) {
+[[noreturn]] void fail_cache(const fs::path& path, int error) {
   throw Error(fmt::format("the cache mount {}: {}{}", path.string(), std::strerror(error),
                           error == EINVAL ? one_id_hint() : ""));
 }
 
 // It appears as a whole, or another's does.
-void make_directory(const fs::path& directory, const Mount& mount, const std::function<void(const fs::path&)>& fill) {
+void make_cache_directory(const fs::path& directory, const Mount& mount,
+                          const std::function<void(const fs::path&)>& fill) {
   std::string draft = directory.string() + ".XXXXXX";
-  if (::mkdtemp(draft.data()) == nullptr) fail(draft, errno);
+  if (::mkdtemp(draft.data()) == nullptr) fail_cache(draft, errno);
   try {
     if (fill) fill(draft);
     // The mode last: to change the owner takes set-id bits away.
     if (::chown(draft.c_str(), mount.user.value_or(0), mount.group.value_or(0)) != 0 ||
         ::chmod(draft.c_str(), mount.mode.value_or(0755)) != 0)
-      fail(directory, errno);
+      fail_cache(directory, errno);
     if (::renameat2(AT_FDCWD, draft.c_str(), AT_FDCWD, directory.c_str(), RENAME_NOREPLACE) == 0) return;
-    if (errno != EEXIST) fail(directory, errno);
+    if (errno != EEXIST) fail_cache(directory, errno);
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(draft, ignored);
@@ -57,10 +58,10 @@ bool CacheMount::take(const fs::path& directory, bool exclusive) {
   const std::string file = directory.string() + ".lock";
   for (;;) {
     net::Fd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!lock) fail(file, errno);
+    if (!lock) fail_cache(file, errno);
     if (::flock(lock.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return false;
-      fail(file, errno);
+      fail_cache(file, errno);
     }
     // Whoever removes a cache removes its lock last, while it holds it.
     struct stat held {
@@ -77,7 +78,7 @@ bool CacheMount::take(const fs::path& directory, bool exclusive) {
 CacheMount::CacheMount(const fs::path& caches, const Mount& mount, const std::stop_token& stop,
                        const std::function<void(const fs::path& directory)>& fill) {
   std::error_code error;
-  if (fs::create_directories(caches, error); error) fail(caches, error.value());
+  if (fs::create_directories(caches, error); error) fail_cache(caches, error.value());
   const std::string begin = mount.from.empty() ? "" : fmt::format("\n{}\n{}", mount.from, mount.source);
   const fs::path first = caches / hex_of(sha256(mount.id + begin)).substr(0, 32);
   fs::path next = first;
@@ -88,7 +89,7 @@ CacheMount::CacheMount(const fs::path& caches, const Mount& mount, const std::st
     else
       std::this_thread::sleep_for(kPause);
   }
-  if (!fs::exists(directory_)) make_directory(directory_, mount, fill);
+  if (!fs::exists(directory_)) make_cache_directory(directory_, mount, fill);
 }
 
 }  // namespace adaptdl::image

@@ -24,4 +24,8 @@ std::string clean_path(std::string_view path) {
   return clean.empty() ? "." : clean;
 }
 
+std::string joined_path(const std::string& directory, const std::string& name) {
+  return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
+}
+
 }  // namespace adaptdl::image

@@ -12,4 +12,7 @@ namespace adaptdl::image {
 // can be; "." for none. Links are not looked at.
 std::string clean_path(std::string_view path);
 
+// With a '/' between them, if neither is empty.
+std::string joined_path(const std::string& directory, const std::string& name);
+
 }  // namespace adaptdl::image

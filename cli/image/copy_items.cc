@@ -14,13 +14,9 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kDeepest = 512;
+constexpr std::size_t kDeepestDirectory = 512;
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-std::string joined(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
-}
 
 bool is_directory(const TreeFile& file) { return file.entry.type == Entry::Type::kDirectory; }
 
@@ -53,7 +49,7 @@ class Finder {
     const bool last = at + 1 == parts.size();
     const std::string& part = parts[at];
     if (!is_pattern(part)) {
-      const std::string path = joined(directory, part);
+      const std::string path = joined_path(directory, part);
       if (last) {
         if (tree_.find(tree_.resolve_parent(path))) found.push_back(path);
       } else {
@@ -64,7 +60,7 @@ class Finder {
     if (parents_ && part == "**") {
       if (!last) match(directory, parts, at + 1, found);
       for (const TreeFile& file : tree_.list(tree_.resolve(directory))) {
-        const std::string path = joined(directory, base_name(file.entry.path));
+        const std::string path = joined_path(directory, base_name(file.entry.path));
         if (is_directory(file)) match(path, parts, at, found);
         if (last && !is_directory(file)) found.push_back(path);
       }
@@ -75,9 +71,9 @@ class Finder {
       const std::string name = base_name(file.entry.path);
       if (!glob.matches(characters_of(name))) continue;
       if (last)
-        found.push_back(joined(directory, name));
+        found.push_back(joined_path(directory, name));
       else
-        match(joined(directory, name), parts, at + 1, found);
+        match(joined_path(directory, name), parts, at + 1, found);
     }
   }
 
@@ -131,17 +127,18 @@ class Finder {
 
   void walk(const std::string& directory, const std::string& target, const std::string& below, CopySource& source,
             std::size_t depth) const {
-    if (depth > kDeepest) throw Error(fmt::format("over {} directories in one another in {}", kDeepest, tree_.name()));
+    if (depth > kDeepestDirectory)
+      throw Error(fmt::format("over {} directories in one another in {}", kDeepestDirectory, tree_.name()));
     for (TreeFile& file : tree_.list(directory)) {
-      const std::string name = base_name(file.entry.path), path = joined(below, name);
+      const std::string name = base_name(file.entry.path), path = joined_path(below, name);
       // Below what is excluded, '!' may take something back.
       const bool out = excludes(path);
       if (out && (!is_directory(file) || excludes_.skips_directory(path))) continue;
       const bool is_dir = is_directory(file);
-      const std::string next = joined(directory, name);
+      const std::string next = joined_path(directory, name);
       const std::size_t before = source.items.size();
-      source.items.push_back({joined(target, name), std::move(file), ""});
-      if (is_dir) walk(next, joined(target, name), path, source, depth + 1);
+      source.items.push_back({joined_path(target, name), std::move(file), ""});
+      if (is_dir) walk(next, joined_path(target, name), path, source, depth + 1);
       if (out && source.items.size() == before + 1) source.items.pop_back();
     }
   }
@@ -153,8 +150,6 @@ class Finder {
 };
 
 }  // namespace
-
-bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
 
 std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy) {
   Finder finder(tree, copy);

@@ -28,7 +28,4 @@ struct CopySource {
 // Error, without a place, for one that is not there, and names where it was looked for.
 std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy);
 
-// Whether a source of ADD comes from elsewhere.
-bool is_url(std::string_view source);
-
 }  // namespace adaptdl::image

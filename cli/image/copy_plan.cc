@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "adaptdl/error.h"
+#include "image/clean_path.h"
 #include "image/layer_reader.h"
 #include "image/one_line.h"
 #include "image/values.h"
@@ -10,22 +11,16 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::uint32_t kDirectoryMode = 0755;
-
 struct Unknown {};
-
-std::string joined(const std::string& directory, const std::string& name) {
-  return directory.empty() ? name : name.empty() ? directory : directory + "/" + name;
-}
 
 std::string parent_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   return slash == std::string::npos ? "" : path.substr(0, slash);
 }
 
-class Planner {
+class CopyPlanner {
  public:
-  Planner(const CopyInput& input, const Surroundings& to) : input_(input), copy_(*input.copy), to_(to) {
+  CopyPlanner(const CopyInput& input, const Surroundings& to) : input_(input), copy_(*input.copy), to_(to) {
     if (!copy_.mode.empty()) mode_ = FileMode::parse(copy_.mode);
   }
 
@@ -49,7 +44,7 @@ class Planner {
         continue;
       }
       PlannedEntry planned{given.entry, nullptr, &given};
-      add(directory ? joined(destination, given.entry.path) : destination, std::move(planned));
+      add(directory ? joined_path(destination, given.entry.path) : destination, std::move(planned));
     }
     return std::move(plan_);
   }
@@ -103,7 +98,7 @@ class Planner {
     }
     for (const CopyItem& item : source.items) {
       const std::string path = source.directory || directory || item.target.find('/') != std::string::npos
-                                   ? joined(destination, item.target)
+                                   ? joined_path(destination, item.target)
                                    : destination;
       // The root of a context has attributes that nobody gave it.
       if (path == destination && item.file.entry.path.empty()) {
@@ -149,7 +144,7 @@ class Planner {
 
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to) {
   try {
-    return Planner(input, to).plan();
+    return CopyPlanner(input, to).plan();
   } catch (const Unknown&) {
     return {};
   }

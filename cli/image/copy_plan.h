@@ -19,6 +19,9 @@
 
 namespace adaptdl::image {
 
+// Of directories that are made on the way.
+inline constexpr std::uint32_t kDirectoryMode = 0755;
+
 // Where files are copied to.
 struct Surroundings {
   std::function<PathKind(const std::string& path)> find;

@@ -16,14 +16,16 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{128} << 10;
+constexpr std::size_t kInputBuffer = std::size_t{128} << 10;
 constexpr std::uint64_t kXzMemory = std::uint64_t{128} << 20;
 
 using namespace std::string_view_literals;
 
-[[noreturn]] void damaged(std::string_view format) { throw Error(fmt::format("its {} stream is damaged", format)); }
+[[noreturn]] void damaged_stream(std::string_view format) {
+  throw Error(fmt::format("its {} stream is damaged", format));
+}
 
-[[noreturn]] void no_memory() { throw Error("there is not enough memory to decompress it"); }
+[[noreturn]] void no_memory_to_decompress() { throw Error("there is not enough memory to decompress it"); }
 
 }  // namespace
 
@@ -64,7 +66,7 @@ class StreamCodec : public Decompressor::Codec {
 class Gzip : public StreamCodec<z_stream, Bytef> {
  public:
   Gzip() {
-    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) no_memory();
+    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) no_memory_to_decompress();
   }
   ~Gzip() override { ::inflateEnd(&stream_); }
 
@@ -75,8 +77,8 @@ class Gzip : public StreamCodec<z_stream, Bytef> {
       ::inflateReset(&stream_);
       return true;
     }
-    if (result == Z_MEM_ERROR) no_memory();
-    if (result != Z_OK && result != Z_BUF_ERROR) damaged("gzip");
+    if (result == Z_MEM_ERROR) no_memory_to_decompress();
+    if (result != Z_OK && result != Z_BUF_ERROR) damaged_stream("gzip");
     return false;
   }
 };
@@ -97,15 +99,15 @@ class Bzip2 : public StreamCodec<bz_stream, char> {
       stream_.avail_out = before.avail_out;
       return true;
     }
-    if (result == BZ_MEM_ERROR) no_memory();
-    if (result != BZ_OK) damaged("bzip2");
+    if (result == BZ_MEM_ERROR) no_memory_to_decompress();
+    if (result != BZ_OK) damaged_stream("bzip2");
     return false;
   }
 
  private:
   void begin() {
     stream_ = {};
-    if (::BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) no_memory();
+    if (::BZ2_bzDecompressInit(&stream_, 0, 0) != BZ_OK) no_memory_to_decompress();
   }
 };
 
@@ -121,17 +123,17 @@ class Xz : public StreamCodec<lzma_stream, const std::uint8_t> {
       begin();
       return true;
     }
-    if (result == LZMA_MEM_ERROR) no_memory();
+    if (result == LZMA_MEM_ERROR) no_memory_to_decompress();
     if (result == LZMA_MEMLIMIT_ERROR)
       throw Error(fmt::format("its xz stream needs more than {} MiB of memory to decompress", kXzMemory >> 20));
-    if (result != LZMA_OK && result != LZMA_BUF_ERROR) damaged("xz");
+    if (result != LZMA_OK && result != LZMA_BUF_ERROR) damaged_stream("xz");
     return false;
   }
 
  private:
   void begin() {
     const lzma_stream before = stream_;
-    if (::lzma_stream_decoder(&stream_, kXzMemory, 0) != LZMA_OK) no_memory();
+    if (::lzma_stream_decoder(&stream_, kXzMemory, 0) != LZMA_OK) no_memory_to_decompress();
     stream_.avail_in = before.avail_in;
     stream_.avail_out = before.avail_out;
   }
@@ -140,13 +142,13 @@ class Xz : public StreamCodec<lzma_stream, const std::uint8_t> {
 class Zstd : public Decompressor::Codec {
  public:
   Zstd() : context_(::ZSTD_createDCtx()) {
-    if (!context_) no_memory();
+    if (!context_) no_memory_to_decompress();
   }
   bool step(std::string_view& input, char*& output, std::size_t& room) override {
     ZSTD_inBuffer in{input.data(), input.size(), 0};
     ZSTD_outBuffer out{output, room, 0};
     const std::size_t result = ::ZSTD_decompressStream(context_.get(), &out, &in);
-    if (::ZSTD_isError(result)) damaged("zstd");
+    if (::ZSTD_isError(result)) damaged_stream("zstd");
     input.remove_prefix(in.pos);
     output += out.pos;
     room -= out.pos;
@@ -175,7 +177,7 @@ std::unique_ptr<Decompressor::Codec> codec_for(std::string_view start) {
 
 }  // namespace
 
-Decompressor::Decompressor(net::Fd file) : file_(std::move(file)), buffer_(kBuffer, '\0') {
+Decompressor::Decompressor(net::Fd file) : file_(std::move(file)), buffer_(kInputBuffer, '\0') {
   fill();
   codec_ = codec_for(input_);
 }

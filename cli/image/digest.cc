@@ -23,7 +23,7 @@ Handle new_handle() {
   return handle;
 }
 
-void check(int result) {
+void check_result(int result) {
   if (result != 1) throw Error("OpenSSL cannot make a digest; does its configuration forbid SHA-2?");
 }
 
@@ -52,7 +52,8 @@ Digester::Digester(std::string_view algorithm) : context_(std::make_unique<Conte
   context_->algorithm = algorithm;
   if (digits_of(algorithm) == 0)
     throw Error(fmt::format("digests by '{}' are not known here, only by sha256 and sha512", one_line(algorithm, 40)));
-  check(::EVP_DigestInit_ex(context_->handle.get(), algorithm == "sha256" ? ::EVP_sha256() : ::EVP_sha512(), nullptr));
+  check_result(
+      ::EVP_DigestInit_ex(context_->handle.get(), algorithm == "sha256" ? ::EVP_sha256() : ::EVP_sha512(), nullptr));
 }
 
 Digester Digester::of(std::string_view digest) {
@@ -66,20 +67,20 @@ Digester& Digester::operator=(Digester&&) noexcept = default;
 
 Digester::Digester(const Digester& other) : context_(std::make_unique<Context>()) {
   context_->algorithm = other.context_->algorithm;
-  check(::EVP_MD_CTX_copy_ex(context_->handle.get(), other.context_->handle.get()));
+  check_result(::EVP_MD_CTX_copy_ex(context_->handle.get(), other.context_->handle.get()));
 }
 
 Digester& Digester::operator=(const Digester& other) { return *this = Digester(other); }
 
 void Digester::update(std::string_view bytes) {
-  check(::EVP_DigestUpdate(context_->handle.get(), bytes.data(), bytes.size()));
+  check_result(::EVP_DigestUpdate(context_->handle.get(), bytes.data(), bytes.size()));
 }
 
 std::string Digester::digest() const {
   const Digester copy(*this);
   unsigned char bytes[EVP_MAX_MD_SIZE];
   unsigned size = 0;
-  check(::EVP_DigestFinal_ex(copy.context_->handle.get(), bytes, &size));
+  check_result(::EVP_DigestFinal_ex(copy.context_->handle.get(), bytes, &size));
   std::string text = copy.context_->algorithm + ":";
   for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
   return text;

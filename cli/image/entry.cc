@@ -17,12 +17,12 @@
 namespace adaptdl::image {
 namespace {
 
-[[noreturn]] void fail(std::string_view what, const std::string& path) {
+[[noreturn]] void fail_entry(std::string_view what, const std::string& path) {
   const char* why = std::strerror(errno);
   throw Error(fmt::format("cannot read {}/{}: {}", what, one_line(path, 300), why));
 }
 
-Entry::Type type_of(mode_t mode, const std::string& path) {
+Entry::Type entry_type(mode_t mode, const std::string& path) {
   switch (mode & S_IFMT) {
     case S_IFREG:
       return Entry::Type::kFile;
@@ -65,7 +65,7 @@ void read_xattrs(const std::string& file, Entry& entry) {
   std::string names, value;
   if (!read_growing(names, [&](char* data, std::size_t size) { return ::llistxattr(file.c_str(), data, size); })) {
     if (errno == ENOTSUP || errno == ENOENT) return;
-    fail("the extended attributes of ", entry.path);
+    fail_entry("the extended attributes of ", entry.path);
   }
   for (std::size_t at = 0; at < names.size();) {
     const std::string name(names.c_str() + at);
@@ -74,7 +74,7 @@ void read_xattrs(const std::string& file, Entry& entry) {
     if (!read_growing(
             value, [&](char* data, std::size_t size) { return ::lgetxattr(file.c_str(), name.c_str(), data, size); })) {
       if (errno == ENODATA) continue;
-      fail("the extended attributes of ", entry.path);
+      fail_entry("the extended attributes of ", entry.path);
     }
     entry.xattrs[name] = value;
   }
@@ -86,8 +86,8 @@ Entry read_entry(int directory, const std::string& name, std::string path) {
   Entry entry;
   entry.path = std::move(path);
   struct stat info {};
-  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail("", entry.path);
-  entry.type = type_of(info.st_mode, entry.path);
+  if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail_entry("", entry.path);
+  entry.type = entry_type(info.st_mode, entry.path);
   entry.mode = info.st_mode & 07777;
   entry.uid = info.st_uid;
   entry.gid = info.st_gid;
@@ -101,7 +101,7 @@ Entry read_entry(int directory, const std::string& name, std::string path) {
     entry.mode = 0777;
     entry.link.resize(4096);
     const ssize_t size = ::readlinkat(directory, name.c_str(), entry.link.data(), entry.link.size());
-    if (size < 0) fail("", entry.path);
+    if (size < 0) fail_entry("", entry.path);
     entry.link.resize(static_cast<std::size_t>(size));
   }
   // Calls that name a file by its directory have no form for xattrs.
@@ -114,7 +114,7 @@ Content read_content(int file, std::string path) {
     for (;;) {
       const ssize_t count = ::read(file, data, size);
       if (count >= 0) return static_cast<std::size_t>(count);
-      if (errno != EINTR) fail("", path);
+      if (errno != EINTR) fail_entry("", path);
     }
   };
 }

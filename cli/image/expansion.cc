@@ -48,7 +48,7 @@ void check_variable(const std::string& name, const std::string& value) {
         fmt::format("{} is over {} KiB, which no program can be given", name.substr(0, 64), kLargestVariable >> 10));
 }
 
-[[noreturn]] void fail(const std::string& file, const Instruction& instruction, std::string_view why) {
+[[noreturn]] void fail_expansion(const std::string& file, const Instruction& instruction, std::string_view why) {
   throw Error(one_line(fmt::format("{}:{}: {}{}{}", file, instruction.lines.first,
                                    why.starts_with(instruction.name) ? "" : instruction.name,
                                    why.starts_with(instruction.name) ? "" : ": ", why)));
@@ -88,7 +88,7 @@ std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile
         if (!argument.value && given(argument.name) == settings.build_arguments.end() && globals[argument.name].empty())
           globals.erase(argument.name);
       } catch (const Error& error) {
-        fail(dockerfile.file, instruction, error.what());
+        fail_expansion(dockerfile.file, instruction, error.what());
       }
     }
   }
@@ -136,7 +136,7 @@ std::optional<Step> StageWalk::next() {
   try {
     std::visit([&](auto& body) { apply(step, body); }, step.body);
   } catch (const Error& error) {
-    fail(dockerfile_.file, instruction, error.what());
+    fail_expansion(dockerfile_.file, instruction, error.what());
   }
   return step;
 }

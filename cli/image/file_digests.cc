@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kFirstLine = "adaptdl file digests 1";
 // The clock that file systems take their times from is coarse.
 constexpr std::int64_t kClockStep = 2'000'000'000;
-constexpr std::size_t kPiece = 256 << 10;
+constexpr std::size_t kDigestPiece = 256 << 10;
 
 std::int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -31,7 +31,7 @@ std::string digest_of(const FileTree& tree, const TreeFile& file, const std::sto
   const net::Fd fd = tree.open(file.entry.path, file.stamp);
   const Content content = read_content(fd.get(), file.entry.path);
   Digester digester;
-  std::string piece(std::min<std::uint64_t>(kPiece, file.entry.size + 1), '\0');
+  std::string piece(std::min<std::uint64_t>(kDigestPiece, file.entry.size + 1), '\0');
   while (const std::size_t size = content(piece.data(), piece.size())) {
     if (stop.stop_requested()) throw http::Stopped();
     digester.update(std::string_view(piece).substr(0, size));

@@ -22,7 +22,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr int kMostLinks = 255;
+constexpr int kMostTreeLinks = 255;
 constexpr std::size_t kLargestRead = std::size_t{8} << 20;
 
 // Below `root` alone, and through no link.
@@ -40,7 +40,7 @@ FileStamp stamp_of(const struct stat& info) {
           nanoseconds(info.st_ctim)};
 }
 
-Entry::Type type_of(mode_t mode) {
+Entry::Type file_type(mode_t mode) {
   switch (mode & S_IFMT) {
     case S_IFDIR:
       return Entry::Type::kDirectory;
@@ -57,7 +57,7 @@ Entry::Type type_of(mode_t mode) {
   }
 }
 
-std::string joined(const std::string& directory, std::string_view name) {
+std::string child_path(const std::string& directory, std::string_view name) {
   return directory.empty() ? std::string(name) : directory + "/" + std::string(name);
 }
 
@@ -92,7 +92,7 @@ TreeFile FileTree::describe(int directory, const std::string& name, const std::s
   }
   Entry& entry = file.entry;
   entry.path = path;
-  entry.type = type_of(info.st_mode);
+  entry.type = file_type(info.st_mode);
   entry.mode = info.st_mode & 07777;
   entry.mtime = info.st_mtim.tv_sec;
   if (entry.type == Entry::Type::kFile) entry.size = static_cast<std::uint64_t>(info.st_size);
@@ -144,7 +144,7 @@ std::vector<TreeFile> FileTree::list(const std::string& directory) const {
   std::sort(names.begin(), names.end());
   std::vector<TreeFile> files;
   for (const std::string& name : names) {
-    const std::string path = joined(directory, name);
+    const std::string path = child_path(directory, name);
     if (!ignore_.empty() && ignore_.skips_directory(path)) continue;
     TreeFile file = describe(fd.get(), name, path);
     if (is_there(file)) files.push_back(std::move(file));
@@ -157,7 +157,7 @@ std::string FileTree::resolve(const std::string& path) const {
   std::reverse(rest.begin(), rest.end());
   const auto text = [&] {
     std::string whole;
-    for (const std::string& part : done) whole = joined(whole, part);
+    for (const std::string& part : done) whole = child_path(whole, part);
     return whole;
   };
   for (int links = 0; !rest.empty();) {
@@ -173,7 +173,7 @@ std::string FileTree::resolve(const std::string& path) const {
     char target[PATH_MAX];
     const ssize_t size = fd ? ::readlinkat(fd.get(), part.c_str(), target, sizeof target) : -1;
     if (size < 0) continue;
-    if (++links > kMostLinks) throw Error(one_line(fmt::format("{}/{} has too many links", name_, path)));
+    if (++links > kMostTreeLinks) throw Error(one_line(fmt::format("{}/{} has too many links", name_, path)));
     done.pop_back();
     if (target[0] == '/') done.clear();
     std::vector<std::string> parts = split(std::string_view(target, static_cast<std::size_t>(size)), '/');
@@ -184,7 +184,7 @@ std::string FileTree::resolve(const std::string& path) const {
 
 std::string FileTree::resolve_parent(const std::string& path) const {
   const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? path : joined(resolve(path.substr(0, slash)), path.substr(slash + 1));
+  return slash == std::string::npos ? path : child_path(resolve(path.substr(0, slash)), path.substr(slash + 1));
 }
 
 net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {

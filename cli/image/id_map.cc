@@ -11,21 +11,16 @@
 #include <charconv>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <tuple>
 
 #include "adaptdl/error.h"
 #include "image/one_line.h"
+#include "image/small_file.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
-
-std::string text_of(const std::string& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
 
 std::string user_name() {
   const passwd* const user = ::getpwuid(::getuid());
@@ -84,7 +79,7 @@ bool map_own_ids(pid_t process) {
   if (::geteuid() != 0) return false;
   for (const char* kind : {"gid_map", "uid_map"}) {
     std::vector<IdRange> ranges;
-    std::istringstream own(text_of(fmt::format("/proc/self/{}", kind)));
+    std::istringstream own(text_of_file(fmt::format("/proc/self/{}", kind)));
     for (IdRange range; own >> range.inside >> range.outside >> range.count; ranges.push_back(range))
       range.outside = range.inside;
     if (ranges.empty() || write_map(fmt::format("/proc/{}/{}", process, kind), map_text(ranges)) != 0) return false;
@@ -95,8 +90,8 @@ bool map_own_ids(pid_t process) {
 std::string map_from_outside(pid_t process) {
   if (map_own_ids(process)) return "";
   const std::string user = user_name();
-  const std::vector<IdRange> users = subordinate_ids(text_of("/etc/subuid"), user, ::getuid(), ::getuid()),
-                             groups = subordinate_ids(text_of("/etc/subgid"), user, ::getuid(), ::getgid());
+  const std::vector<IdRange> users = subordinate_ids(text_of_file("/etc/subuid"), user, ::getuid(), ::getuid()),
+                             groups = subordinate_ids(text_of_file("/etc/subgid"), user, ::getuid(), ::getgid());
   for (const auto& [ranges, file, option] :
        {std::tuple{&users, "/etc/subuid", "--add-subuids"}, {&groups, "/etc/subgid", "--add-subgids"}})
     if (ranges->size() < 2)

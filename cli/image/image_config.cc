@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
+#include "image/json_text.h"
 #include "image/layer_writer.h"
 #include "image/manifest.h"
 
@@ -16,11 +17,6 @@ namespace adaptdl::image {
 namespace {
 
 using nlohmann::json;
-
-std::string text_at(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 std::optional<std::vector<std::string>> words_at(const json& object, const char* key) {
   const auto found = object.find(key);

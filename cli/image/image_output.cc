@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kOutputPiece = std::size_t{1} << 20;
 constexpr const char* kLayout = R"({"imageLayoutVersion":"1.0.0"})";
 
 std::string blob_name(const std::string& digest) { return "blobs/sha256/" + std::string(hex_of(digest)); }
@@ -53,7 +53,7 @@ bool write_all(int fd, std::string_view bytes) {
 
 void for_each_piece(const fs::path& file, std::uint64_t size, const std::function<void(std::string_view)>& use) {
   const Blob blob = file_blob(file, "");
-  std::string piece(kPiece, '\0');
+  std::string piece(kOutputPiece, '\0');
   for (std::uint64_t at = 0; at < size;) {
     const std::size_t count = blob.read(at, piece.data(), std::min<std::uint64_t>(piece.size(), size - at));
     if (count == 0) throw Error(one_line(fmt::format("{} is shorter than it was", file.string())));

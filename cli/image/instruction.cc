@@ -130,15 +130,15 @@ Body InstructionReader::copy(bool add) {
   if (flags.given("unpack")) copy.unpack = flags.flag("unpack");
   if (!is_plain(copy.from))
     throw Error(fmt::format("COPY --from={} takes no variable; name a stage, whose FROM may have one", copy.from));
-  const auto json = json_words(parts_.rest);
-  std::vector<std::string> words = json.value_or(split_spaces(parts_.rest));
+  const auto json_form = json_words(parts_.rest);
+  std::vector<std::string> words = json_form.value_or(split_spaces(parts_.rest));
   if (words.size() < 2) throw Error(fmt::format("{} needs a source and a destination", parts_.name));
   copy.destination = words.back();
   words.pop_back();
-  if (!json) copy.files = heredocs();
+  if (!json_form) copy.files = heredocs();
   std::size_t used = 0;
   for (const std::string& word : words) {
-    if (!json && used < copy.files.size() && heredoc_of(word))
+    if (!json_form && used < copy.files.size() && heredoc_of(word))
       ++used;
     else
       copy.sources.push_back(word);
@@ -270,8 +270,8 @@ Body InstructionReader::on_build() {
 }
 
 void InstructionReader::read() {
-  using Reader = std::function<Body(InstructionReader&)>;
-  static const std::map<std::string_view, Reader> readers{
+  using ReadBody = std::function<Body(InstructionReader&)>;
+  static const std::map<std::string_view, ReadBody> readers{
       {"ADD", [](auto& r) { return r.copy(true); }},
       {"ARG", [](auto& r) { return r.arg(); }},
       {"CMD", [](auto& r) { return r.flags(), Cmd{r.command(r.needed("a command"))}; }},
@@ -299,8 +299,6 @@ void InstructionReader::read() {
   instruction_.body = reader->second(*this);
 }
 
-bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
-
 bool is_git(std::string_view source) {
   const std::string_view path = source.substr(0, source.find_first_of("#?"));
   const std::size_t at = source.find('@'), colon = source.find(':');
@@ -310,7 +308,7 @@ bool is_git(std::string_view source) {
          (is_url(source) && path.ends_with(".git"));
 }
 
-void check_digest(std::string_view digest) {
+void check_checksum(std::string_view digest) {
   for (const auto& [algorithm, size] :
        {std::pair<std::string_view, std::size_t>{"sha256:", 64}, {"sha384:", 96}, {"sha512:", 128}})
     if (digest.starts_with(algorithm) && digest.size() == algorithm.size() + size &&
@@ -364,7 +362,7 @@ void check_copy(const Copy& copy, bool expanded) {
   if (!copy.checksum.empty()) {
     if (copy.sources.size() != 1 || !copy.files.empty()) throw Error("ADD --checksum is of one source alone");
     if (known(copy.sources[0]) && !is_url(copy.sources[0])) throw Error("ADD --checksum is of a URL alone");
-    if (known(copy.checksum)) check_digest(copy.checksum);
+    if (known(copy.checksum)) check_checksum(copy.checksum);
   }
 }
 

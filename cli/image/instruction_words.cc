@@ -10,7 +10,7 @@
 namespace adaptdl::image {
 namespace {
 
-const Variables kNothing = [](const std::string&) -> std::optional<std::string> { return {}; };
+const Variables kNoVariables = [](const std::string&) -> std::optional<std::string> { return {}; };
 
 }  // namespace
 
@@ -90,10 +90,10 @@ std::optional<Heredoc> heredoc_of(std::string_view word) {
   if (heredoc.strip_tabs) word.remove_prefix(1);
   const std::string_view name = word.substr(std::min(word.find_first_not_of(kSpaces), word.size()));
   if (name.empty() || name.find('<') != std::string_view::npos) return {};
-  const std::vector<std::string> words = expand_words(name, {.keep_unset = true}, kNothing);
+  const std::vector<std::string> words = expand_words(name, {.keep_unset = true}, kNoVariables);
   if (words.size() != 1) return {};
   heredoc.name = words[0];
-  const std::string quoted = expand_word(name, {.keep_quotes = true, .keep_unset = true}, kNothing);
+  const std::string quoted = expand_word(name, {.keep_quotes = true, .keep_unset = true}, kNoVariables);
   const auto quotes = [](const std::string& text) {
     return std::count_if(text.begin(), text.end(), [](char c) { return c == '\'' || c == '"'; });
   };
@@ -106,7 +106,7 @@ std::vector<Heredoc> heredocs_of(std::string_view line) {
   if (line.find("<<") == std::string_view::npos) return heredocs;
   std::vector<std::string> words;
   try {
-    words = expand_words(line, {.keep_quotes = true, .keep_escapes = true, .keep_unset = true}, kNothing);
+    words = expand_words(line, {.keep_quotes = true, .keep_escapes = true, .keep_unset = true}, kNoVariables);
   } catch (const Error&) {
     // No words of ours, so it is the shell's affair.
     return heredocs;

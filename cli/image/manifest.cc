@@ -7,6 +7,7 @@
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
+#include "image/json_text.h"
 #include "image/one_line.h"
 
 namespace adaptdl::image {
@@ -15,11 +16,6 @@ namespace {
 using nlohmann::json;
 constexpr std::uint64_t kLargestBlob = std::uint64_t{1} << 50;
 constexpr std::size_t kMostParts = 10000;
-
-std::string text_at(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
 
 Platform parse_platform(const json& platform) {
   return Platform::of_image(text_at(platform, "os"), text_at(platform, "architecture"), text_at(platform, "variant"));

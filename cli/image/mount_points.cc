@@ -19,9 +19,9 @@ namespace adaptdl::image {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int kMostLinks = 40;
+constexpr int kMostTargetLinks = 40;
 
-[[noreturn]] void fail(const std::string& target, int error) {
+[[noreturn]] void fail_mount_point(const std::string& target, int error) {
   throw Error(fmt::format("cannot mount something at {}: {}", target, std::strerror(error)));
 }
 
@@ -55,7 +55,7 @@ void MountPoints::make(const std::string& path, bool directory) {
   const KeptTimes kept(path);
   const int file = directory ? ::mkdir(path.c_str(), 0755)
                              : ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (file < 0) fail(path, errno);
+  if (file < 0) fail_mount_point(path, errno);
   if (!directory) ::close(file);
   made_.push_back({path, directory ? Made::kDirectory : Made::kFile});
 }
@@ -76,17 +76,17 @@ std::string MountPoints::prepare(const std::string& target, bool directory) {
     const fs::path path = done / part;
     struct stat status {};
     if (::lstat(path.c_str(), &status) != 0) {
-      if (errno != ENOENT) fail(target, errno);
+      if (errno != ENOENT) fail_mount_point(target, errno);
       make(path, !last || directory);
     } else if (S_ISLNK(status.st_mode)) {
-      if (++links > kMostLinks) fail(target, ELOOP);
+      if (++links > kMostTargetLinks) fail_mount_point(target, ELOOP);
       const fs::path link = fs::read_symlink(path);
       if (link.is_absolute()) done = "/";
       std::vector<std::string> parts = split(link.string(), '/');
       left.insert(left.end(), parts.rbegin(), parts.rend());
       continue;
     } else if (S_ISDIR(status.st_mode) != (!last || directory)) {
-      fail(target, S_ISDIR(status.st_mode) ? EISDIR : ENOTDIR);
+      fail_mount_point(target, S_ISDIR(status.st_mode) ? EISDIR : ENOTDIR);
     }
     done = path;
   }

@@ -26,19 +26,19 @@ namespace fs = std::filesystem;
 using net::Fd;
 constexpr std::size_t kMostOptions = 4095;  // a page of the kernel
 
-[[noreturn]] void fail(const fs::path& path, int error) {
+[[noreturn]] void fail_overlay(const fs::path& path, int error) {
   throw Error(fmt::format("{}: {}", path.string(), std::strerror(error)));
 }
 
 Fd open_directory(const fs::path& path) {
   Fd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) fail(path, errno);
+  if (!directory) fail_overlay(path, errno);
   return directory;
 }
 
 void make_directory(const fs::path& path) {
   std::error_code error;
-  if (fs::create_directories(path, error); error) fail(path, error.value());
+  if (fs::create_directories(path, error); error) fail_overlay(path, error.value());
 }
 
 // The root of an overlay has the attributes of its upper directory.
@@ -51,13 +51,13 @@ void make_upper(const fs::path& upper, const fs::path* lower) {
   }
   const Fd directory(::open(lower->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat status {};
-  if (!directory || ::fstat(directory.get(), &status) != 0) fail(*lower, errno);
+  if (!directory || ::fstat(directory.get(), &status) != 0) fail_overlay(*lower, errno);
   for (const auto& [name, value] : read_entry(directory.get(), ".", "").xattrs)
     ::setxattr(upper.c_str(), name.c_str(), value.data(), value.size(), 0);
   const timespec times[2] = {status.st_atim, status.st_mtim};
   if (::chown(upper.c_str(), status.st_uid, status.st_gid) != 0 ||
       ::chmod(upper.c_str(), status.st_mode & 07777) != 0 || ::utimensat(AT_FDCWD, upper.c_str(), times, 0) != 0)
-    fail(upper, errno);
+    fail_overlay(upper, errno);
 }
 
 std::string why_refused(int error, const OverlayLayers& layers) {
@@ -83,7 +83,7 @@ void mount_by_descriptors(const OverlayLayers& layers, const std::vector<Fd>& lo
   }
   const std::string fast = options + (upper ? ",volatile" : "");
   if (fast.size() > kMostOptions) throw Error(fmt::format("{} layers are too many for an overlay", lower.size()));
-  if (::chdir("/proc/self/fd") != 0) fail("/proc/self/fd", errno);
+  if (::chdir("/proc/self/fd") != 0) fail_overlay("/proc/self/fd", errno);
   const std::string target = std::to_string(at.get());
   if (::mount("overlay", target.c_str(), "overlay", MS_NODEV, fast.c_str()) == 0) return;
   if (errno != EINVAL || ::mount("overlay", target.c_str(), "overlay", MS_NODEV, options.c_str()) != 0)
@@ -119,7 +119,7 @@ Overlay::Overlay(const OverlayLayers& layers, fs::path at) : at_(std::move(at)) 
   // A thread whose working directory is its own.
   std::thread([&] {
     try {
-      if (::unshare(CLONE_FS) != 0) fail("unshare", errno);
+      if (::unshare(CLONE_FS) != 0) fail_overlay("unshare", errno);
       mount_overlay(layers, at_);
     } catch (...) {
       error = std::current_exception();

@@ -23,7 +23,7 @@
 namespace adaptdl::image {
 namespace {
 
-[[noreturn]] void fail(const std::string& path) {
+[[noreturn]] void fail_change(const std::string& path) {
   const char* why = std::strerror(errno);
   throw Error(fmt::format("cannot read /{}: {}", one_line(path, 300), why));
 }
@@ -56,7 +56,7 @@ class Walk {
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
     const char* name = path.empty() ? "." : path.c_str();
     net::Fd fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), name, &how, sizeof how)));
-    if (!fd) fail(path);
+    if (!fd) fail_change(path);
     return fd;
   }
 
@@ -71,7 +71,7 @@ class Walk {
   static std::vector<std::string> names(int directory, const std::string& path) {
     const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
-    if (!listing) fail(path);
+    if (!listing) fail_change(path);
     std::vector<std::string> names;
     errno = 0;
     while (const dirent* entry = ::readdir(listing.get())) {
@@ -79,7 +79,7 @@ class Walk {
       if (name != "." && name != "..") names.push_back(name);
       errno = 0;
     }
-    if (errno != 0) fail(path);
+    if (errno != 0) fail_change(path);
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -87,7 +87,7 @@ class Walk {
   // True: a directory, to be gone into.
   bool take(int directory, const std::string& name, const std::string& path) {
     struct stat info {};
-    if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail(path);
+    if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail_change(path);
     if (S_ISSOCK(info.st_mode)) return false;
     if (S_ISCHR(info.st_mode) && info.st_rdev == 0) {
       layer_.whiteout(path);
@@ -108,7 +108,7 @@ class Walk {
       return entry.type == Entry::Type::kDirectory;
     }
     const net::Fd file(::openat(directory, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (!file) fail(path);
+    if (!file) fail_change(path);
     layer_.add(entry, read_content(file.get(), path));
     return false;
   }

@@ -7,7 +7,7 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{256} << 10;
+constexpr std::size_t kReadAheadBuffer = std::size_t{256} << 10;
 constexpr std::size_t kBuffers = 8;
 
 }  // namespace
@@ -33,7 +33,7 @@ void ReadAhead::run() {
     lock.unlock();
     std::exception_ptr failure;
     std::size_t size = 0;
-    buffer.resize(kBuffer);
+    buffer.resize(kReadAheadBuffer);
     try {
       for (std::size_t count = 1; count > 0 && size < buffer.size(); size += count)
         count = source_(buffer.data() + size, buffer.size() - size);
@@ -42,7 +42,7 @@ void ReadAhead::run() {
     }
     buffer.resize(size);
     lock.lock();
-    ended_ = failure || size < kBuffer;
+    ended_ = failure || size < kReadAheadBuffer;
     failure_ = failure;
     full_.push_back(std::move(buffer));
     changed_.notify_all();

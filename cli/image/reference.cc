@@ -7,14 +7,13 @@
 #include "adaptdl/error.h"
 #include "image/digest.h"
 #include "image/one_line.h"
+#include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
 
-constexpr std::string_view kHub = "docker.io";
 constexpr std::size_t kLongestRepository = 255, kLongestTag = 128;
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_upper(char c) { return c >= 'A' && c <= 'Z'; }
 bool is_alphanumeric(char c) { return is_digit(c) || is_lower(c) || is_upper(c); }
@@ -76,7 +75,8 @@ bool looks_like_host(std::string_view text) {
          std::any_of(text.begin(), text.end(), is_upper);
 }
 
-[[noreturn]] void refuse(std::string_view text, std::string_view part, std::string_view value, std::string_view rule) {
+[[noreturn]] void refuse_reference(std::string_view text, std::string_view part, std::string_view value,
+                                   std::string_view rule) {
   throw UsageError(fmt::format("image '{}': the {} '{}' {}", one_line(text, 300), part, one_line(value, 300), rule));
 }
 
@@ -105,36 +105,38 @@ Reference Reference::parse(std::string_view text) {
     reference.digest = rest.substr(at + 1);
     rest = rest.substr(0, at);
     if (!is_digest(reference.digest))
-      refuse(text, "digest", reference.digest,
-             "is not sha256: and 64, or sha512: and 128 lower-case hexadecimal digits");
+      refuse_reference(text, "digest", reference.digest,
+                       "is not sha256: and 64, or sha512: and 128 lower-case hexadecimal digits");
   }
   if (rest.find("://") != std::string_view::npos)
-    refuse(text, "name", rest, "is a URL; give it without http:// or https://");
+    refuse_reference(text, "name", rest, "is a URL; give it without http:// or https://");
   const std::size_t slash = rest.find('/');
   if (slash != std::string_view::npos && looks_like_host(rest.substr(0, slash))) {
     reference.registry = rest.substr(0, slash);
     rest.remove_prefix(slash + 1);
-    if (!is_registry(reference.registry)) refuse(text, "registry", reference.registry, "is not host or host:port");
+    if (!is_registry(reference.registry))
+      refuse_reference(text, "registry", reference.registry, "is not host or host:port");
   }
   if (const std::size_t colon = rest.rfind(':'); colon != std::string_view::npos) {
     reference.tag = rest.substr(colon + 1);
     rest = rest.substr(0, colon);
     if (!is_tag(reference.tag))
-      refuse(text, "tag", reference.tag,
-             "is not 1 to 128 letters, digits, '_', '.' and '-' that begin with neither '.' nor '-'");
+      refuse_reference(text, "tag", reference.tag,
+                       "is not 1 to 128 letters, digits, '_', '.' and '-' that begin with neither '.' nor '-'");
   }
-  if (reference.registry.empty() || reference.registry == "index.docker.io") reference.registry = kHub;
-  const bool official = reference.registry == kHub && rest.find('/') == std::string_view::npos;
+  if (reference.registry.empty() || reference.registry == "index.docker.io") reference.registry = kDockerHub;
+  const bool official = reference.registry == kDockerHub && rest.find('/') == std::string_view::npos;
   reference.repository = (official ? "library/" : "") + std::string(rest);
-  if (rest.empty()) refuse(text, "repository", rest, "is missing");
-  if (std::any_of(rest.begin(), rest.end(), is_upper)) refuse(text, "repository", rest, "has upper-case letters");
+  if (rest.empty()) refuse_reference(text, "repository", rest, "is missing");
+  if (std::any_of(rest.begin(), rest.end(), is_upper))
+    refuse_reference(text, "repository", rest, "has upper-case letters");
   if (reference.repository.size() > kLongestRepository)
-    refuse(text, "repository", rest, fmt::format("is longer than {} characters", kLongestRepository));
+    refuse_reference(text, "repository", rest, fmt::format("is longer than {} characters", kLongestRepository));
   if (!is_repository(rest))
-    refuse(text, "repository", rest,
-           "is not lower-case letters and digits, with '/', '.', '_', '__' or '-' between them");
+    refuse_reference(text, "repository", rest,
+                     "is not lower-case letters and digits, with '/', '.', '_', '__' or '-' between them");
   if (official && rest.size() == 64 && all_of(rest, is_hex))
-    refuse(text, "repository", rest, "looks like the id of an image; give a name");
+    refuse_reference(text, "repository", rest, "looks like the id of an image; give a name");
   return reference;
 }
 
@@ -147,8 +149,8 @@ std::string Reference::full() const {
 
 std::string Reference::brief() const {
   std::string text = full();
-  if (registry != kHub) return text;
-  text.erase(0, kHub.size() + 1);
+  if (registry != kDockerHub) return text;
+  text.erase(0, kDockerHub.size() + 1);
   constexpr std::string_view kOfficial = "library/";
   if (!text.starts_with(kOfficial)) return text;
   std::string shorter = text.substr(kOfficial.size());

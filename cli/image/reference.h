@@ -27,6 +27,9 @@ struct Reference {
   friend bool operator==(const Reference&, const Reference&) = default;
 };
 
+// The registry of a name without one.
+inline constexpr std::string_view kDockerHub = "docker.io";
+
 // Whether `text` can stand as host[:port] in a reference.
 bool is_registry(std::string_view text);
 // Whether `text` can stand as a repository.

@@ -19,7 +19,7 @@ constexpr std::uint64_t kRealProgress = 64 << 10;
 
 Scopes pull_scopes(const Place& place) { return {repository_scope(place.repository, "pull")}; }
 
-void check_digest(const std::string& bytes, const std::string& digest, const std::string& what) {
+void check_content(const std::string& bytes, const std::string& digest, const std::string& what) {
   Digester digester = Digester::of(digest);
   digester.update(bytes);
   if (digester.digest() != digest)
@@ -95,9 +95,9 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
       ask(place, request, place.path("/manifests/" + image.version()), pull_scopes(place), what, stop);
   const std::string told(response.header("docker-content-digest"));
   if (!image.digest.empty())
-    check_digest(response.body, image.digest, what);
+    check_content(response.body, image.digest, what);
   else if (is_digest(told))
-    check_digest(response.body, told, what);
+    check_content(response.body, told, what);
   try {
     auto manifest = parse_manifest(std::move(response.body), response.header("content-type"));
     if (!image.digest.empty()) std::visit([&](auto& each) { each.digest = image.digest; }, manifest);

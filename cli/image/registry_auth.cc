@@ -15,7 +15,7 @@ namespace adaptdl::image {
 namespace {
 
 // Docker's own registry has another name for helpers.
-std::string server_of(const std::string& registry) {
+std::string helper_server_of(const std::string& registry) {
   return registry == "docker.io" ? "https://index.docker.io/v1/" : registry;
 }
 
@@ -50,7 +50,8 @@ Credentials find_credentials(const std::string& registry, const std::string& rep
     if (!text) continue;
     const AuthFile file = parse_auth_file(*text, place.file.string());
     if (const std::string helper = find_helper(file, registry); !helper.empty()) {
-      const std::optional<Credentials> found = ask_helper(helper, server_of(registry), options.helper_patience, stop);
+      const std::optional<Credentials> found =
+          ask_helper(helper, helper_server_of(registry), options.helper_patience, stop);
       if (found) return *found;
     }
     if (const std::optional<Credentials> found = find_auth(file, registry, repository)) return *found;

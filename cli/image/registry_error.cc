@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_at(const json& object, const char* key) {
+std::string line_at(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? one_line(found->get<std::string>(), 300) : "";
 }
@@ -85,15 +85,15 @@ Refusal parse_refusal(std::string_view body) {
   if (errors == content.end() || !errors->is_array()) {
     // Token servers have no list.
     for (const char* key : {"details", "message", "error_description", "error"})
-      if (refusal.message.empty()) refusal.message = text_at(content, key);
+      if (refusal.message.empty()) refusal.message = line_at(content, key);
     return refusal;
   }
   for (const json& each : *errors) {
     if (!each.is_object() || refusal.codes.size() == 3) continue;
-    const std::string code = text_at(each, "code");
-    std::string message = text_at(each, "message");
+    const std::string code = line_at(each, "code");
+    std::string message = line_at(each, "message");
     // What lies behind an unknown error is in its detail alone.
-    if (const std::string detail = text_at(each, "detail"); code == "UNKNOWN" && !detail.empty()) message = detail;
+    if (const std::string detail = line_at(each, "detail"); code == "UNKNOWN" && !detail.empty()) message = detail;
     refusal.codes.push_back(code);
     if (message.empty()) message = code;
     if (!message.empty()) refusal.message += (refusal.message.empty() ? "" : "; ") + message;

@@ -23,11 +23,11 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{256} << 10;
-constexpr std::size_t kHole = 4096;  // zeros that become one
-constexpr int kMostLinks = 40;       // on the way to a directory, as the kernel has it
+constexpr std::size_t kFileBuffer = std::size_t{256} << 10;
+constexpr std::size_t kHole = 4096;      // zeros that become one
+constexpr int kMostDirectoryLinks = 40;  // on the way to a directory, as the kernel has it
 
-[[noreturn]] void fail(std::string_view what, std::string_view path) {
+[[noreturn]] void fail_tree(std::string_view what, std::string_view path) {
   const char* why = std::strerror(errno);
   throw Error(fmt::format("cannot {} '{}': {}", what, one_line(path, 200), why));
 }
@@ -47,7 +47,7 @@ void set_xattrs(int directory, const std::string& name, const Entry& entry) {
     if (::lsetxattr(file.c_str(), key.c_str(), value.data(), value.size(), 0) == 0) continue;
     // What this file system, or a user namespace, has no place for is in the layer as before.
     if (errno != ENOTSUP && errno != EPERM && errno != EACCES && errno != EINVAL)
-      fail(fmt::format("set the extended attribute '{}' of", one_line(key, 100)), entry.path);
+      fail_tree(fmt::format("set the extended attribute '{}' of", one_line(key, 100)), entry.path);
   }
 }
 
@@ -59,7 +59,7 @@ void own(int directory, const std::string& name, const Entry& entry) {
                     "subordinate ids in /etc/subuid and /etc/subgid (usermod --add-subuids 100000-165535 "
                     "--add-subgids 100000-165535 USER)",
                     one_line(entry.path, 200), entry.uid, entry.gid));
-  fail("change the owner of", entry.path);
+  fail_tree("change the owner of", entry.path);
 }
 
 bool is_zero(const char* data, std::size_t size) {
@@ -70,7 +70,7 @@ void write_at(int file, const char* data, std::size_t size, std::uint64_t offset
   while (size > 0) {
     const ssize_t count = ::pwrite(file, data, size, static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("write", entry.path);
+    if (count < 0) fail_tree("write", entry.path);
     data += count;
     size -= static_cast<std::size_t>(count);
     offset += static_cast<std::uint64_t>(count);
@@ -79,7 +79,7 @@ void write_at(int file, const char* data, std::size_t size, std::uint64_t offset
 
 // Zeros are not written, so that what was sparse is sparse again.
 void write_content(int file, const Entry& entry, const Content& content) {
-  std::vector<char> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kBuffer, entry.size)));
+  std::vector<char> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kFileBuffer, entry.size)));
   std::uint64_t offset = 0, written = 0;
   while (offset < entry.size) {
     std::size_t size = 0;
@@ -101,18 +101,18 @@ void write_content(int file, const Entry& entry, const Content& content) {
     }
     offset += size;
   }
-  if (written < entry.size && ::ftruncate(file, static_cast<off_t>(entry.size)) != 0) fail("write", entry.path);
+  if (written < entry.size && ::ftruncate(file, static_cast<off_t>(entry.size)) != 0) fail_tree("write", entry.path);
 }
 
 // A link itself is meant, not what it leads to.
 void set_attributes(int directory, const std::string& name, const Entry& entry, bool with_time) {
   own(directory, name, entry);  // takes set-id bits and capabilities away
   if (entry.type != Entry::Type::kSymlink && ::fchmodat(directory, name.c_str(), entry.mode & 07777, 0) != 0)
-    fail("change the mode of", entry.path);
+    fail_tree("change the mode of", entry.path);
   set_xattrs(directory, name, entry);
   const timespec times[2] = {{entry.mtime, 0}, {entry.mtime, 0}};
   if (with_time && ::utimensat(directory, name.c_str(), times, AT_SYMLINK_NOFOLLOW) != 0)
-    fail("change the time of", entry.path);
+    fail_tree("change the time of", entry.path);
 }
 
 }  // namespace
@@ -138,14 +138,14 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
   if (last_ && last_directory_ == directory) return last_.get();
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
-  if (!found) fail("make", path);
+  if (!found) fail_tree("make", path);
   last_directory_ = directory;
   last_ = std::move(found);
   return last_.get();
 }
 
 net::Fd RootedTree::make_parents(const std::string& directory, int links) {
-  if (links > kMostLinks) throw Error(fmt::format("'{}' is behind too many links", one_line(directory, 200)));
+  if (links > kMostDirectoryLinks) throw Error(fmt::format("'{}' is behind too many links", one_line(directory, 200)));
   net::Fd parent = open_directory("", 0);
   // What a link on the way is to be replaced by.
   const auto by_way_of = [&](const std::string& path, const std::string& link) {
@@ -171,13 +171,13 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
     if (there && !hides) throw Error(fmt::format("'{}' is no directory, and has something in it", one_line(path, 200)));
     Entry looks = unsaid_ ? unsaid_(path) : Entry{};
     if (looks.type == Entry::Type::kSymlink && !hides) {
-      if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail("make", path);
+      if (::symlinkat(looks.link.c_str(), parent.get(), name.c_str()) != 0) fail_tree("make", path);
       set_attributes(parent.get(), name, looks, true);
       return by_way_of(path, looks.link);
     }
-    if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) fail("make", path);
+    if (::mkdirat(parent.get(), name.c_str(), 0755) != 0) fail_tree("make", path);
     next = open_directory(path, O_NOFOLLOW);
-    if (!next) fail("open", path);
+    if (!next) fail_tree("open", path);
     if (looks.type == Entry::Type::kSymlink) looks = Entry{.mode = 0755};
     looks.path = path;
     looks.type = Entry::Type::kDirectory;
@@ -191,7 +191,7 @@ net::Fd RootedTree::make_parents(const std::string& directory, int links) {
 
 void RootedTree::clear(int parent, const PathParts& parts, const std::string& path) {
   if (::unlinkat(parent, parts.name.c_str(), 0) == 0 || errno == ENOENT) return;
-  if (errno != EISDIR) fail("replace", path);
+  if (errno != EISDIR) fail_tree("replace", path);
   directory_times_.erase(path);
   remove_tree(proc_path(parent, parts.name));
 }
@@ -216,7 +216,7 @@ bool RootedTree::make(const Entry& entry, const Content& content) {
   if (entry.type == Entry::Type::kFile) {
     make_file(parent, parts, entry, content);
   } else if (entry.type == Entry::Type::kSymlink) {
-    if (::symlinkat(entry.link.c_str(), parent, parts.name.c_str()) != 0) fail("make the link", entry.path);
+    if (::symlinkat(entry.link.c_str(), parent, parts.name.c_str()) != 0) fail_tree("make the link", entry.path);
   } else if (!make_node(parent, parts, entry)) {
     return false;
   }
@@ -229,7 +229,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
   const bool there = ::fstatat(parent, parts.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
   if (!there || !S_ISDIR(info.st_mode)) {
     clear(parent, parts, entry.path);
-    if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail("make the directory", entry.path);
+    if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("make the directory", entry.path);
     // A new one in place of the old: nothing of that is seen.
     if (there && is_whiteout(info)) opaque(entry.path);
   }
@@ -239,7 +239,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
 
 void RootedTree::make_file(int parent, const PathParts& parts, const Entry& entry, const Content& content) {
   const net::Fd file(::openat(parent, parts.name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) fail("make", entry.path);
+  if (!file) fail_tree("make", entry.path);
   if (entry.size > 0) write_content(file.get(), entry, content);
 }
 
@@ -253,7 +253,8 @@ void RootedTree::make_hard_link(int parent, const PathParts& parts, const Entry&
     throw Error(fmt::format("'{}' is a hard link to '{}', which is no file before it", one_line(entry.path, 200),
                             one_line(entry.link, 200)));
   clear(parent, parts, entry.path);
-  if (::linkat(from.get(), target.name.c_str(), parent, parts.name.c_str(), 0) != 0) fail("make the link", entry.path);
+  if (::linkat(from.get(), target.name.c_str(), parent, parts.name.c_str(), 0) != 0)
+    fail_tree("make the link", entry.path);
 }
 
 bool RootedTree::make_node(int parent, const PathParts& parts, const Entry& entry) {
@@ -263,7 +264,7 @@ bool RootedTree::make_node(int parent, const PathParts& parts, const Entry& entr
                                                                     : S_IFSOCK;
   const dev_t device = kind == S_IFIFO || kind == S_IFSOCK ? 0 : ::makedev(entry.device_major, entry.device_minor);
   if (::mknodat(parent, parts.name.c_str(), kind | 0600, device) == 0) return true;
-  if (errno != EPERM || kind == S_IFIFO || kind == S_IFSOCK) fail("make", entry.path);
+  if (errno != EPERM || kind == S_IFIFO || kind == S_IFSOCK) fail_tree("make", entry.path);
   return false;
 }
 
@@ -276,14 +277,14 @@ void RootedTree::whiteout(const std::string& path) {
     if (S_ISDIR(info.st_mode)) opaque(path);
     return;
   }
-  if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail("make the whiteout of", path);
+  if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail_tree("make the whiteout of", path);
 }
 
 // With a descriptor of its own: a caller may be at work in the one that parent_of() keeps.
 void RootedTree::opaque(const std::string& directory) {
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);
-  if (!found) fail("make", directory);
+  if (!found) fail_tree("make", directory);
   make_opaque(found.get(), directory);
 }
 
@@ -293,7 +294,7 @@ void RootedTree::make_opaque(int directory, const std::string& path) {
     throw Error(
         "the file system of the build cache has no extended attributes; put the cache (ADAPTDL_BUILD_CACHE) on "
         "one that has, as ext4, xfs and btrfs do");
-  fail("mark as replaced", path);
+  fail_tree("mark as replaced", path);
 }
 
 void RootedTree::finish() {
@@ -301,7 +302,7 @@ void RootedTree::finish() {
   for (const auto& [path, time] : directory_times_) {
     const net::Fd directory = open_directory(path, O_NOFOLLOW);
     const timespec times[2] = {{time, 0}, {time, 0}};
-    if (directory && ::futimens(directory.get(), times) != 0) fail("change the time of", path);
+    if (directory && ::futimens(directory.get(), times) != 0) fail_tree("change the time of", path);
   }
 }
 

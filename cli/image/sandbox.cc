@@ -33,8 +33,8 @@ using net::Fd;
 constexpr std::size_t kLongestLine = std::size_t{16} << 10;
 constexpr std::size_t kLongestReport = std::size_t{64} << 10;
 
-struct Pipe {
-  Pipe() {
+struct OutputPipe {
+  OutputPipe() {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot make a pipe: {}", ::strerror(errno)));
     read = Fd(ends[0]);
@@ -45,9 +45,9 @@ struct Pipe {
 };
 
 // Cuts the output into lines.
-class Lines {
+class LineCutter {
  public:
-  explicit Lines(const OnStepLine& on_line) : on_line_(on_line) {}
+  explicit LineCutter(const OnStepLine& on_line) : on_line_(on_line) {}
   void feed(std::string_view bytes) {
     for (std::size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
       line_ += bytes.substr(0, end);
@@ -128,13 +128,13 @@ StepEnd end_of(const std::string& report) {
 }
 
 StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& stop) {
-  Pipe output, report;
+  OutputPipe output, report;
   const Fd wake(::eventfd(0, EFD_CLOEXEC));
   plan.output = std::move(output.write);
   plan.report = std::move(report.write);
   Keeper keeper(std::move(plan));
   const std::stop_callback on_stop(stop, [&] { ::eventfd_write(wake.get(), 1); });
-  Lines lines(on_line);
+  LineCutter lines(on_line);
   std::string told;
   const auto read_all = [&] {
     const bool open = drain(output.read, [&](std::string_view bytes) { lines.feed(bytes); });

@@ -20,6 +20,7 @@
 
 #include "adaptdl/error.h"
 #include "image/build_namespace.h"
+#include "image/failed_call.h"
 #include "image/small_file.h"
 #include "image/text_parts.h"
 
@@ -31,10 +32,6 @@ constexpr unsigned kCapabilities[] = {
     CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,           CAP_MKNOD,      CAP_NET_RAW, CAP_SETGID,
     CAP_SETUID, CAP_SETFCAP,      CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_KILL,    CAP_AUDIT_WRITE};
 
-[[noreturn]] void fail(const std::string& what, int error = errno) {
-  throw Error(fmt::format("{}: {}", what, std::strerror(error)));
-}
-
 void drop_capabilities() {
   std::uint64_t kept = 0;
   for (const unsigned capability : kCapabilities) kept |= std::uint64_t{1} << capability;
@@ -43,13 +40,13 @@ void drop_capabilities() {
   ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};
-  if (::syscall(SYS_capget, &header, data) != 0) fail("cannot read capabilities");
+  if (::syscall(SYS_capget, &header, data) != 0) fail_call("cannot read capabilities");
   for (int half = 0; half < 2; ++half) {
     data[half].permitted &= static_cast<std::uint32_t>(kept >> (32 * half));
     data[half].effective = data[half].permitted;
     data[half].inheritable = 0;
   }
-  if (::syscall(SYS_capset, &header, data) != 0) fail("cannot give capabilities up");
+  if (::syscall(SYS_capset, &header, data) != 0) fail_call("cannot give capabilities up");
 }
 
 void become_user(const UserIds& user) {
@@ -58,12 +55,12 @@ void become_user(const UserIds& user) {
   std::vector<gid_t> groups{user.group};
   std::copy_if(user.groups.begin(), user.groups.end(), std::back_inserter(groups),
                [&](gid_t group) { return group != user.group; });
-  if (::setgroups(groups.size(), groups.data()) != 0 && one_id_hint().empty()) fail("cannot set groups");
+  if (::setgroups(groups.size(), groups.data()) != 0 && one_id_hint().empty()) fail_call("cannot set groups");
   if (::setresgid(user.group, user.group, user.group) != 0)
-    fail(fmt::format("cannot become group {}{}", user.group, one_id_hint()));
+    fail_call(fmt::format("cannot become group {}{}", user.group, one_id_hint()));
   drop_capabilities();
   if (::setresuid(user.user, user.user, user.user) != 0)
-    fail(fmt::format("cannot become user {}{}", user.user, one_id_hint()));
+    fail_call(fmt::format("cannot become user {}{}", user.user, one_id_hint()));
 }
 
 void reset_signals() {
@@ -116,8 +113,9 @@ UserIds step_user(const SandboxStep& step) {
 void become_command(const SandboxStep& step, const UserIds& user, int output) {
   ::setsid();
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) fail("standard input");
-  if (!step.working_directory.empty() && ::chdir(step.working_directory.c_str()) != 0) fail(step.working_directory);
+  if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) fail_call("standard input");
+  if (!step.working_directory.empty() && ::chdir(step.working_directory.c_str()) != 0)
+    fail_call(step.working_directory);
   ::umask(022);
   become_user(user);
   reset_signals();

@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using net::Fd;
 
-void write_all(int file, const std::string& text) {
+void write_pipe(int file, const std::string& text) {
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t count = ::write(file, text.data() + done, text.size() - done);
     if (count < 0 && errno != EINTR) return;
@@ -40,7 +40,7 @@ void write_all(int file, const std::string& text) {
   }
 }
 
-std::string read_all(int file) {
+std::string read_pipe(int file) {
   std::string text;
   char buffer[512];
   for (ssize_t count; (count = ::read(file, buffer, sizeof buffer)) > 0 || (count < 0 && errno == EINTR);)
@@ -98,13 +98,13 @@ int run_command(const SandboxStep& step, Fd output) {
     try {
       become_command(step, user, output.get());
     } catch (const std::exception& error) {
-      write_all(trouble.write.get(), error.what());
+      write_pipe(trouble.write.get(), error.what());
     }
     ::_exit(127);
   }
   output.reset();
   trouble.write.reset();
-  const std::string why = read_all(trouble.read.get());
+  const std::string why = read_pipe(trouble.read.get());
   int status = 0, end = 0;
   for (pid_t ended = 0; ended != command;) {
     ended = ::waitpid(-1, &end, 0);
@@ -131,9 +131,9 @@ int run_command(const SandboxStep& step, Fd output) {
     ::prctl(PR_SET_DUMPABLE, 0);
     const int status = run_command(*plan.step, std::move(plan.output));
     points.remove();
-    write_all(plan.report.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
+    write_pipe(plan.report.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
   } catch (const std::exception& error) {
-    write_all(plan.report.get(), std::string(1, kFailed) + error.what());
+    write_pipe(plan.report.get(), std::string(1, kFailed) + error.what());
   }
   ::_exit(0);
 }
@@ -158,7 +158,7 @@ void keep_sandbox(SandboxPlan plan) {
       be_process_one(std::move(plan), alive->read);
     }
   } catch (const std::exception& error) {
-    write_all(plan.report.get(), std::string(1, kFailed) + error.what());
+    write_pipe(plan.report.get(), std::string(1, kFailed) + error.what());
     ::_exit(0);
   }
   plan.output.reset();

@@ -9,16 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "adaptdl/error.h"
 #include "image/build_namespace.h"
 #include "image/expansion.h"
+#include "image/failed_call.h"
 #include "image/mount_calls.h"
 #include "image/open_inside.h"
+#include "image/small_file.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
@@ -44,30 +42,21 @@ constexpr const char* kMasked[] = {"/proc/acpi",
 constexpr const char* kControlGroups = "/sys/fs/cgroup";
 constexpr const char* kReadOnly[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
 
-[[noreturn]] void fail(const std::string& what, int error = errno) {
-  throw Error(fmt::format("{}: {}", what, std::strerror(error)));
-}
-
 void mount_new(const char* type, const std::string& at, unsigned long flags, const std::string& options) {
   if (::mount(type, at.c_str(), type, flags, options.c_str()) != 0)
-    fail(fmt::format("cannot mount {} at {}", type, at));
+    fail_call(fmt::format("cannot mount {} at {}", type, at));
 }
 
 void write_file(const std::string& path, std::string_view content, mode_t mode, uid_t user = 0, gid_t group = 0) {
   const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) fail(path);
+  if (!file) fail_call(path);
   for (std::string_view left = content; !left.empty();) {
     const ssize_t count = ::write(file.get(), left.data(), left.size());
-    if (count < 0) fail(path);
+    if (count < 0) fail_call(path);
     left.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (::fchown(file.get(), user, group) != 0) fail(path + one_id_hint());
-  if (::fchmod(file.get(), mode) != 0) fail(path);
-}
-
-std::string text_of(const char* file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  if (::fchown(file.get(), user, group) != 0) fail_call(path + one_id_hint());
+  if (::fchmod(file.get(), mode) != 0) fail_call(path);
 }
 
 // A mount that is made before the root changes, to be put somewhere afterwards.
@@ -91,12 +80,12 @@ class RootMaker {
     prepare_system();
 
     const Fd old(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (::chdir(root.c_str()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0) fail("cannot change the root");
+    if (::chdir(root.c_str()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0) fail_call("cannot change the root");
     mount_system(points);
     mount_prepared(points);
     points.complete();
     if (::fchdir(old.get()) != 0 || ::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0)
-      fail("cannot leave the old root");
+      fail_call("cannot leave the old root");
     return points;
   }
 
@@ -104,14 +93,14 @@ class RootMaker {
   // Files of this step's own, in memory alone.
   void prepare_files() {
     files_ = step_.scratch / "files";
-    if (::mkdir(files_.c_str(), 0700) != 0) fail(files_);
+    if (::mkdir(files_.c_str(), 0700) != 0) fail_call(files_);
     // Linux 6.4 can keep it from being swapped out, for root.
     if (::mount("tmpfs", files_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,noswap") != 0)
       mount_new("tmpfs", files_, MS_NOSUID | MS_NODEV, "mode=0700");
-    prepare_file("/etc/resolv.conf", text_of("/etc/resolv.conf"), 0644);
+    prepare_file("/etc/resolv.conf", text_of_file("/etc/resolv.conf"), 0644);
     std::string hosts =
         fmt::format("127.0.0.1\tlocalhost {}\n::1\tlocalhost ip6-localhost ip6-loopback\n", kSandboxHost);
-    if (step_.network != Run::Network::kNone) hosts += text_of("/etc/hosts");
+    if (step_.network != Run::Network::kNone) hosts += text_of_file("/etc/hosts");
     prepare_file("/etc/hosts", hosts, 0644);
   }
 
@@ -215,7 +204,7 @@ class RootMaker {
       attach_mount(devices_[i], path);
     }
     for (const char* name : {"pts", "shm", "mqueue"})
-      if (::mkdir(fmt::format("{}/{}", dev, name).c_str(), 0755) != 0) fail(dev);
+      if (::mkdir(fmt::format("{}/{}", dev, name).c_str(), 0755) != 0) fail_call(dev);
     const std::string pts = dev + "/pts", terminals = "newinstance,ptmxmode=0666,mode=0620";
     // Group 5 is tty, if there is one.
     if (::mount("devpts", pts.c_str(), "devpts", MS_NOSUID | MS_NOEXEC, (terminals + ",gid=5").c_str()) != 0)
@@ -228,10 +217,10 @@ class RootMaker {
                                        {"stdout", "/proc/self/fd/1"},
                                        {"stderr", "/proc/self/fd/2"},
                                        {"core", "/proc/kcore"}})
-      if (::symlink(target, fmt::format("{}/{}", dev, name).c_str()) != 0) fail(dev);
+      if (::symlink(target, fmt::format("{}/{}", dev, name).c_str()) != 0) fail_call(dev);
     if (!step_.script) return;
     // kScriptDirectory is in /dev, so the script is in memory too.
-    if (::mkdir(kScriptDirectory, 0755) != 0) fail(kScriptDirectory);
+    if (::mkdir(kScriptDirectory, 0755) != 0) fail_call(kScriptDirectory);
     write_file(fmt::format("{}/{}", kScriptDirectory, fs::path(step_.command.at(0)).filename().string()), *step_.script,
                0755);
   }

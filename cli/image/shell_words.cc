@@ -6,23 +6,23 @@
 
 #include "adaptdl/error.h"
 #include "image/shell_pattern.h"
+#include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
 
 constexpr std::size_t kLargestResult = std::size_t{8} << 20;
-constexpr int kDeepest = 100;
+constexpr int kDeepestSubstitution = 100;
 constexpr int kEnd = -1;
 
-bool is_space(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-bool is_digit(int c) { return c >= '0' && c <= '9'; }
+bool splits_words(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_name(int c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // The words as they grow beside the result.
 class WordList {
  public:
   void add(char c) {
-    if (is_space(static_cast<unsigned char>(c)))
+    if (splits_words(static_cast<unsigned char>(c)))
       close();
     else
       word_ += c;
@@ -178,7 +178,8 @@ std::string Expander::dollar() {
   if (peek() == '{' || peek() == '}' || peek() == ':') throw Error("a '${' has no variable's name after it");
   const std::string variable = name();
   const int c = next();
-  if (++depth_ > kDeepest) throw Error(fmt::format("over {} substitutions are nested", kDeepest));
+  if (++depth_ > kDeepestSubstitution)
+    throw Error(fmt::format("over {} substitutions are nested", kDeepestSubstitution));
   const std::string result = operation(variable, c);
   --depth_;
   return rules_.keep_unset && !variables_(variable) ? written() : result;

@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "adaptdl/error.h"
 #include "socket.h"
@@ -38,6 +40,11 @@ std::optional<std::string> read_small_file(const std::filesystem::path& file, st
     if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
     if (text.size() > kLargest) fail(fmt::format("it is over {} MiB", kLargest >> 20));
   }
+}
+
+std::string text_of_file(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 }  // namespace adaptdl::image

@@ -14,4 +14,7 @@ namespace adaptdl::image {
 // `what`, and why it cannot be read.
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
 
+// What a file holds, as those of /proc; "" if it cannot be read.
+std::string text_of_file(const std::filesystem::path& file);
+
 }  // namespace adaptdl::image

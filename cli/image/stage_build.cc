@@ -18,7 +18,6 @@ using nlohmann::json;
 
 // Changes when what steps make of the same changes.
 constexpr int kKeyVersion = 1;
-constexpr std::uint32_t kDirectoryMode = 0755;
 
 std::string without_root(const std::string& path) {
   const std::size_t first = path.find_first_not_of('/');

@@ -5,6 +5,7 @@
 
 #include "adaptdl/error.h"
 #include "image/stage_build.h"
+#include "image/text_parts.h"
 #include "image/url_source.h"
 #include "image/values.h"
 
@@ -15,7 +16,7 @@ using nlohmann::json;
 
 constexpr std::uint32_t kHeredocMode = 0644;
 
-json description(const Copy& copy) {
+json copy_description(const Copy& copy) {
   json files = json::array();
   for (const Heredoc& file : copy.files) files.push_back({file.name, sha256(file.content)});
   return {{"add", copy.add},
@@ -71,7 +72,7 @@ void StageBuild::copy(const Step& step, const Copy& copy, const StepInfo& info) 
   }
   // With --link, and numbers, the layer is the same on whatever it is put.
   const bool alone = copy.link && copy.owner.find_first_not_of("0123456789:") == std::string::npos;
-  const std::string layer_key = key_of({alone ? "" : built_.key, description(copy), content});
+  const std::string layer_key = key_of({alone ? "" : built_.key, copy_description(copy), content});
   const std::string previous = built_.key;
   finish(layer_key, info, [&] {
     input.date = built_.date;

@@ -20,7 +20,7 @@ using nlohmann::json;
 
 json optional_json(const std::optional<unsigned>& value) { return value ? json(*value) : json(); }
 
-json description(const Mount& mount) {
+json mount_description(const Mount& mount) {
   return {{"type", static_cast<int>(mount.type)},
           {"source", mount.source},
           {"target", mount.target},
@@ -130,7 +130,7 @@ SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path
 void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info) {
   json mounts = json::array(), environment = json::array();
   for (const Mount& mount : run.mounts) {
-    json each = description(mount);
+    json each = mount_description(mount);
     std::string key;
     if (!mount.from.empty())
       key = from(mount.from).key;

@@ -30,7 +30,7 @@ void put_number(char (&field)[Size], std::uint64_t number) {
   fmt::format_to_n(field, Size - 1, "{:0{}o}", number, Size - 1);
 }
 
-char type_of(Entry::Type type) {
+char type_flag(Entry::Type type) {
   switch (type) {
     case Entry::Type::kFile:
       return '0';
@@ -99,7 +99,7 @@ std::string tar_header(const Entry& entry) {
     if (value.size() > sizeof field) pax += pax_record(key, value);
   };
   Ustar header{};
-  header.type = type_of(entry.type);
+  header.type = type_flag(entry.type);
   put_number(header.mode, entry.mode & 07777);
   number(header.gid, "gid", entry.gid, kMost7);
   text(header.link, "linkpath", entry.link);

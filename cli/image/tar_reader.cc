@@ -33,7 +33,7 @@ std::string text(const std::array<char, 512>& block, std::size_t at, std::size_t
 }
 
 // Two's complement in base 256, with the highest bit set; else octal digits between spaces and zero bytes.
-std::int64_t number(std::string_view bytes) {
+std::int64_t numeric_field(std::string_view bytes) {
   if (!bytes.empty() && (bytes[0] & 0x80) != 0) {
     const bool negative = (bytes[0] & 0x40) != 0;
     std::uint64_t value = 0;
@@ -74,7 +74,7 @@ std::uint64_t decimal(std::string_view digits, std::uint64_t most) {
 }
 
 // "1700000000.25", rounded down.
-std::int64_t seconds(std::string_view digits) {
+std::int64_t whole_seconds(std::string_view digits) {
   const std::size_t dot = std::min(digits.find('.'), digits.size());
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + dot, value);
@@ -90,11 +90,11 @@ void check_sum(const std::array<char, 512>& block) {
     bytes += static_cast<unsigned char>(c);
     signed_bytes += static_cast<signed char>(c);
   }
-  const std::int64_t sum = number(field(block, 148, 8));
+  const std::int64_t sum = numeric_field(field(block, 148, 8));
   if (sum != bytes && sum != signed_bytes) damaged("a header's checksum is wrong");
 }
 
-Entry::Type type_of(char flag, const std::string& path) {
+Entry::Type type_of_flag(char flag, const std::string& path) {
   switch (flag) {
     case '\0':  // the old form, where a slash makes a directory
     case '0':
@@ -207,7 +207,7 @@ bool TarReader::next(Entry& entry) {
   std::optional<std::string> name, link;
   Block block{};
   while (read_header(block)) {
-    const std::uint64_t size = size_of(number(field(block, 124, 12)));
+    const std::uint64_t size = size_of(numeric_field(field(block, 124, 12)));
     const char type = block[156];
     if (type == 'x' || type == 'g') {
       read_records(size, type == 'g' ? global_ : records);
@@ -228,7 +228,7 @@ bool TarReader::next(Entry& entry) {
       if (name) entry.path = *name;
       if (link) entry.link = *link;
       apply(records, entry);
-      entry.type = type_of(type, entry.path);
+      entry.type = type_of_flag(type, entry.path);
       begin_sparse(block, records, entry);
       return true;
     }
@@ -239,15 +239,15 @@ bool TarReader::next(Entry& entry) {
 
 void TarReader::describe(const Block& block, Entry& entry) {
   entry.path = text(block, 0, 100);
-  entry.mode = static_cast<std::uint32_t>(number(field(block, 100, 8)) & 07777);
-  entry.uid = id_of(number(field(block, 108, 8)));
-  entry.gid = id_of(number(field(block, 116, 8)));
-  entry.mtime = number(field(block, 136, 12));
+  entry.mode = static_cast<std::uint32_t>(numeric_field(field(block, 100, 8)) & 07777);
+  entry.uid = id_of(numeric_field(field(block, 108, 8)));
+  entry.gid = id_of(numeric_field(field(block, 116, 8)));
+  entry.mtime = numeric_field(field(block, 136, 12));
   entry.link = text(block, 157, 100);
   const std::string_view magic = field(block, 257, 8);
   if (!magic.starts_with("ustar")) return;
-  entry.device_major = static_cast<std::uint32_t>(number(field(block, 329, 8)));
-  entry.device_minor = static_cast<std::uint32_t>(number(field(block, 337, 8)));
+  entry.device_major = static_cast<std::uint32_t>(numeric_field(field(block, 329, 8)));
+  entry.device_minor = static_cast<std::uint32_t>(numeric_field(field(block, 337, 8)));
   // GNU's form has times and its sparse map where the first part of a long name is.
   const std::string prefix = magic.starts_with(std::string_view("ustar\0", 6)) ? text(block, 345, 155) : "";
   if (!prefix.empty()) entry.path = fmt::format("{}/{}", prefix, entry.path);
@@ -263,7 +263,7 @@ void TarReader::apply(const Records& records, Entry& entry) {
     if (key == "size") entry.size = decimal(value, kLargestSize);
     if (key == "uid") entry.uid = static_cast<std::uint32_t>(decimal(value, kMostId));
     if (key == "gid") entry.gid = static_cast<std::uint32_t>(decimal(value, kMostId));
-    if (key == "mtime") entry.mtime = seconds(value);
+    if (key == "mtime") entry.mtime = whole_seconds(value);
   }
 }
 
@@ -307,10 +307,11 @@ void TarReader::add_piece(std::uint64_t offset, std::uint64_t size) {
 }
 
 void TarReader::read_old_map(const Block& block) {
-  size_ = size_of(number(field(block, 483, 12)));
+  size_ = size_of(numeric_field(field(block, 483, 12)));
   const auto take = [&](const Block& from, std::size_t at, std::size_t count) {
     for (std::size_t i = 0; i < count && from[at + 24 * i] != '\0'; ++i)
-      add_piece(size_of(number(field(from, at + 24 * i, 12))), size_of(number(field(from, at + 24 * i + 12, 12))));
+      add_piece(size_of(numeric_field(field(from, at + 24 * i, 12))),
+                size_of(numeric_field(field(from, at + 24 * i + 12, 12))));
   };
   take(block, 386, 4);
   Block more{};

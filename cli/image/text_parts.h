@@ -19,6 +19,11 @@ inline std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpaces) + 1);
 }
 
+inline bool is_digit(int c) { return c >= '0' && c <= '9'; }
+
+// Whether a source of ADD comes from elsewhere.
+inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
+
 // Of ASCII letters.
 inline std::string lower(std::string_view text) {
   std::string result(text);

@@ -24,9 +24,9 @@ namespace adaptdl::image {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kDraftPrefix = ".unpack-";
+constexpr std::string_view kTreeDraftPrefix = ".unpack-";
 
-[[noreturn]] void fail(std::string_view what, const fs::path& path) {
+[[noreturn]] void fail_unpack(std::string_view what, const fs::path& path) {
   const char* why = std::strerror(errno);
   throw Error(fmt::format("cannot {} {}: {}", what, one_line(path.string(), 300), why));
 }
@@ -36,11 +36,11 @@ constexpr std::string_view kDraftPrefix = ".unpack-";
 class DraftDirectory {
  public:
   explicit DraftDirectory(const fs::path& final) : final_(final) {
-    std::string name = final.parent_path() / fmt::format("{}{}-XXXXXX", kDraftPrefix, final.filename().string());
-    if (::mkdtemp(name.data()) == nullptr) fail("make a directory in", final.parent_path());
+    std::string name = final.parent_path() / fmt::format("{}{}-XXXXXX", kTreeDraftPrefix, final.filename().string());
+    if (::mkdtemp(name.data()) == nullptr) fail_unpack("make a directory in", final.parent_path());
     path_ = name;
     fd_ = net::Fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0 || ::fchmod(fd_.get(), 0755) != 0) fail("open", path_);
+    if (!fd_ || ::flock(fd_.get(), LOCK_EX) != 0 || ::fchmod(fd_.get(), 0755) != 0) fail_unpack("open", path_);
   }
   ~DraftDirectory() {
     if (!path_.empty()) try {
@@ -57,7 +57,7 @@ class DraftDirectory {
     if (::rename(path_.c_str(), final_.c_str()) == 0) {
       path_.clear();
     } else if (errno != EEXIST && errno != ENOTEMPTY) {  // somebody else was quicker
-      fail("make", final_);
+      fail_unpack("make", final_);
     }
   }
 
@@ -71,7 +71,7 @@ class DraftDirectory {
 std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::string& path) {
   for (const fs::path& layer : lower) {
     net::Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!at) fail("open", layer);
+    if (!at) fail_unpack("open", layer);
     bool hides = false;  // what is not here is not seen further below
     for (std::size_t begin = 0; at && begin < path.size();) {
       const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -122,18 +122,18 @@ void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsig
 void remove_at(int directory, const std::string& name, const net::Fd& top, int depth, unsigned& moved) {
   constexpr int kDeepest = 64;  // each holds a descriptor
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
-  if (errno != EISDIR && errno != EPERM) fail("remove", name);
+  if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
   if (depth >= kDeepest) {
     // To the top, where it is found later.
     const std::string to = fmt::format(".removed-{}-{}", ::getpid(), moved++);
-    if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail("remove", name);
+    if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
     return;
   }
   ::fchmodat(directory, name.c_str(), 0700, 0);
   const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!child) fail("remove", name);
+  if (!child) fail_unpack("remove", name);
   remove_below(child, top.get() < 0 ? child : top, depth + 1, moved);
-  if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) != 0) fail("remove", name);
+  if (::unlinkat(directory, name.c_str(), AT_REMOVEDIR) != 0) fail_unpack("remove", name);
 }
 
 void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsigned& moved) {
@@ -141,7 +141,7 @@ void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsig
     again = false;
     const int copy = ::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
-    if (!listing) fail("read", "a directory that is to be removed");
+    if (!listing) fail_unpack("read", "a directory that is to be removed");
     while (const dirent* entry = ::readdir(listing.get())) {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
@@ -200,7 +200,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
 void remove_unpack_drafts(const fs::path& parent) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
-    if (!entry.path().filename().string().starts_with(kDraftPrefix)) continue;
+    if (!entry.path().filename().string().starts_with(kTreeDraftPrefix)) continue;
     const net::Fd fd(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) remove_tree(entry.path());
   }

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostRedirects = 10;
+constexpr int kMostUrlRedirects = 10;
 constexpr auto kStall = std::chrono::seconds(60);
 constexpr std::uint32_t kMode = 0600;
 
@@ -62,7 +62,7 @@ Fetched download(const std::string& url, const Fetched& known, const BuildCache&
   const std::string shown = http::without_user(url);
   TransferReport progress(report, "fetch " + shown, 0);
   http::Url at = parse_url(url);
-  for (int hop = 0; hop <= kMostRedirects; ++hop) {
+  for (int hop = 0; hop <= kMostUrlRedirects; ++hop) {
     http::Request request;
     request.url = url_part(at.get(), CURLUPART_URL);
     request.timeout = std::chrono::milliseconds(0);
@@ -87,7 +87,7 @@ Fetched download(const std::string& url, const Fetched& known, const BuildCache&
     if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
       throw Error(fmt::format("{}: the server leads to '{}', which is no URL", shown, one_line(next, 200)));
   }
-  throw Error(fmt::format("{}: over {} redirects", shown, kMostRedirects));
+  throw Error(fmt::format("{}: over {} redirects", shown, kMostUrlRedirects));
 }
 
 Fetched with_retries(const std::string& url, const Fetched& known, const BuildCache& cache, BuildReport& report,

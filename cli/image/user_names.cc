@@ -13,7 +13,7 @@
 namespace adaptdl::image {
 namespace {
 
-std::optional<unsigned> number(std::string_view text) {
+std::optional<unsigned> id_number(std::string_view text) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   // The largest stands for "none" in system calls.
@@ -34,8 +34,8 @@ std::vector<std::vector<std::string>> records(std::string_view file, std::size_t
 gid_t find_group(std::string_view name, std::string_view file) {
   for (const std::vector<std::string>& record : records(file, 3))
     if (record[0] == name)
-      if (const auto id = number(record[2])) return *id;
-  if (const auto id = number(name)) return *id;
+      if (const auto id = id_number(record[2])) return *id;
+  if (const auto id = id_number(name)) return *id;
   throw Error(fmt::format("there is no group '{}' in the image's /etc/group", one_line(name, 100)));
 }
 
@@ -44,22 +44,22 @@ gid_t find_group(std::string_view name, std::string_view file) {
 bool names_users(std::string_view name) {
   if (name.empty()) return false;
   const std::vector<std::string> parts = split(name, ':');
-  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) { return !number(part); });
+  return std::any_of(parts.begin(), parts.end(), [](const std::string& part) { return !id_number(part); });
 }
 
 UserIds find_user(std::string_view name, std::string_view passwd, std::string_view group) {
   const std::size_t colon = name.find(':');
   const std::string_view user = name.substr(0, colon);
-  const std::optional<unsigned> id = number(user);
+  const std::optional<unsigned> id = id_number(user);
   UserIds result{id.value_or(0), 0, {}, "/"};
   std::string login;
   for (const std::vector<std::string>& record : records(passwd, 4)) {
-    const std::optional<unsigned> own = number(record[2]);
+    const std::optional<unsigned> own = id_number(record[2]);
     const bool matches = record[0] == user || (own && (id == own || (user.empty() && *own == 0)));
     if (!own || !matches) continue;
     login = record[0];
     result.user = *own;
-    result.group = number(record[3]).value_or(0);
+    result.group = id_number(record[3]).value_or(0);
     if (record.size() > 5 && record[5].starts_with('/')) result.home = record[5];
     break;
   }
@@ -71,7 +71,7 @@ UserIds find_user(std::string_view name, std::string_view passwd, std::string_vi
   }
   for (const std::vector<std::string>& record : records(group, 4)) {
     const std::vector<std::string> members = split(record[3], ',');
-    const std::optional<unsigned> further = number(record[2]);
+    const std::optional<unsigned> further = id_number(record[2]);
     if (further && !login.empty() && std::find(members.begin(), members.end(), login) != members.end())
       result.groups.push_back(*further);
   }

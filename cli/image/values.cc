@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kMostMode = 07777;
 
-[[noreturn]] void refuse(std::string_view text, std::string_view what) {
+[[noreturn]] void refuse_value(std::string_view text, std::string_view what) {
   throw Error(fmt::format("'{}' is no {}", text, what));
 }
 
@@ -78,14 +78,14 @@ FileMode FileMode::parse(std::string_view text) {
     for (; at < clause.size() && std::string_view("ugoa").find(clause[at]) != std::string_view::npos; ++at)
       who |= class_bits(clause[at]);
     if (at == 0) who = class_bits('a');
-    if (at == clause.size()) refuse(text, kWhat);
+    if (at == clause.size()) refuse_value(text, kWhat);
     while (at < clause.size()) {
       const char operation = clause[at++];
-      if (std::string_view("+-=").find(operation) == std::string_view::npos) refuse(text, kWhat);
+      if (std::string_view("+-=").find(operation) == std::string_view::npos) refuse_value(text, kWhat);
       const std::size_t end = std::min(clause.find_first_of("+-=", at), clause.size());
       const std::string what = clause.substr(at, end - at);
       const bool is_class = what.size() == 1 && what.find_first_of("ugo") == 0;
-      if (!is_class && what.find_first_not_of("rwxXst") != std::string::npos) refuse(text, kWhat);
+      if (!is_class && what.find_first_not_of("rwxXst") != std::string::npos) refuse_value(text, kWhat);
       mode.changes_.push_back({who, operation, what});
       at = end;
     }
@@ -116,18 +116,18 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
   static constexpr std::array<Unit, 8> kUnits{
       {{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
   if (text == "0") return {};
-  if (text.empty()) refuse(text, kWhat);
+  if (text.empty()) refuse_value(text, kWhat);
   double sum = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const auto value = take_decimal(rest);
     const auto unit =
         std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return rest.starts_with(u.first); });
-    if (!value || unit == kUnits.end()) refuse(text, kWhat);
+    if (!value || unit == kUnits.end()) refuse_value(text, kWhat);
     rest.remove_prefix(unit->first.size());
     sum += *value * unit->second;
   }
-  if (sum > 9e18) refuse(text, "duration: it is over 290 years");
-  if (sum != 0 && sum < 1e6) refuse(text, "duration: it is less than a millisecond");
+  if (sum > 9e18) refuse_value(text, "duration: it is over 290 years");
+  if (sum != 0 && sum < 1e6) refuse_value(text, "duration: it is less than a millisecond");
   return std::chrono::nanoseconds(std::llround(sum));
 }
 
@@ -135,24 +135,25 @@ std::size_t parse_size(std::string_view text) {
   constexpr std::string_view kWhat = "size, as 64m or 1GiB";
   std::string_view rest = text;
   const auto value = take_decimal(rest);
-  if (!value) refuse(text, kWhat);
+  if (!value) refuse_value(text, kWhat);
   std::string unit = lower(trimmed(rest));
   if (unit.size() > 1 && unit.ends_with("ib"))
     unit.resize(unit.size() - 2);
   else if (unit.ends_with('b'))
     unit.pop_back();
   constexpr std::string_view kUnits = "kmgtp";
-  if (unit.size() > 1 || (unit.size() == 1 && kUnits.find(unit[0]) == std::string_view::npos)) refuse(text, kWhat);
+  if (unit.size() > 1 || (unit.size() == 1 && kUnits.find(unit[0]) == std::string_view::npos))
+    refuse_value(text, kWhat);
   const double bytes = std::ldexp(*value, unit.empty() ? 0 : 10 * static_cast<int>(kUnits.find(unit[0]) + 1));
-  if (bytes > 9e18) refuse(text, kWhat);
+  if (bytes > 9e18) refuse_value(text, kWhat);
   return static_cast<std::size_t>(bytes);
 }
 
 unsigned parse_number(std::string_view text, unsigned base, unsigned most) {
   const auto value = number_of(text, base, most);
   if (!value)
-    refuse(text, fmt::format("{}number from 0 to {}", base == 8 ? "octal " : "",
-                             base == 8 ? fmt::format("{:o}", most) : fmt::format("{}", most)));
+    refuse_value(text, fmt::format("{}number from 0 to {}", base == 8 ? "octal " : "",
+                                   base == 8 ? fmt::format("{:o}", most) : fmt::format("{}", most)));
   return *value;
 }
 
@@ -161,7 +162,7 @@ bool parse_bool(std::string_view text) {
     if (text == yes) return true;
   for (const std::string_view no : {"0", "f", "F", "false", "FALSE", "False"})
     if (text == no) return false;
-  refuse(text, "true or false");
+  refuse_value(text, "true or false");
 }
 
 std::vector<std::string> parse_ports(std::string_view text) {
@@ -170,12 +171,12 @@ std::vector<std::string> parse_ports(std::string_view text) {
   const std::string_view inner = text.substr(text.rfind(':') + 1);
   const std::size_t slash = inner.find('/');
   const std::string protocol = slash == std::string_view::npos ? "tcp" : lower(inner.substr(slash + 1));
-  if (protocol != "tcp" && protocol != "udp" && protocol != "sctp") refuse(text, kWhat);
+  if (protocol != "tcp" && protocol != "udp" && protocol != "sctp") refuse_value(text, kWhat);
   const std::string_view range = inner.substr(0, slash);
   const std::size_t dash = range.find('-');
   const auto first = number_of(range.substr(0, dash), 10, kMostPort);
   const auto last = dash == std::string_view::npos ? first : number_of(range.substr(dash + 1), 10, kMostPort);
-  if (!first || !last || *last < *first) refuse(text, kWhat);
+  if (!first || !last || *last < *first) refuse_value(text, kWhat);
   std::vector<std::string> ports;
   for (unsigned port = *first; port <= *last; ++port) ports.push_back(fmt::format("{}/{}", port, protocol));
   return ports;
@@ -194,7 +195,7 @@ void check_signal(std::string_view text) {
                          (name.starts_with("RTMAX-") && number_of(name.substr(6), 10, kRealTime / 2 - 1));
   const auto number = number_of(text, 10, kMostSignal);
   if (!real_time && number.value_or(0) == 0 && std::find(kNames.begin(), kNames.end(), name) == kNames.end())
-    refuse(text, "signal: a name as SIGTERM, or a number from 1 to 64");
+    refuse_value(text, "signal: a name as SIGTERM, or a number from 1 to 64");
 }
 
 }  // namespace adaptdl::image

@@ -24,7 +24,7 @@ using sched::NodeInfo;
 constexpr const char* kGpu = "nvidia.com/gpu";
 constexpr std::array kStates = {"waiting", "restarting", "running", "completed"};
 
-Json to_json(const CycleJob& job) {
+Json job_json(const CycleJob& job) {
   Json out{{"name", job.name},
            {"application", job.application},
            {"state", kStates[static_cast<std::size_t>(job.state)]},
@@ -128,7 +128,7 @@ std::string cycle_line(const CycleRecord& record) {
         nodes.emplace_back(Json{{"name", node.name}, {"gpus", gpus == node.resources.end() ? 0 : gpus->second}});
     if (!node.gpu_type.empty()) out["gpu_type"] = node.gpu_type;
   }
-  for (const CycleJob& job : record.jobs) jobs.push_back(to_json(job));
+  for (const CycleJob& job : record.jobs) jobs.push_back(job_json(job));
   const Json line{{"workload", record.workload},   {"policy", record.policy}, {"time", record.time},
                   {"completed", record.completed}, {"total", record.total},   {"nodes", std::move(nodes)},
                   {"jobs", std::move(jobs)}};

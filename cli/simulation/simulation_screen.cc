@@ -9,12 +9,6 @@
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
-namespace {
-
-constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
-constexpr std::size_t kUnknownWidth = 80;
-
-}  // namespace
 
 std::string progress_text(const SimulationProgress& progress, std::size_t width) {
   const auto count = [](std::size_t number) { return format_count(static_cast<std::int64_t>(number)); };
@@ -57,7 +51,7 @@ void SimulationScreen::draw() {
   drawn_ = true;
   progress_.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(drawn_at_ - started_);
   progress_.completed = std::accumulate(completed_.begin(), completed_.end(), std::size_t{0});
-  const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUnknownWidth);
+  const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUsualWidth);
   fmt::print(stderr, "\r\x1b[K{}", progress_text(progress_, width - 1));
   std::fflush(stderr);
 }

@@ -12,8 +12,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr std::size_t kLastLines = 30, kUsualWidth = 80;
-constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
+constexpr std::size_t kLastLines = 30;
 
 std::string seconds(std::chrono::milliseconds span) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(span).count());

@@ -12,9 +12,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 constexpr auto kTellsRate = std::chrono::milliseconds(500);  // before, a rate says nothing
-constexpr std::size_t kUsualWidth = 80;
 
 }  // namespace
 

@@ -9,12 +9,6 @@
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
-namespace {
-
-constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
-constexpr std::size_t kUnknownWidth = 80;
-
-}  // namespace
 
 RunScreen::RunScreen(int replicas) : replicas_(replicas), status_wanted_(is_capable_terminal(STDERR_FILENO)) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) colour_[fd] = use_colour(fd);
@@ -57,7 +51,7 @@ void RunScreen::tick() {
   // While other text waits, the line would only be wiped again.
   if (!status_wanted_ || !queue_.empty() || now - drawn_at_ < kRedrawEvery) return;
   drawn_at_ = now;
-  const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUnknownWidth);
+  const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUsualWidth);
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
   // One column is left free: some terminals wrap a line that fills the last one.
   const std::string text = status_text(progress_, replicas_, elapsed, width > 0 ? width - 1 : 0);

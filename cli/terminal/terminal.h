@@ -4,6 +4,7 @@
 // or unset.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -21,6 +22,12 @@ bool use_colour(int fd);
 
 // Columns of the terminal now; nullopt if it is none or does not say.
 std::optional<std::size_t> terminal_width(int fd);
+
+// Taken for the width of a terminal that does not say.
+inline constexpr std::size_t kUsualWidth = 80;
+
+// How often a line or a screen is drawn again, at most.
+inline constexpr std::chrono::milliseconds kRedrawEvery{100};
 
 // Its lines, likewise.
 std::optional<std::size_t> terminal_height(int fd);
