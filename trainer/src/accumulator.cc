@@ -27,18 +27,18 @@ void add(Map& sums, const Map& changes) {
 }
 
 // MessagePack carries doubles as they are, NaN and infinities too, as JSON does not.
-collective::Bytes encode(const Map& map) {
+collective::Bytes encode_map(const Map& map) {
   collective::Bytes bytes;
   nlohmann::json::to_msgpack(nlohmann::json(map), bytes);
   return bytes;
 }
 
-Map decode(const collective::Bytes& bytes) { return nlohmann::json::from_msgpack(bytes).get<Map>(); }
+Map decode_map(const collective::Bytes& bytes) { return nlohmann::json::from_msgpack(bytes).get<Map>(); }
 
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
-  auto sums = decode(a);
-  add(sums, decode(b));
-  return encode(sums);
+  auto sums = decode_map(a);
+  add(sums, decode_map(b));
+  return encode_map(sums);
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ class Accumulator::SumState : public checkpoint::State {
   SumState(const std::string& name, Map initial) : State(name), results(std::move(initial)) {}
 
   void sync() override {
-    add(results, decode(collective::world().allreduce(encode(updates), join)));
+    add(results, decode_map(collective::world().allreduce(encode_map(updates), join)));
     updates.clear();
     ++version.count;
   }

@@ -23,8 +23,6 @@ BatchSizeDecider& decider() {
   return *instance;
 }
 
-std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 BatchSize even_batch_size(const BatchSizeRange& range, int replicas) {

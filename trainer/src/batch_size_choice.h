@@ -17,6 +17,9 @@
 
 namespace adaptdl::torch::internal {
 
+// The quotient, rounded up.
+inline std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
+
 struct BatchSize {
   std::size_t local_bsz = 0;  // samples of a batch on each replica
   int accumulation_steps = 0;

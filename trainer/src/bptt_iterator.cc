@@ -8,16 +8,15 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "batch_size_choice.h"
 #include "replicas.h"
 
 namespace adaptdl::torch {
 
 namespace {
 
-std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
-
 // `options`, if they and the tokens make sense.
-const BPTTOptions& checked(const BPTTOptions& options, const at::Tensor& tokens) {
+const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor& tokens) {
   if (options.batch_size < 1)
     throw UsageError(
         fmt::format("batch_size {}: it is the number of samples over all replicas, at least 1", options.batch_size));
@@ -32,7 +31,7 @@ const BPTTOptions& checked(const BPTTOptions& options, const at::Tensor& tokens)
 
 // How many rows of columns of this length are read: those where the first column has a target.
 std::size_t rows_read(std::size_t tokens, std::size_t columns) {
-  return std::min(divide_up(tokens, columns), tokens - 1);
+  return std::min(internal::divide_up(tokens, columns), tokens - 1);
 }
 
 }  // namespace
@@ -62,7 +61,7 @@ class AdaptiveBPTTIterator::Loop {
       }
     }
     if (rows_left() == 0) return false;
-    profile_.emplace(helper_.profile(rows_left() >= round(), divide_up(rows_left(), round())));
+    profile_.emplace(helper_.profile(rows_left() >= round(), internal::divide_up(rows_left(), round())));
     if (helper_.batch_size_changed()) lay_out();
     cut();
     return true;
@@ -79,7 +78,7 @@ class AdaptiveBPTTIterator::Loop {
     if (columns == columns_) return;
     columns_ = columns;
     const auto tokens = static_cast<std::size_t>(tokens_.size(0));
-    const auto length = divide_up(tokens, columns_), cells = length * columns_;
+    const auto length = internal::divide_up(tokens, columns_), cells = length * columns_;
     const auto fill = [&](const at::Tensor& some, std::int64_t value) {
       const auto missing = static_cast<std::int64_t>(cells) - some.size(0);
       return at::cat({some, at::full({missing}, value, tokens_.options())})
@@ -91,7 +90,7 @@ class AdaptiveBPTTIterator::Loop {
     targets_ = fill(tokens_.slice(0, 1), kIgnored);
     rows_ = rows_read(tokens, columns_);
     const auto index = *helper_.current_index(), cells_before = helper_.end_index();
-    row_ = cells_before == 0 ? 0 : std::min(rows_ - 1, divide_up(index * length, cells_before));
+    row_ = cells_before == 0 ? 0 : std::min(rows_ - 1, internal::divide_up(index * length, cells_before));
     helper_.set_end_index(cells);
     helper_.set_current_index(row_ * columns_);
   }
@@ -103,7 +102,7 @@ class AdaptiveBPTTIterator::Loop {
   // Takes this replica's window of the step.
   void cut() {
     const auto left = std::min(rows_left(), round());
-    const auto height = divide_up(left, replicas_);
+    const auto height = internal::divide_up(left, replicas_);
     const auto start = row_ + std::min(static_cast<std::size_t>(internal::replica_rank()) * height, left - height);
     const auto window = [&](const at::Tensor& all) {
       const auto rows = all.narrow(0, static_cast<std::int64_t>(start), static_cast<std::int64_t>(height));
@@ -126,7 +125,7 @@ class AdaptiveBPTTIterator::Loop {
 };
 
 AdaptiveBPTTIterator::AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options)
-    : AdaptiveDataLoaderMixin(static_cast<std::size_t>(checked(options, tokens).batch_size), options.name),
+    : AdaptiveDataLoaderMixin(static_cast<std::size_t>(checked_options(options, tokens).batch_size), options.name),
       tokens_(std::move(tokens)),
       options_(std::move(options)) {}
 
@@ -145,9 +144,9 @@ AdaptiveBPTTIterator::Iterator& AdaptiveBPTTIterator::Iterator::operator++() {
 std::size_t AdaptiveBPTTIterator::size() const {
   const auto replicas = static_cast<std::size_t>(internal::num_replicas());
   const auto known = helper().current_local_bsz();
-  const auto columns = known > 0 ? known : divide_up(helper().batch_size(), replicas);
-  return divide_up(rows_read(static_cast<std::size_t>(tokens_.size(0)), columns),
-                   static_cast<std::size_t>(options_.bptt_len) * replicas);
+  const auto columns = known > 0 ? known : internal::divide_up(helper().batch_size(), replicas);
+  return internal::divide_up(rows_read(static_cast<std::size_t>(tokens_.size(0)), columns),
+                             static_cast<std::size_t>(options_.bptt_len) * replicas);
 }
 
 }  // namespace adaptdl::torch

@@ -52,7 +52,7 @@ class EpochState : public checkpoint::State {
 };
 
 // Never destroyed: states that users hold in static variables may outlast it.
-EpochState& state() {
+EpochState& epoch_state() {
   static auto* const instance = new EpochState;
   return *instance;
 }
@@ -60,7 +60,7 @@ EpochState& state() {
 }  // namespace
 
 EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_exceptions()) {
-  auto& epochs = state();
+  auto& epochs = epoch_state();
   if (epochs.current) {
     throw UsageError(fmt::format(
         "epoch loops overlap: epoch {} is still running; end its loop before the next one begins", *epochs.current));
@@ -84,14 +84,14 @@ EpochRange::Iterator::Iterator(Iterator&& other) noexcept
 EpochRange::Iterator::~Iterator() {
   if (!open_) return;
   if (std::uncaught_exceptions() > exceptions_) {
-    state().abandon();
+    epoch_state().abandon();
   } else {
-    state().finish();
+    epoch_state().finish();
   }
 }
 
 EpochRange::Iterator& EpochRange::Iterator::operator++() {
-  auto& epochs = state();
+  auto& epochs = epoch_state();
   epochs.finish();
   open_ = epochs.finished < end_;
   if (open_) epochs.open();
@@ -105,9 +105,9 @@ EpochRange remaining_epochs_until(int epoch) {
   return EpochRange(epoch);
 }
 
-std::optional<int> current_epoch() { return state().current; }
+std::optional<int> current_epoch() { return epoch_state().current; }
 
-int finished_epochs() { return state().finished; }
+int finished_epochs() { return epoch_state().finished; }
 
 namespace internal {
 
@@ -116,24 +116,24 @@ std::string epoch_label() {
   return epoch ? fmt::format("epoch{}", *epoch) : "epochnone";
 }
 
-int epochs_end() { return state().end; }
+int epochs_end() { return epoch_state().end; }
 
-std::uint64_t epoch_run() { return state().current ? state().runs : 0; }
+std::uint64_t epoch_run() { return epoch_state().current ? epoch_state().runs : 0; }
 
 int count_in_epoch(const std::string& kind) {
-  auto& epochs = state();
+  auto& epochs = epoch_state();
   return (epochs.current ? epochs.counts : epochs.counts_outside)[kind]++;
 }
 
 std::shared_ptr<checkpoint::State> find_in_epoch(const std::string& name) {
-  auto& epochs = state();
+  auto& epochs = epoch_state();
   if (!epochs.current) return nullptr;
   const auto found = epochs.kept.find(name);
   return found == epochs.kept.end() ? nullptr : found->second;
 }
 
 void keep_until_epoch_ends(std::shared_ptr<checkpoint::State> kept) {
-  auto& epochs = state();
+  auto& epochs = epoch_state();
   if (epochs.current) epochs.kept[kept->name()] = std::move(kept);
 }
 

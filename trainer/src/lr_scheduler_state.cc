@@ -23,7 +23,7 @@ struct SchedulerAccess : optim::LRScheduler {
   static unsigned& steps(optim::LRScheduler& scheduler) { return scheduler.*(&SchedulerAccess::step_count_); }
 };
 
-std::string type_of(optim::LRScheduler& scheduler) {
+std::string scheduler_type(optim::LRScheduler& scheduler) {
   if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) return saveable->type();
   if (dynamic_cast<optim::StepLR*>(&scheduler) != nullptr) return "StepLR";
   return c10::demangle(typeid(scheduler).name());  // the program's own
@@ -32,7 +32,7 @@ std::string type_of(optim::LRScheduler& scheduler) {
 }  // namespace
 
 json scheduler_to_json(optim::LRScheduler& scheduler) {
-  json saved = {{"type", type_of(scheduler)}, {"steps", SchedulerAccess::steps(scheduler)}};
+  json saved = {{"type", scheduler_type(scheduler)}, {"steps", SchedulerAccess::steps(scheduler)}};
   if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) saved["state"] = saveable->save();
   return saved;
 }
@@ -40,9 +40,9 @@ json scheduler_to_json(optim::LRScheduler& scheduler) {
 std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
   const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler);
   // Checkpoints from before there was a type are of schedulers that have no more than their steps.
-  const auto type = saved.value("type", saveable == nullptr ? type_of(scheduler) : "one of LibTorch");
-  if (type != type_of(scheduler))
-    return fmt::format("the LR scheduler is {} there and {} in this program", type, type_of(scheduler));
+  const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "one of LibTorch");
+  if (type != scheduler_type(scheduler))
+    return fmt::format("the LR scheduler is {} there and {} in this program", type, scheduler_type(scheduler));
   return saveable == nullptr ? std::string() : saveable->misfit(saved.at("state"));
 }
 
@@ -55,25 +55,25 @@ void scheduler_from_json(const json& saved, optim::LRScheduler& scheduler) {
 
 namespace {
 
-constexpr const char* kSection = "scheduler";
+constexpr const char* kSchedulerSection = "scheduler";
 
 }  // namespace
 
 void save_scheduler(checkpoint::Writer& writer, optim::LRScheduler* scheduler) {
-  if (scheduler != nullptr) writer.json(kSection, internal::scheduler_to_json(*scheduler));
+  if (scheduler != nullptr) writer.json(kSchedulerSection, internal::scheduler_to_json(*scheduler));
 }
 
 void check_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* scheduler) {
-  const bool saved = reader.has_json(kSection);
+  const bool saved = reader.has_json(kSchedulerSection);
   if (!saved && scheduler == nullptr) return;
   std::string misfit;
   if (saved && scheduler != nullptr) {
-    misfit = internal::scheduler_misfit(reader.json(kSection), *scheduler);
+    misfit = internal::scheduler_misfit(reader.json(kSchedulerSection), *scheduler);
   } else if (saved) {
     misfit = fmt::format("the LR scheduler is {} there and none in this program",
-                         reader.json(kSection).value("type", "one of LibTorch"));
+                         reader.json(kSchedulerSection).value("type", "one of LibTorch"));
   } else {
-    misfit = fmt::format("the LR scheduler is none there and {} in this program", internal::type_of(*scheduler));
+    misfit = fmt::format("the LR scheduler is none there and {} in this program", internal::scheduler_type(*scheduler));
   }
   if (misfit.empty()) return;
   throw checkpoint::CheckpointError(fmt::format(
@@ -81,7 +81,7 @@ void check_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* sched
 }
 
 void load_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* scheduler) {
-  if (scheduler != nullptr) internal::scheduler_from_json(reader.json(kSection), *scheduler);
+  if (scheduler != nullptr) internal::scheduler_from_json(reader.json(kSchedulerSection), *scheduler);
 }
 
 }  // namespace adaptdl::torch

@@ -21,7 +21,7 @@ using checkpoint::CheckpointError;
 using nlohmann::json;
 namespace optim = ::torch::optim;
 
-constexpr const char* kSection = "optimizer";
+constexpr const char* kOptimizerSection = "optimizer";
 
 // The fields of each type, named as in Python's state_dict. `visit` is called with a name and a reference to the field.
 template <class Visit>
@@ -206,12 +206,12 @@ void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
         ++index;
       }
     }
-    writer.json(kSection, {{"type", type}, {"groups", groups}, {"memory", memory}});
+    writer.json(kOptimizerSection, {{"type", type}, {"groups", groups}, {"memory", memory}});
   });
 }
 
 void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
-  const json saved = reader.json(kSection);
+  const json saved = reader.json(kOptimizerSection);
   with_type(optimizer, [&]<class Options, class State>(const char* type) {
     const auto refuse = [&](const std::string& there, const std::string& here) {
       throw CheckpointError(
@@ -246,7 +246,7 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
 }
 
 void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
-  const json saved = reader.json(kSection);
+  const json saved = reader.json(kOptimizerSection);
   with_type(optimizer, [&]<class Options, class State>(const char*) {
     std::size_t index = 0;
     for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {

@@ -12,8 +12,8 @@ namespace adaptdl::torch {
 
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 16;  // elements that one thread sums up in one go
-constexpr int kLanes = 16;                              // partial sums, for the compiler to make vectors of
+constexpr std::int64_t kSumChunk = std::int64_t{1} << 16;  // elements that one thread sums up in one go
+constexpr int kLanes = 16;                                 // partial sums, for the compiler to make vectors of
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 // Chosen when the program starts, by what the processor can do.
@@ -80,12 +80,12 @@ ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* a, float* 
 // Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the results up in order.
 template <class Sum>
 double sum_chunks(std::int64_t n, Sum sum) {
-  if (n <= kChunk) return sum(std::int64_t{0}, n);
-  const auto chunks = (n + kChunk - 1) / kChunk;
+  if (n <= kSumChunk) return sum(std::int64_t{0}, n);
+  const auto chunks = (n + kSumChunk - 1) / kSumChunk;
   std::vector<double> parts(static_cast<std::size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto chunk = begin; chunk < end; ++chunk)
-      parts[static_cast<std::size_t>(chunk)] = sum(chunk * kChunk, std::min(kChunk, n - chunk * kChunk));
+      parts[static_cast<std::size_t>(chunk)] = sum(chunk * kSumChunk, std::min(kSumChunk, n - chunk * kSumChunk));
   });
   double total = 0;
   for (const double part : parts) total += part;
@@ -98,7 +98,9 @@ bool plain(const at::Tensor& tensor) {
 }
 
 // Whether the elements of both lie in memory in the same order, as floats without gaps.
-bool plain_alike(const at::Tensor& a, const at::Tensor& b) { return plain(a) && plain(b) && a.strides() == b.strides(); }
+bool plain_alike(const at::Tensor& a, const at::Tensor& b) {
+  return plain(a) && plain(b) && a.strides() == b.strides();
+}
 
 // The divided gradient, of at least single precision; a sparse one as the vector of its values.
 at::Tensor divided(const at::Tensor& gradient, const Preconditioner& by) {
@@ -130,7 +132,8 @@ void GroupSums::add(std::size_t group, std::size_t sum, const at::Tensor& value)
 
 void GroupSums::add_squared_norm(std::size_t group, const at::Tensor& gradient, const Preconditioner& by) {
   ::torch::NoGradGuard no_grad;
-  double* const sum = sums_.device().is_cpu() ? sums_.data_ptr<double>() + static_cast<std::int64_t>(group) * sums_.size(1) : nullptr;
+  double* const sum =
+      sums_.device().is_cpu() ? sums_.data_ptr<double>() + static_cast<std::int64_t>(group) * sums_.size(1) : nullptr;
   if (sum && !by.exp_avg_sq.defined() && plain(gradient)) {
     const float* const g = gradient.data_ptr<float>();
     *sum += sum_chunks(gradient.numel(), [&](auto first, auto count) { return sum_squares(g + first, count); });
@@ -152,8 +155,8 @@ void GroupSums::add_pair(std::size_t group, const at::Tensor& gradient, at::Tens
     const float* const a = gradient.data_ptr<float>();
     float* const b = previous.data_ptr<float>();
     double* const sums = sums_.data_ptr<double>() + static_cast<std::int64_t>(group) * sums_.size(1);
-    for (std::int64_t first = 0; first < gradient.numel(); first += kChunk) {
-      const auto parts = sum_products(a + first, b + first, std::min(kChunk, gradient.numel() - first));
+    for (std::int64_t first = 0; first < gradient.numel(); first += kSumChunk) {
+      const auto parts = sum_products(a + first, b + first, std::min(kSumChunk, gradient.numel() - first));
       for (std::size_t i = 0; i < parts.size(); ++i) sums[i] += parts[i];
     }
     return;

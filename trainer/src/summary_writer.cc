@@ -21,7 +21,7 @@ namespace {
 
 using internal::Histogram;
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 20;  // elements counted at once, so that copies stay small
+constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at once, so that copies stay small
 
 // The upper limits of TensorFlow's buckets, ascending: 0, and from 1e-12 to 1e20 in steps of 10% on both sides of it.
 std::vector<double> bucket_limits() {
@@ -81,7 +81,7 @@ Histogram histogram_of(const at::Tensor& values) {
   const auto device_limits = limits.to(values.device());
   auto counts = at::zeros({limits.numel()}, at::kLong);
   const auto flat = values.detach().reshape({-1});
-  for (const auto& chunk : flat.split(kChunk)) counts += count(chunk, device_limits, histogram);
+  for (const auto& chunk : flat.split(kHistogramChunk)) counts += count(chunk, device_limits, histogram);
   static const auto* const numbers = new std::vector<double>(bucket_limits());
   compress(*numbers, counts.data_ptr<std::int64_t>(), histogram);
   return histogram;

@@ -103,7 +103,7 @@ std::string hparams_event(std::string_view tag, Fill fill) {
 
 using HParam = HParams::mapped_type;
 
-std::int32_t type_of(const HParam& value) {
+std::int32_t hparam_type(const HParam& value) {
   return std::holds_alternative<bool>(value) ? kBool : std::holds_alternative<std::string>(value) ? kText : kFloat64;
 }
 
@@ -181,7 +181,7 @@ std::string hparams_experiment_event(const HParams& hparams, const std::map<std:
     for (const auto& [name, value] : hparams) {
       pbf_builder<HParamInfo> info(experiment, Experiment::hparam_infos);
       info.add_string(HParamInfo::name, mended_utf8(name));
-      info.add_enum(HParamInfo::type, type_of(value));
+      info.add_enum(HParamInfo::type, hparam_type(value));
     }
     for (const auto& [tag, value] : metrics) {
       pbf_builder<MetricInfo> info(experiment, Experiment::metric_infos);

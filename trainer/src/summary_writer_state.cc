@@ -99,25 +99,25 @@ class SummaryWritersState final : public checkpoint::State {
 };
 
 // Never destroyed: exits run no destructors, and a writer may be a global.
-SummaryWritersState& state() {
+SummaryWritersState& writers_state() {
   static auto* const state = new SummaryWritersState;
   return *state;
 }
 
 }  // namespace
 
-void end_event_replay() { state().end_replay(); }
+void end_event_replay() { writers_state().end_replay(); }
 
 std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step) {
-  return state().open(log_dir, purge_step);
+  return writers_state().open(log_dir, purge_step);
 }
 
 bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step) {
-  return state().is_replayed(log_dir, tag, step);
+  return writers_state().is_replayed(log_dir, tag, step);
 }
 
 void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step) {
-  state().count(log_dir, tag, step);
+  writers_state().count(log_dir, tag, step);
 }
 
 }  // namespace adaptdl::torch::internal
