@@ -158,6 +158,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, in
   options.numWorkers = static_cast<std::size_t>(size);
   options.timeout = timeout;
   options.port = 0;
+  compat::use_plain_sockets(options);
   c10::intrusive_ptr<c10d::TCPStore> store;
   if (rank == 0) store = c10::make_intrusive<c10d::TCPStore>(host, options);
   const auto port = collective::broadcast(rank == 0 ? store->getPort() : 0);
