@@ -80,6 +80,8 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
 
 void add_simulate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SimulateOptions>();
+  // First: from 2.4 on, CLI11 refuses an option --workload of a subcommand whose parent has a positional of that name.
+  add_simulate_plot(app);
   app.add_option("workload", options->workloads,
                  "a CSV file of jobs and when they arrive, or a directory with such files in it or below")
       ->required()
@@ -108,7 +110,6 @@ void add_simulate(CLI::App& app, int& exit_code) {
   app.add_flag("--json", options->json, "print the table as JSON");
   app.footer("Times are simulated: the cluster of the figures is not this machine.");
   app.callback([options, &exit_code] { exit_code = simulate(*options); });
-  add_simulate_plot(app);
 }
 
 }  // namespace adaptdl::cli
