@@ -26,7 +26,7 @@ std::optional<std::string> decode_base64(std::string_view text) {
     for (const int shift : {16, 8, 0}) bytes += static_cast<char>(bits >> shift & 0xff);
   }
   if (letters % 4 != 0 || padding > 2) return {};
-  bytes.resize(bytes.size() - padding);
+  for (; padding > 0; --padding) bytes.pop_back();
   return bytes;
 }
 
