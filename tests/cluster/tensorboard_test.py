@@ -47,7 +47,10 @@ class TensorBoardTest(ClusterTest):
     def create(self, name, *options):
         """A TensorBoard with a volume, which goes at the end of the test if it is still there."""
         storage = self.make_shared_class(OBJECT.format(name))
-        self.addCleanup(self.kubectl, "delete", "deployment", OBJECT.format(name), "--ignore-not-found")
+        # All of it, or what a test that fails leaves behind fails others.
+        self.addCleanup(
+            self.kubectl, "delete", "deployments,services,persistentvolumeclaims", "-l", f"adaptdl/tensorboard={name}", "--cascade=foreground"
+        )
         done = self.adaptdl("tensorboard", "create", name, "--storageclass", storage, "--image", IMAGE, *options)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout, f"Successfully created TensorBoard instance {name}\n")
