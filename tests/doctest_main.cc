@@ -1,2 +1,39 @@
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+// The main function of every unit test program. A filter that no test case passes is a failure: a test that was renamed
+// must not succeed by testing nothing.
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+
+#include <cstdio>
+
+namespace {
+
+bool ran_any = false;
+
+struct RanAny : doctest::IReporter {
+  explicit RanAny(const doctest::ContextOptions&) {}
+  void report_query(const doctest::QueryData&) override { ran_any = true; }
+  void test_run_start() override {}
+  void test_run_end(const doctest::TestRunStats& stats) override { ran_any = stats.numTestCasesPassingFilters > 0; }
+  void test_case_start(const doctest::TestCaseData&) override {}
+  void test_case_reenter(const doctest::TestCaseData&) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+  void test_case_exception(const doctest::TestCaseException&) override {}
+  void subcase_start(const doctest::SubcaseSignature&) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData&) override {}
+  void log_message(const doctest::MessageData&) override {}
+  void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+REGISTER_LISTENER("ran-any", 1, RanAny);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  doctest::Context context(argc, argv);
+  const int result = context.run();
+  if (result == 0 && !ran_any) {
+    std::fputs("no test case passes the filters\n", stderr);
+    return 1;
+  }
+  return result;
+}

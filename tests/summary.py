@@ -1,10 +1,17 @@
-"""Adds up meson's test logs: the end of every failure's output, then "N passed, N failed[, N skipped]"."""
+"""Sums up meson's test logs: summary.py [--stages FILE] LOG...
+
+Prints the end of the output of each test that failed, what took how long, and last "N passed, N failed[, N skipped]". A log
+that is not there counts as a failure. FILE is that of common.sh, with its memory beside it.
+"""
+import argparse
 import json
+import pathlib
 import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP", "IGNORED"}
 SHOWN_LINES = 60
+SLOWEST = 10
 
 
 def show_failure(path, entry):
@@ -14,23 +21,55 @@ def show_failure(path, entry):
             print(f"{stream}: {line}")
 
 
-def main(paths):
+def show_stages(path):
+    seconds = {}  # None for a stage that did not end
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition("\t")
+        seconds[name] = int(value) if value else seconds.get(name)
+    print("seconds  stage")
+    for name, value in seconds.items():
+        print(f"{'-' if value is None else value:>7}  {name}{' (did not end)' if value is None else ''}")
+    print(f"{sum(filter(None, seconds.values())):>7}  in all")
+    memory = path.with_name(path.name + ".memory")
+    if memory.exists():
+        print(f"peak memory: {int(memory.read_text()) / 1024:.1f} GiB above that at the start")
+
+
+def show_slowest(results):
+    print("seconds  test")
+    for (path, name), entry in sorted(results.items(), key=lambda each: -each[1]["duration"])[:SLOWEST]:
+        where = path.split("/")[0].removeprefix("build").removeprefix("-sanitize-")
+        print(f"{entry['duration']:>7.0f}  {name}{f' ({where})' if where else ''}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stages", type=pathlib.Path)
+    parser.add_argument("logs", nargs="+")
+    options = parser.parse_args()
     # A test that runs again replaces its earlier result in the same log.
-    results = {}
-    for path in paths:
-        with open(path, encoding="utf-8") as log:
-            for line in log:
-                entry = json.loads(line)
-                results[path, entry["name"]] = entry
+    results, missing = {}, 0
+    for path in options.logs:
+        try:
+            with open(path, encoding="utf-8") as log:
+                for line in log:
+                    entry = json.loads(line)
+                    results[path, entry["name"]] = entry
+        except FileNotFoundError:
+            print(f"==== no test ran that writes {path}")
+            missing += 1
     passed = sum(entry["result"] in PASSED for entry in results.values())
     skipped = sum(entry["result"] in SKIPPED for entry in results.values())
-    failed = len(results) - passed - skipped
+    failed = len(results) - passed - skipped + missing
     for (path, _), entry in results.items():
         if entry["result"] not in PASSED | SKIPPED:
             show_failure(path, entry)
+    if options.stages:
+        show_stages(options.stages)
+        show_slowest(results)
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -112,7 +112,7 @@ def make_bases():
                 raise unittest.SkipTest(f"no {name}: {made.stderr.strip().splitlines()[-1]}")
             draft.rename(kept)
         except FileNotFoundError:
-            raise unittest.SkipTest("mmdebstrap is missing; ./bootstrap test installs it") from None
+            raise unittest.SkipTest("mmdebstrap is missing; ./bootstrap packages full installs it") from None
         finally:
             draft.unlink(missing_ok=True)
 

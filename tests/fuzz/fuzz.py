@@ -1,23 +1,20 @@
-"""Runs a libFuzzer program for a while, beginning with a corpus, which stays as it is: fuzz.py PROGRAM CORPUS SECONDS [ARGUMENT...]
+#!/usr/bin/env python3
+"""Runs a libFuzzer program over a corpus, which it leaves as it is, and then on new inputs: fuzz.py PROGRAM CORPUS [ARGUMENT...]
 
-Without a program (an empty name) it is skipped. What makes the program fail is printed, and kept.
+It tries new inputs for $ADAPTDL_FUZZ_SECONDS (default: 3). An input that makes the program fail is printed and kept.
 """
 import base64
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 
-SKIPPED = 77
-
 
 def main():
-    program, corpus, seconds, *arguments = sys.argv[1:]
-    if not program:
-        print(f"skipped: {pathlib.Path(corpus).name} is fuzzed where there is a clang++ with libFuzzer "
-              "(Debian's clang and libclang-rt-14-dev)")
-        return SKIPPED
+    program, corpus, *arguments = sys.argv[1:]
+    seconds = os.environ.get("ADAPTDL_FUZZ_SECONDS", "3")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-fuzz-"))
     found = directory / "found"
     found.mkdir()

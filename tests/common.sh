@@ -1,0 +1,57 @@
+# Sourced by bootstrap, .ci/run and tests/full: where tests keep what they build once, how long each stage takes, and how much
+# memory all of it uses.
+
+# As tests/e2e/python_peer.py has it.
+test_cache() {
+  if [ -n "${ADAPTDL_TEST_CACHE:-}" ]; then
+    echo "$ADAPTDL_TEST_CACHE"
+  elif [ "$(id -u)" -eq 0 ]; then
+    echo /var/cache/adaptdl-tests
+  else
+    echo "${XDG_CACHE_HOME:-$HOME/.cache}/adaptdl-tests"
+  fi
+}
+
+# A line per stage in the order of their starts: NAME, then NAME<tab>SECONDS when it has ended. Inner scripts add to the
+# file of the outer one.
+stages="${ADAPTDL_STAGES:-}"
+
+stage() { # NAME COMMAND...
+  local began=$SECONDS status=0
+  printf '%s\n' "$1" >>"$stages"
+  "${@:2}" || status=$?
+  printf '%s\t%s\n' "$1" $((SECONDS - began)) >>"$stages"
+  return "$status"
+}
+
+# The stage that began and has not ended; of several, the innermost.
+current_stage() { awk -F'\t' 'NF == 1 {open[++n] = $1} NF == 2 {n--} END {print n ? open[n] : "none"}' "$stages"; }
+
+# The MiB of memory in use on this machine beyond those at the start, at the highest, once a second.
+watch_memory() {
+  local name value _ first=0 used peak=0
+  while :; do
+    used=0
+    while read -r name value _; do
+      case $name in
+        MemTotal:) used=$value ;;
+        MemAvailable:) used=$(((used - value) / 1024)); break ;;
+      esac
+    done </proc/meminfo
+    [ "$first" -gt 0 ] || first=$used
+    if [ $((used - first)) -gt "$peak" ]; then
+      peak=$((used - first))
+      echo "$peak" >"$stages.memory"
+    fi
+    sleep 1
+  done
+}
+
+# To be called before the first stage. Does nothing in a script that another with stages runs.
+begin_stages() {
+  [ -z "$stages" ] || return 0
+  stages=$(mktemp -t adaptdl-stages-XXXXXX)
+  export ADAPTDL_STAGES="$stages"
+  watch_memory &
+  trap "kill $! 2>/dev/null || true; rm -f '$stages' '$stages.memory'" EXIT
+}

@@ -1,2 +1,0 @@
-// Compiles only where libFuzzer is.
-extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }
