@@ -1,5 +1,9 @@
 // Answers questions about goodput: a JSON object a line on standard input, an answer a line on standard output. The
-// counterpart on the published Python package is python_goodput_peer.py, which describes the questions.
+// counterpart on the published Python package is python_goodput_peer.py, which describes the questions. Two more are
+// only answered here:
+//   least error fit     observations -> the 7 parameters of the least error, before plausibility counts
+//   fit error           perf observations -> [the error that the fit minimises, root mean squared log error of the
+//                       optimizer step times]
 #include <chrono>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -7,17 +11,22 @@
 
 #include "adaptdl/goodput.h"
 #include "answer_lines.h"
+#include "goodput/fit_error.h"
+#include "goodput/perf_fit.h"
 
 namespace {
 
 using namespace adaptdl::goodput;
 using nlohmann::json;
 
+PerfParams perf_of(const json& question) {
+  const json& perf = question.at("perf");
+  return {perf.at(0), perf.at(1), perf.at(2), perf.at(3), perf.at(4), perf.at(5), perf.at(6)};
+}
+
 GoodputFunction function_of(const json& question) {
-  const json &perf = question.at("perf"), &grad = question.at("grad");
-  return {{perf.at(0), perf.at(1), perf.at(2), perf.at(3), perf.at(4), perf.at(5), perf.at(6)},
-          {grad.at(0), grad.at(1)},
-          question.at("init")};
+  const json& grad = question.at("grad");
+  return {perf_of(question), {grad.at(0), grad.at(1)}, question.at("init")};
 }
 
 Limits limits_of(const json& question) {
@@ -26,6 +35,10 @@ Limits limits_of(const json& question) {
     return question.at(name).get<std::size_t>();
   };
   return {number("max"), number("min_local"), number("max_local"), question.at("accumulation")};
+}
+
+json answer(const PerfParams& perf) {
+  return {perf.alpha_c, perf.beta_c, perf.alpha_n, perf.beta_n, perf.alpha_r, perf.beta_r, perf.gamma};
 }
 
 json answer(const Configuration& best) { return {best.goodput, best.atomic_bsz, best.accum_steps}; }
@@ -61,8 +74,13 @@ json answer_to(const json& question) {
   if (what == "fit" || what == "time fit") {
     const auto observations = observations_of(question);
     if (what == "time fit") return quickest(question, [&] { return fit_perf_params(observations).gamma; });
-    const PerfParams perf = fit_perf_params(observations);
-    return {perf.alpha_c, perf.beta_c, perf.alpha_n, perf.beta_n, perf.alpha_r, perf.beta_r, perf.gamma};
+    return answer(fit_perf_params(observations));
+  }
+  if (what == "least error fit") return answer(least_error_params(observations_of(question)));
+  if (what == "fit error") {
+    const FitError error(observations_of(question));
+    const Point at = to_coordinates(perf_of(question));
+    return {error(at, nullptr), error.optim_error(at)};
   }
   const GoodputFunction function = function_of(question);
   const Limits limits = limits_of(question);

@@ -120,7 +120,7 @@ struct Observation {
 // taken: a link within a node that is no slower than one between nodes, and no cost of a link that was seen in at most
 // two configurations. docs/goodput.md has the formulas.
 //
-// The same observations in the same order give the same parameters. Takes well under a millisecond for 50 observations.
+// The same observations in the same order give the same parameters. Takes about a millisecond for 50 observations.
 // Throws UsageError without observations or on times that are not positive and finite.
 PerfParams fit_perf_params(std::span<const Observation> observations);
 

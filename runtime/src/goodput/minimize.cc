@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kMaxEvaluations = 300;
 constexpr unsigned kMemory = 10;
-constexpr double kTolerance = 1e-9;  // relative change of the value at which it ends
+constexpr double kTolerance = 1e-12;  // relative change of the value at which it ends
 
 struct Search {
   const Smooth& function;

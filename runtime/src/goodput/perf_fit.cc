@@ -1,4 +1,6 @@
 // Fits the seven parameters of the step time.
+#include "goodput/perf_fit.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -6,8 +8,8 @@
 #include <initializer_list>
 #include <limits>
 #include <set>
+#include <utility>
 
-#include "adaptdl/goodput.h"
 #include "goodput/fit_error.h"
 #include "goodput/minimize.h"
 
@@ -17,10 +19,11 @@ namespace {
 constexpr double kUnbounded = 1e9;          // seconds
 constexpr double kBetweenOverWithin = 1.1;  // a link between nodes costs at least so many times one within a node
 constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
-constexpr std::size_t kRarely = 2;  // configurations, as many as a link has parameters
-// In units of log-likelihood, how much worse a more plausible explanation may be.
-constexpr double kOrderAllowance = 1;
-constexpr double kFreeAllowance = 0.2;
+constexpr std::size_t kRarely = 2;       // configurations, as many as a link has parameters
+constexpr double kRetrogression = 0.05;  // beta over alpha of a link, to start from
+// Relative differences of errors: of two that are as good as each other, and of two that may become so.
+constexpr double kTie = 1e-7;
+constexpr double kNear = 1e-1;
 
 struct Box {
   Point lower, upper;
@@ -98,59 +101,98 @@ Point guess(std::span<const Observation> observations) {
   };
   params.alpha_n = sync(Link::kBetweenNodes);
   params.alpha_r = sync(Link::kWithinNode);
-  params.beta_n = 0.05 * params.alpha_n;
-  params.beta_r = 0.05 * params.alpha_r;
+  params.beta_n = kRetrogression * params.alpha_n;
+  params.beta_r = kRetrogression * params.alpha_r;
   return to_coordinates(params);
+}
+
+Smooth blurred(const FitError& error, double blur) {
+  return [&error, blur](const Point& at, Point* slope) { return error(at, slope, blur); };
+}
+
+Minimum least_from(std::initializer_list<Point> starts, const Smooth& function, const Box& box) {
+  Minimum least{{}, std::numeric_limits<double>::infinity()};
+  for (const Point& start : starts)
+    if (const Minimum found = minimize(function, box.clamp(start), box.lower, box.upper); found.value < least.value)
+      least = found;
+  return least;
+}
+
+// The logarithm of a parameter that belongs at zero only creeps there, and rounding decides where it stops. So each
+// parameter that can be on its lower bound at no cost is put on it.
+Minimum on_bounds(Minimum found, const Smooth& function, Box box) {
+  for (std::size_t i = 0; i < found.at.size(); ++i) {
+    if (found.at[i] == box.lower[i]) continue;
+    Box narrower = box;
+    narrower.upper[i] = box.lower[i];
+    const Point at = narrower.clamp(found.at);
+    if (function(at, nullptr) > found.value * (1 + kNear)) continue;
+    const Minimum other = minimize(function, at, narrower.lower, narrower.upper);
+    if (other.value > found.value * (1 + kTie)) continue;
+    box = narrower;
+    found = other;
+  }
+  return found;
+}
+
+// A retrogression of zero, whose logarithm has no slope, would stay there.
+Point with_retrogression(Point at) {
+  for (const auto& [alpha, beta] : {std::pair(kAlphaN, kBetaN), {kAlphaR, kBetaR}})
+    at[beta] = std::max(at[beta], at[alpha] + std::log(kRetrogression));
+  return at;
 }
 
 // Times without noise have their minimum on the edge where an error is zero, where the search gets stuck. So it goes
 // there along the minima of ever less blurred errors.
-Minimum least_of(std::initializer_list<Point> starts, const FitError& error, const Smooth& function, const Box& box) {
-  Minimum least{{}, std::numeric_limits<double>::infinity()};
-  for (const Point& start : starts)
-    if (const Minimum found = minimize(function, start, box.lower, box.upper); found.value < least.value) least = found;
+Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
+  const Smooth function = blurred(error, 0);
+  const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
+  const Minimum least = least_from({usual, guess(observations)}, function, box);
   Point at = least.at;
-  for (const double blur : kBlurs)
-    at = minimize([&](const Point& point, Point* slope) { return error(point, slope, blur); }, at, box.lower, box.upper)
-             .at;
-  const Minimum sharp = minimize(function, at, box.lower, box.upper);
-  return sharp.value < least.value ? sharp : least;
+  for (const double blur : kBlurs) at = minimize(blurred(error, blur), at, box.lower, box.upper).at;
+  const Minimum sharp = least_from({at, with_retrogression(at)}, function, box);
+  return on_bounds(sharp.value < least.value ? sharp : least, function, box);
 }
 
 // The least error alone would fit a link that was seen a few times to the noise of those times. Of two explanations
 // that are about as good, the more plausible one is taken.
-Minimum more_plausible(const Minimum& least, const FitError& error, const Smooth& function, const Box& box) {
+Minimum more_plausible(const Minimum& least, const FitError& error, const Box& box) {
+  const Smooth function = blurred(error, 0);
   Minimum found = least;
+  // What one unit of log-likelihood is in the error.
   const double unit = error.optim_error(least.at) / static_cast<double>(error.size());
   const auto prefer = [&](const Box& narrower, double allowance) {
-    const Minimum other = minimize(function, narrower.clamp(found.at), narrower.lower, narrower.upper);
-    if (other.value <= least.value + allowance) found = other;
+    const Minimum other = least_from({found.at, with_retrogression(found.at)}, function, narrower);
+    if (other.value <= least.value + allowance) found = on_bounds(other, function, narrower);
   };
   const bool both = error.count(Link::kBetweenNodes) > 0 && error.count(Link::kWithinNode) > 0;
   if (both && found.at[kAlphaR] > found.at[kAlphaN]) {
     Box ordered = box;
     ordered.upper[kAlphaR] = std::max(found.at[kAlphaN] - std::log(kBetweenOverWithin), box.lower[kAlphaR]);
-    prefer(ordered, kOrderAllowance * unit);
+    prefer(ordered, unit);
   }
   for (const Link link : {Link::kWithinNode, Link::kBetweenNodes}) {
     if (error.count(link) == 0 || error.count(link) > kRarely) continue;
     Box free = box;
     free.fix_link(link);
-    prefer(free, kFreeAllowance * unit + FitError::kRetrogressionWeight);  // which a fixed link counts in full
+    prefer(free, unit + FitError::kRetrogressionWeight);  // which a fixed link counts in full
   }
   return found;
 }
 
 }  // namespace
 
+PerfParams least_error_params(std::span<const Observation> observations) {
+  check(observations);
+  const FitError error(observations);
+  return to_params(least_of(observations, error, bounds_for(observations, error)).at);
+}
+
 PerfParams fit_perf_params(std::span<const Observation> observations) {
   check_observations(observations);
   const FitError error(observations);
-  const Smooth function = [&error](const Point& at, Point* slope) { return error(at, slope); };
   const Box box = bounds_for(observations, error);
-  const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
-  const Minimum least = least_of({box.clamp(usual), box.clamp(guess(observations))}, error, function, box);
-  PerfParams params = to_params(more_plausible(least, error, function, box).at);
+  PerfParams params = to_params(more_plausible(least_of(observations, error, box), error, box).at);
   if (error.count(Link::kBetweenNodes) == 0) {
     params.alpha_n = std::max(params.alpha_n, params.alpha_r * kBetweenOverWithin);
     params.beta_n = std::max(params.beta_n, params.beta_r * kBetweenOverWithin);

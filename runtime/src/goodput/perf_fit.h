@@ -1,0 +1,14 @@
+// The first half of the fit, for tests.
+#pragma once
+
+#include <span>
+
+#include "adaptdl/goodput.h"
+
+namespace adaptdl::goodput {
+
+// The parameters at which the error (fit_error.h) is least. fit_perf_params may trade up to one unit of log-likelihood
+// for more plausible ones. Throws as fit_perf_params does.
+PerfParams least_error_params(std::span<const Observation> observations);
+
+}  // namespace adaptdl::goodput
