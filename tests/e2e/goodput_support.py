@@ -10,7 +10,7 @@ import subprocess
 
 import python_peer
 
-PACKAGES = ["numpy<1.24", "scipy<1.12", "autograd", "--no-deps adaptdl==0.2.11"]
+PACKAGES = [*python_peer.NUMPY, python_peer.ADAPTDL]
 TRACES = pathlib.Path(os.environ["SOURCE_ROOT"], "share", "adaptdl", "osdi21", "traces")
 
 

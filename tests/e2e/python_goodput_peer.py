@@ -18,6 +18,9 @@ import time
 import warnings
 
 import numpy
+
+numpy.int = int  # a name that NumPy has dropped, and the package uses
+
 from adaptdl.goodput import GoodputFunction, fit_perf_params
 
 warnings.simplefilter("ignore")

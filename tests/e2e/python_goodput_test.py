@@ -5,6 +5,7 @@ Optima that are exactly as good as each other are told apart by rounding alone, 
 
 import math
 import random
+import statistics
 import unittest
 
 import goodput_support
@@ -12,6 +13,9 @@ import python_peer
 
 CONFIGURATIONS = 10_000
 TOLERANCE = 1e-6
+# How many of an application's observations are fitted, and of how many random draws.
+FITTED = {"half fitted": (lambda everything: len(everything) // 2, 3), "50 fitted": (lambda everything: 50, 8)}
+SLACK = 1.01  # far more than rounding makes of all applications together
 
 
 class PythonGoodputTest(unittest.TestCase):
@@ -75,28 +79,47 @@ class PythonGoodputTest(unittest.TestCase):
                            replicas=question["replicas"][place:place + 1])
                 self.assert_same_optimum(mine, theirs, one)
 
-    def test_fitted_parameters_predict_held_out_step_times_no_worse(self):
-        for application in goodput_support.applications():
-            everything = goodput_support.observations(application)
-            for number, seeds, slack in (len(everything) // 2, 3, 1.002), (50, 8, 1.01):
-                with self.subTest(application=application, fitted=number):
-                    errors = [self.held_out_errors(everything, number, seed) for seed in range(seeds)]
-                    ours, python = (sum(column) / seeds for column in zip(*errors))
-                    print(f"{application}: {number} of {len(everything)} fitted, root mean squared log error of the"
-                          f" rest {ours:.4f}, of the Python package {python:.4f}, mean of {seeds}")
-                    self.assertLessEqual(ours, python * slack)
+    def test_fitted_parameters_have_the_least_error_and_predict_held_out_step_times_no_worse(self):
+        # On which splits the package stops in a worse minimum, which may predict better by chance, depends on the last
+        # bits of its arithmetic. So predictions are compared over all applications together, and on each split only the
+        # error that both minimise.
+        for name, (fitted_of, seeds) in FITTED.items():
+            means = []
+            for application in goodput_support.applications():
+                everything = goodput_support.observations(application)
+                errors = []
+                for seed in range(seeds):
+                    with self.subTest(application=application, fitted=name, seed=seed):
+                        errors.append(self.compare_fits(everything, fitted_of(everything), seed))
+                means.append([statistics.mean(column) for column in zip(*errors, strict=True)])
+                print(f"{application}: {fitted_of(everything)} of {len(everything)} fitted, root mean squared log error"
+                      f" of the rest {means[-1][0]:.4f}, of the Python package {means[-1][1]:.4f}, mean of {seeds}")
+            ours, python = (statistics.mean(column) for column in zip(*means, strict=True))
+            print(f"all applications, {name}: {ours:.4f}, of the Python package {python:.4f}")
+            with self.subTest(fitted=name):
+                self.assertLessEqual(ours, python * SLACK)
 
-    def held_out_errors(self, everything, number, seed):
+    def compare_fits(self, everything, number, seed):
+        """The errors at the held-out observations, of ours and of the Python package."""
         fitted, held_out = goodput_support.split(everything, number, seed)
-        errors = []
-        for perf in self.both(what="fit", observations=fitted):
-            squares = []
-            for nodes, replicas, bsz, _, step_time in held_out:
-                throughput = self.ours.ask(what="evaluate", perf=perf, grad=[1, 1], init=1, nodes=nodes,
-                                           replicas=replicas, atomic=bsz, accum=0)[0]
-                squares.append((math.log(replicas * bsz / throughput) - math.log(step_time)) ** 2)
-            errors.append(math.sqrt(sum(squares) / len(squares)))
-        return errors
+        ours, python = self.both(what="fit", observations=fitted)
+        least = self.ours.ask(what="least error fit", observations=fitted)
+        error, optim_error = self.fit_error(least, fitted)
+        self.assertLessEqual(error, self.fit_error(python, fitted)[0] + TOLERANCE)
+        # What plausibility may cost: a unit of log-likelihood, and the full retrogression of a link that is free.
+        self.assertLessEqual(self.fit_error(ours, fitted)[0], error + optim_error / number + 0.01 + TOLERANCE)
+        return self.held_out_error(ours, held_out), self.held_out_error(python, held_out)
+
+    def fit_error(self, perf, fitted):
+        return self.ours.ask(what="fit error", perf=perf, observations=fitted)
+
+    def held_out_error(self, perf, held_out):
+        squares = []
+        for nodes, replicas, bsz, _, step_time in held_out:
+            throughput = self.ours.ask(what="evaluate", perf=perf, grad=[1, 1], init=1, nodes=nodes, replicas=replicas,
+                                       atomic=bsz, accum=0)[0]
+            squares.append((math.log(replicas * bsz / throughput) - math.log(step_time)) ** 2)
+        return math.sqrt(statistics.mean(squares))
 
 
 def random_function(chosen):

@@ -17,9 +17,13 @@ import unittest
 PATIENCE = 900
 SKIPPED = 77  # what meson takes for "skipped"
 
+# Exact versions, so that no result depends on the newest ones of the day. What the published package was written for has
+# no wheels for Python 3.12 and later.
+NUMPY = ["numpy==1.23.5; python_version < '3.12'", "scipy==1.11.4; python_version < '3.12'",
+         "numpy==2.2.6; python_version >= '3.12'", "scipy==1.15.3; python_version >= '3.12'", "autograd==1.9.1"]
+ADAPTDL = "--no-deps adaptdl==0.2.11"
 # The published package with all that its part for PyTorch imports; it does not run with semver 3.
-ADAPTDL_TORCH = ["numpy<1.24", "scipy<1.12", "autograd", "portpicker", "semver<3", "requests", "setuptools<80",
-                 "--no-deps adaptdl==0.2.11"]
+ADAPTDL_TORCH = [*NUMPY, "portpicker==1.6.0", "semver==2.13.0", "requests==2.34.2", "setuptools==79.0.1", ADAPTDL]
 
 
 def cache_directory():

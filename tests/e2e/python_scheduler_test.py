@@ -19,8 +19,8 @@ import unittest
 import goodput_support
 import python_peer
 
-PACKAGES = [*goodput_support.PACKAGES, "matplotlib<3.8", "cma<3.3", "python-dateutil", "--no-deps pymoo==0.5.0",
-            "--no-deps adaptdl-sched==0.2.11"]
+PACKAGES = [*goodput_support.PACKAGES, "matplotlib==3.10.8", "cma==3.2.2", "python-dateutil==2.9.0.post0",
+            "--no-deps pymoo==0.5.0", "--no-deps adaptdl-sched==0.2.11"]
 MANY = int(os.environ.get("SCHEDULER_PROBLEMS", "0"))
 SIZES = [10 + 150 * i // (MANY - 1) for i in range(MANY)] if MANY > 1 else [10, 12, 15, 18, 20, 24, 28, 32]
 CYCLES = 3

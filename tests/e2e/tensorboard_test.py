@@ -93,7 +93,7 @@ class TensorBoardTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         # TensorBoard imports pkg_resources, which later setuptools have not.
-        cls.python = python_peer.venv("tensorboard", ["tensorboard>=2.15", "setuptools<81"])
+        cls.python = python_peer.venv("tensorboard", ["tensorboard==2.21.0", "setuptools==80.10.2"])
 
     def setUp(self):
         self.logdir = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="adaptdl-e2e-")))
