@@ -1,6 +1,6 @@
 """Copies into and out of jobs: by a replica that runs, by a pod of their own where none does, over connections that break.
 
-ADAPTDL_COPY_TEST=full has the sizes that are promised: 1 GiB, ten cuts, 10,000 files.
+ADAPTDL_TESTS=full has the sizes that are promised: 1 GiB, ten cuts, 10,000 files.
 """
 
 import hashlib
@@ -17,9 +17,9 @@ import time
 
 import cluster_support
 from cluster_support import ClusterTest
+from extent import FULL
 from local_network import CuttingProxy
 
-FULL = os.environ.get("ADAPTDL_COPY_TEST") == "full"
 LARGE = (1 << 30) if FULL else (64 << 20)
 FILES = 10_000 if FULL else 1_000
 CUTS = 10 if FULL else 4

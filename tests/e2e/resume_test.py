@@ -10,11 +10,13 @@ import unittest
 from pathlib import Path
 
 from checkpoints import read_tensors  # beside this file
+from extent import FULL
 from run_support import eventually, is_alive, replicas_of
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
 STOPPED = 143
+INTERRUPTIONS = 20 if FULL else 5
 
 
 class Job:
@@ -89,14 +91,14 @@ class ResumeTest(unittest.TestCase):
                 # A sum that was saved in the middle is added up in another order.
                 self.assertAlmostEqual(resumed["loss"], uninterrupted["loss"], places=12)
 
-    def test_one_replica_interrupted_20_times_ends_bit_for_bit_as_if_it_never_was(self):
-        self.interrupted_as_uninterrupted(1, 20)
+    def test_one_replica_interrupted_again_and_again_ends_bit_for_bit_as_if_it_never_was(self):
+        self.interrupted_as_uninterrupted(1, INTERRUPTIONS)
 
-    def test_two_replicas_interrupted_20_times_end_bit_for_bit_as_if_they_never_were(self):
-        self.interrupted_as_uninterrupted(2, 20)
+    def test_two_replicas_interrupted_again_and_again_end_bit_for_bit_as_if_they_never_were(self):
+        self.interrupted_as_uninterrupted(2, INTERRUPTIONS)
 
-    def test_three_replicas_interrupted_20_times_end_bit_for_bit_as_if_they_never_were(self):
-        self.interrupted_as_uninterrupted(3, 20)
+    def test_three_replicas_interrupted_again_and_again_end_bit_for_bit_as_if_they_never_were(self):
+        self.interrupted_as_uninterrupted(3, INTERRUPTIONS)
 
     def test_resumed_on_1_2_3_4_replicas_in_turn_every_epoch_sees_all_samples(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -1,6 +1,8 @@
-// Tells libFuzzer which code ran, for objects that GCC compiled with -fsanitize-coverage=trace-pc: each basic block calls
-// __sanitizer_cov_trace_pc. libFuzzer itself only follows Clang's kinds of instrumentation, but it takes extra counters.
-// Fuzz targets are linked with --wrap, so that they call the function here and not libFuzzer's, which only refuses.
+// Tells libFuzzer which code ran, for objects that GCC compiled with -fsanitize-coverage=trace-pc: each basic block
+// calls
+// __sanitizer_cov_trace_pc. libFuzzer itself only follows Clang's kinds of instrumentation, but it takes extra
+// counters. Fuzz targets are linked with --wrap, so that they call the function here and not libFuzzer's, which only
+// refuses.
 #include <cstddef>
 #include <cstdint>
 
@@ -20,5 +22,4 @@ extern "C" {
 
 // For programs of the same build that are not fuzz targets.
 [[gnu::weak, gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_pc() {}
-
 }

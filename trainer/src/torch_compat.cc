@@ -30,7 +30,9 @@ class TolerantWork final : public c10d::Work {
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return true; }
   std::vector<at::Tensor> result() override { return tensors_; }
-  void synchronize() override { tolerate([&] { work_->synchronize(); }); }
+  void synchronize() override {
+    tolerate([&] { work_->synchronize(); });
+  }
   bool wait(std::chrono::milliseconds timeout) override {
     tolerate([&] { work_->wait(timeout); });
     return true;

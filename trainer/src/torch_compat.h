@@ -25,8 +25,8 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 // Whether this build has the NCCL backend.
 bool has_nccl();
 
-// Has the store use its own event loop. Since 2.2 LibTorch has one on libuv too, and prefers it even in builds without it,
-// such as Debian's, where creating a store then fails.
+// Has the store use its own event loop. Since 2.2 LibTorch has one on libuv too, and prefers it even in builds without
+// it, such as Debian's, where creating a store then fails.
 void use_plain_sockets(c10d::TCPStoreOptions& options);
 
 // What becomes of a group when a peer is lost.
@@ -40,8 +40,8 @@ struct Losses {
 inline constexpr std::chrono::milliseconds kFormTimeout = std::chrono::seconds(30);
 
 // A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers
-// connect to. Gloo's all-reductions and broadcasts tolerate the loss of a peer as `losses` says; the first that is found
-// closes all connections, so that no peer waits for this replica.
+// connect to. Gloo's all-reductions and broadcasts tolerate the loss of a peer as `losses` says; the first that is
+// found closes all connections, so that no peer waits for this replica.
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
                                    std::shared_ptr<Losses> losses);

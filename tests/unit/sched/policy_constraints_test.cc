@@ -12,13 +12,6 @@ using namespace adaptdl::sched;
 
 namespace {
 
-// Under the sanitizers, which take five times as long and look for other mistakes, fewer.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kProblems = 200;
-#else
-constexpr int kProblems = 1000;
-#endif
-
 // Others go by what users chose, or dare more where nothing was measured yet.
 bool promises_profiled_limit(std::string_view policy) { return policy == "pollux" || policy == "pollux-released"; }
 
@@ -32,11 +25,13 @@ bool asked(std::string_view policy, int problem) { return policy != "pollux" || 
 
 }  // namespace
 
-TEST_CASE("every result on random and hostile problems respects every constraint") {
+namespace {
+
+void check_random_problems(int count) {
   for (const std::string_view name : policy_names()) {
     CAPTURE(name);
     const auto policy = make_policy(name, {.seed = 7});
-    for (int seed = 0; seed < kProblems; ++seed) {
+    for (int seed = 0; seed < count; ++seed) {
       if (!asked(name, seed)) continue;
       CAPTURE(seed);
       std::mt19937_64 random(static_cast<std::uint64_t>(seed));
@@ -44,6 +39,15 @@ TEST_CASE("every result on random and hostile problems respects every constraint
       check(name, *policy, problem, policy->optimize(problem, nullptr));
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("every result on random and hostile problems respects every constraint") { check_random_problems(100); }
+
+TEST_CASE("every result on a great many random and hostile problems respects every constraint" *
+          doctest::test_suite("full")) {
+  check_random_problems(1000);
 }
 
 TEST_CASE("cycles that follow each other respect every constraint while jobs and nodes come and go") {
@@ -64,15 +68,25 @@ TEST_CASE("cycles that follow each other respect every constraint while jobs and
   }
 }
 
-TEST_CASE("thousands of nodes, and of jobs, are no harder to get right") {
+namespace {
+
+void check_large_problem(int jobs, int nodes) {
   for (const std::string_view name : policy_names()) {
     CAPTURE(name);
     std::mt19937_64 random(3);
     const bool genetic = name == "pollux";
-    const Problem problem = ordinary_problem(random, {genetic ? 5 : 1000, genetic ? 500 : 3000, 4, 0.5});
+    const Problem problem = ordinary_problem(random, {genetic ? 5 : jobs, genetic ? 500 : nodes, 4, 0.5});
     const auto policy = make_policy(name, {});
     check(name, *policy, problem, policy->optimize(problem, nullptr));
   }
+}
+
+}  // namespace
+
+TEST_CASE("hundreds of nodes, and of jobs, are no harder to get right") { check_large_problem(200, 600); }
+
+TEST_CASE("thousands of nodes, and of jobs, are no harder to get right" * doctest::test_suite("full")) {
+  check_large_problem(1000, 3000);
 }
 
 TEST_CASE("jobs without a limit on endless nodes get what a cycle can weigh, and no more") {
