@@ -22,7 +22,7 @@ constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
 constexpr std::size_t kRarely = 2;       // configurations, as many as a link has parameters
 constexpr double kRetrogression = 0.05;  // beta over alpha of a link, to start from
 // Relative differences of errors: of two that are as good as each other, and of two that may become so.
-constexpr double kTie = 1e-7;
+constexpr double kErrorTie = 1e-7;
 constexpr double kNear = 1e-1;
 
 struct Box {
@@ -128,7 +128,7 @@ Minimum on_bounds(Minimum found, const Smooth& function, Box box) {
     const Point at = narrower.clamp(found.at);
     if (function(at, nullptr) > found.value * (1 + kNear)) continue;
     const Minimum other = minimize(function, at, narrower.lower, narrower.upper);
-    if (other.value > found.value * (1 + kTie)) continue;
+    if (other.value > found.value * (1 + kErrorTie)) continue;
     box = narrower;
     found = other;
   }
@@ -183,7 +183,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
 }  // namespace
 
 PerfParams least_error_params(std::span<const Observation> observations) {
-  check(observations);
+  check_observations(observations);
   const FitError error(observations);
   return to_params(least_of(observations, error, bounds_for(observations, error)).at);
 }

@@ -1,6 +1,4 @@
 // What most unit tests include, compiled once per test program.
-#pragma once
-
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
