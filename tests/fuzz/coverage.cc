@@ -22,4 +22,8 @@ extern "C" {
 
 // For programs of the same build that are not fuzz targets.
 [[gnu::weak, gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_pc() {}
+
+// Comparisons of floating-point numbers, which only GCC reports.
+[[gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_cmpf(float, float) {}
+[[gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_cmpd(double, double) {}
 }
