@@ -15,15 +15,15 @@ constexpr std::size_t kCounters = 1 << 16;
 
 extern "C" {
 
-[[gnu::no_sanitize_coverage]] void __wrap___sanitizer_cov_trace_pc() {
+void __wrap___sanitizer_cov_trace_pc() {
   const auto pc = reinterpret_cast<std::uintptr_t>(__builtin_return_address(0));
   ++counters[(pc ^ pc >> 16) % kCounters];
 }
 
 // For programs of the same build that are not fuzz targets.
-[[gnu::weak, gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_pc() {}
+[[gnu::weak]] void __sanitizer_cov_trace_pc() {}
 
 // Comparisons of floating-point numbers, which only GCC reports.
-[[gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_cmpf(float, float) {}
-[[gnu::no_sanitize_coverage]] void __sanitizer_cov_trace_cmpd(double, double) {}
+void __sanitizer_cov_trace_cmpf(float, float) {}
+void __sanitizer_cov_trace_cmpd(double, double) {}
 }
