@@ -27,12 +27,12 @@ const json* member(const json& object, const char* key) {
 std::string credential_text(const json& object, const char* key, const std::string& where, const std::string& name) {
   const json* const value = member(object, key);
   if (!value) return "";
-  if (!value->is_string()) refuse_file(name, fmt::format("{}: '{}' is no text", where, key));
+  if (!value->is_string()) refuse_file(name, fmt::format("{}: '{}' is not a string", where, key));
   return value->get<std::string>();
 }
 
 Credentials parse_entry(const json& entry, const std::string& where, const std::string& name) {
-  if (!entry.is_object()) refuse_file(name, where + " is no object");
+  if (!entry.is_object()) refuse_file(name, where + " is not an object");
   Credentials credentials{
       credential_text(entry, "username", where, name), credential_text(entry, "password", where, name),
       credential_text(entry, "identitytoken", where, name), credential_text(entry, "registrytoken", where, name), name};
@@ -57,17 +57,17 @@ AuthFile parse_auth_file(std::string_view text, const std::string& name) {
   AuthFile file;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return file;
   const json content = json::parse(text, nullptr, false);
-  if (!content.is_object()) refuse_file(name, "it is no JSON object");
+  if (!content.is_object()) refuse_file(name, "not a JSON object");
   if (const json* const auths = member(content, "auths")) {
-    if (!auths->is_object()) refuse_file(name, "'auths' is no object");
+    if (!auths->is_object()) refuse_file(name, "'auths' is not an object");
     for (const auto& [key, entry] : auths->items())
       if (!entry.is_null())
         file.auths.emplace(key, parse_entry(entry, fmt::format("the entry of '{}'", one_line(key, 300)), name));
   }
   if (const json* const helpers = member(content, "credHelpers")) {
-    if (!helpers->is_object()) refuse_file(name, "'credHelpers' is no object");
+    if (!helpers->is_object()) refuse_file(name, "'credHelpers' is not an object");
     for (const auto& [key, helper] : helpers->items()) {
-      if (!helper.is_string()) refuse_file(name, fmt::format("the helper of '{}' is no text", one_line(key, 300)));
+      if (!helper.is_string()) refuse_file(name, fmt::format("the helper of '{}' is not a string", one_line(key, 300)));
       file.helpers.emplace(key, helper.get<std::string>());
     }
   }

@@ -141,7 +141,7 @@ void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsig
     again = false;
     const int copy = ::openat(directory.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy < 0 ? nullptr : ::fdopendir(copy), &::closedir);
-    if (!listing) fail_unpack("read", "a directory that is to be removed");
+    if (!listing) fail_unpack("read", "a directory to remove");
     while (const dirent* entry = ::readdir(listing.get())) {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;

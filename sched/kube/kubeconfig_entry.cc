@@ -39,7 +39,7 @@ json scalar_json(const YAML::Node& node) {
 Entry Entry::parse(std::string_view text, const std::string& name, const std::filesystem::path& directory) {
   const auto source = std::make_shared<const Source>(Source{name, directory});
   if (text.size() > kLargestConfig)
-    throw Error(fmt::format("{}: over {} MiB is no kubeconfig", name, kLargestConfig >> 20));
+    throw Error(fmt::format("{}: not a valid kubeconfig: larger than {} MiB", name, kLargestConfig >> 20));
   check_text(text, name);
   try {
     const Entry root(YAML::Load(plain_yaml(text)), source);

@@ -43,7 +43,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening);
 std::shared_ptr<Engine> make_peer(const Options& options);
 
-// How often whoever waits looks at the deadlines, at least.
+// How often a thread that waits checks the deadlines, at least.
 inline constexpr int kTickMs = 1000;
 // How long a replica waits for the others to connect before it says so.
 inline constexpr std::chrono::seconds kTellAfter{10};

@@ -83,15 +83,15 @@ TEST_CASE("an entry is found by repository before registry, and by the keys of o
 
 TEST_CASE("what is wrong in a file is said without its secrets") {
   const auto said = [](const std::string& text) { return message_of([&] { parse_auth_file(text, "config.json"); }); };
-  CHECK(said("[]") == "cannot read the credentials in config.json: it is no JSON object");
-  CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: it is no JSON object");
-  CHECK(said(R"({"auths": []})") == "cannot read the credentials in config.json: 'auths' is no object");
+  CHECK(said("[]") == "cannot read the credentials in config.json: not a JSON object");
+  CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: not a JSON object");
+  CHECK(said(R"({"auths": []})") == "cannot read the credentials in config.json: 'auths' is not an object");
   CHECK(said(R"({"auths": {"r": {"auth": "c2VjcmV0"}}})") ==
         "cannot read the credentials in config.json: the entry of 'r': 'auth' is not the base64 of user:password");
   CHECK(said(R"({"auths": {"r": {"auth": 1}}})") ==
-        "cannot read the credentials in config.json: the entry of 'r': 'auth' is no text");
+        "cannot read the credentials in config.json: the entry of 'r': 'auth' is not a string");
   CHECK(said(R"({"credHelpers": {"r": 1}})") ==
-        "cannot read the credentials in config.json: the helper of 'r' is no text");
+        "cannot read the credentials in config.json: the helper of 'r' is not a string");
 }
 
 TEST_CASE("the places are the file that is named alone, else Docker's, then containers'") {

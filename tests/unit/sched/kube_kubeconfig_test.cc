@@ -213,7 +213,7 @@ TEST_CASE("hostile nesting, aliases and sizes are errors") {
   std::string blocks;
   for (int i = 0; i < 100000; ++i) blocks += "- ";
   CHECK(refusal(blocks).starts_with("kubeconfig:"));
-  CHECK(refusal(std::string(5 << 20, ' ')) == "kubeconfig: over 4 MiB is no kubeconfig");
+  CHECK(refusal(std::string(5 << 20, ' ')) == "kubeconfig: not a valid kubeconfig: larger than 4 MiB");
   const std::string exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: c, provideClusterInfo: true}";
   const auto settings = [&](const std::string& value) {
     return kubeconfig(

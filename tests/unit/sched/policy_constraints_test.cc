@@ -83,9 +83,9 @@ void check_large_problem(int jobs, int nodes) {
 
 }  // namespace
 
-TEST_CASE("hundreds of nodes, and of jobs, are no harder to get right") { check_large_problem(200, 600); }
+TEST_CASE("results for hundreds of nodes and jobs respect every constraint") { check_large_problem(200, 600); }
 
-TEST_CASE("thousands of nodes, and of jobs, are no harder to get right" * doctest::test_suite("full")) {
+TEST_CASE("results for thousands of nodes and jobs respect every constraint" * doctest::test_suite("full")) {
   check_large_problem(1000, 3000);
 }
 
