@@ -22,14 +22,20 @@ def show_failure(path, entry):
 
 
 def show_stages(path):
-    seconds = {}  # None for a stage that did not end
+    seconds, under_way, total = {}, [], 0  # None for a stage that did not end
     for line in path.read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("\t")
-        seconds[name] = int(value) if value else seconds.get(name)
+        if value:
+            seconds[name] = int(value)
+            del under_way[under_way.index(name):]
+            total += 0 if under_way else int(value)  # a stage within another is part of its time
+        else:
+            seconds[name] = None
+            under_way.append(name)
     print("seconds  stage")
     for name, value in seconds.items():
         print(f"{'-' if value is None else value:>7}  {name}{' (did not end)' if value is None else ''}")
-    print(f"{sum(filter(None, seconds.values())):>7}  in all")
+    print(f"{total:>7}  in all")
     memory = path.with_name(path.name + ".memory")
     if memory.exists():
         print(f"peak memory: {int(memory.read_text()) / 1024:.1f} GiB above that at the start")
