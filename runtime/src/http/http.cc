@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <exception>
 #include <mutex>
 
@@ -90,8 +91,31 @@ std::size_t receive_header(char* data, std::size_t, std::size_t size, void* cont
   return size;
 }
 
-// Runs the transfer to its end; null if a stop came before.
-std::optional<CURLcode> perform(const Line& line, const std::stop_token& stop) {
+// Watches a connection for a time in which it carries nothing: in which its socket is not ready for what libcurl waits
+// for. libcurl's own limit compares an average over seconds, of bytes that it may only have read ahead; how long that
+// takes to fall depends on its version.
+class StallWatch {
+ public:
+  StallWatch(CURL* handle, std::chrono::milliseconds limit) : handle_(handle), limit_(limit) {}
+
+  // How long the connection may still carry nothing; 0 if it has stalled. `ready`: the last poll found its socket
+  // ready.
+  std::chrono::milliseconds left(bool ready) {
+    const auto now = std::chrono::steady_clock::now();
+    curl_off_t connected = 0;
+    curl().easy_getinfo(handle_, CURLINFO_PRETRANSFER_TIME_T, &connected);
+    if (ready || connected == 0) since_ = now;  // the time to connect has a limit of its own
+    return std::max(limit_ - std::chrono::floor<std::chrono::milliseconds>(now - since_), std::chrono::milliseconds(0));
+  }
+
+ private:
+  CURL* const handle_;
+  const std::chrono::milliseconds limit_;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
+// Runs the transfer to its end; null if a stop came before. `stall`: see Request.
+std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, const std::stop_token& stop) {
   const auto& api = curl();
   CURLM* const multi = line.multi.get();
   const SigpipeGuard guard;
@@ -101,13 +125,19 @@ std::optional<CURLcode> perform(const Line& line, const std::stop_token& stop) {
     ~Remove() { curl().multi_remove_handle(line.multi.get(), line.easy.get()); }
   } const remove{line};
   const std::stop_callback wake(stop, [&] { api.multi_wakeup(multi); });
-  for (int running = 1; true;) {
+  StallWatch watch(line.easy.get(), stall);
+  for (int running = 1, ready = 1; true;) {
     const CURLMcode code = api.multi_perform(multi, &running);
     if (code != CURLM_OK)
       throw Error(fmt::format("libcurl cannot go on (code {} of its multi interface)", static_cast<int>(code)));
     if (running == 0) break;
     if (stop.stop_requested()) return std::nullopt;
-    api.multi_poll(multi, nullptr, 0, 1000, nullptr);
+    std::chrono::milliseconds wait(1000);
+    if (stall.count() > 0) {
+      wait = std::min(wait, watch.left(ready > 0));
+      if (wait.count() == 0) return CURLE_OPERATION_TIMEDOUT;
+    }
+    api.multi_poll(multi, nullptr, 0, static_cast<int>(wait.count()), &ready);
   }
   int left = 0;
   const CURLMsg* const message = api.multi_info_read(multi, &left);
@@ -131,7 +161,7 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
     curl().easy_setopt(handle, CURLOPT_READFUNCTION, give_body);
     curl().easy_setopt(handle, CURLOPT_READDATA, &receiver);
   }
-  const std::optional<CURLcode> code = perform(line, stop);
+  const std::optional<CURLcode> code = perform(line, request.stall, stop);
   if (receiver.thrown) std::rethrow_exception(receiver.thrown);
   if (receiver.over)
     throw Error(

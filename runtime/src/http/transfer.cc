@@ -170,10 +170,6 @@ void set_request(CURL* handle, const Request& request, Transfer& transfer) {
   curl().easy_setopt(handle, CURLOPT_HTTPHEADER, transfer.headers.get());
   curl().easy_setopt(handle, CURLOPT_USERAGENT, "adaptdl/" ADAPTDL_VERSION);
   curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout.count()));
-  if (request.stall.count() > 0) {
-    curl().easy_setopt(handle, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    curl().easy_setopt(handle, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall.count()));
-  }
   if (request.compressed) curl().easy_setopt(handle, CURLOPT_ACCEPT_ENCODING, "gzip");
   const bool sends =
       !request.body.empty() || request.method == "PUT" || request.method == "POST" || request.method == "PATCH";
