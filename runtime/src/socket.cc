@@ -21,10 +21,6 @@ namespace adaptdl::net {
 namespace {
 
 constexpr std::chrono::seconds kConnectAttempt{3};
-constexpr int kKeepaliveIdleSeconds = 10;
-constexpr int kKeepaliveIntervalSeconds = 5;
-constexpr int kKeepaliveProbes = 3;
-constexpr int kSilentRetransmits = 7;  // they double from 0.2 s on: 0.2 * (2^7 - 1) s
 
 const std::string kLoopback = "127.0.0.1";
 
@@ -63,9 +59,9 @@ void set_option(int fd, int level, int option, int value) {
 void tune(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, patience.idle_seconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, patience.interval_seconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, patience.probes);
 }
 
 struct Address {
@@ -213,7 +209,7 @@ Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point dea
 bool host_is_silent(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_retransmits >= kSilentRetransmits;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_retransmits >= patience.retransmits;
 }
 
 int poll_timeout(Clock::time_point deadline, int most) {

@@ -49,9 +49,17 @@ Fd accept_from(int listener, std::string& from);
 // descriptor and says why in `why` when none answers by `deadline`.
 Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
 
-// Whether the other host has stopped to acknowledge what was sent to it, for about 25 s. The kernel alone would go on
-// for a quarter of an hour. (An idle connection is watched by keepalive, with the same patience. TCP_USER_TIMEOUT would
-// do for both, but it also ends connections to a live peer that is slow to read.)
+// How long another host may be silent before it counts as lost: 25 s.
+struct Patience {
+  int idle_seconds = 10, interval_seconds = 5, probes = 3;  // TCP keepalive, which watches an idle connection
+  int retransmits = 7;  // of what was sent; their intervals double from 0.2 s on: 0.2 * (2^7 - 1) s
+};
+// Tests shorten it, before they connect.
+inline Patience patience;
+
+// Whether the other host has not acknowledged what was sent to it for so long. The kernel alone would go on for a
+// quarter of an hour. (TCP_USER_TIMEOUT would do for idle connections too, but it also ends connections to a live peer
+// that is slow to read.)
 bool host_is_silent(int fd);
 
 // Milliseconds until `deadline` for poll(2), rounded up, from 0 to `most`.
