@@ -15,7 +15,7 @@
 
 namespace adaptdl::sched {
 
-int run_agent() {
+int run_agent(const AgentTimes& times) {
   ::prctl(PR_SET_NAME, kAgentName);
   for (const int number : {SIGHUP, SIGINT, SIGPIPE}) ::signal(number, SIG_IGN);
   const std::filesystem::path directory = runtime_directory();
@@ -24,7 +24,7 @@ int run_agent() {
   if (!lock) throw Error(fmt::format("cannot open {}: {}", lock_path.string(), std::strerror(errno)));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return 0;
   const Fd listener = listen_at(socket_path);
-  AgentServer server(listener, lock);
+  AgentServer server(listener, lock, times);
   server.run();
   // While the lock is held, so that it cannot be the socket of another agent.
   std::filesystem::remove(socket_path);

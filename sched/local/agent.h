@@ -1,7 +1,7 @@
 // The agent: the process that shares the devices of this machine among the runs of one user.
 //
 // It listens at agent.sock in the user's runtime directory, where only that user reaches it. The first run that needs
-// it starts it (see agent_client.h), and it ends by itself when its last run has gone for kIdleTime. It keeps nothing
+// it starts it (see agent_client.h), and it ends by itself when its last run has gone for a while. It keeps nothing
 // that the runs could not tell it again: when it is killed, they go on with what they have, and start another.
 //
 // The file agent.lock beside the socket is locked by the one agent there is, and names its runs. An agent that
@@ -12,13 +12,15 @@
 
 namespace adaptdl::sched {
 
-// How long an agent stays without a run.
-inline constexpr std::chrono::seconds kIdleTime{10};
-// How long a new one waits for the runs of the one before it.
-inline constexpr std::chrono::seconds kSettleTime{5};
-// How long the devices of a run that vanished without a word are kept: as long as its guardian may need to end its
-// processes, and a run that lost its connection to come back.
-inline constexpr std::chrono::seconds kVanishedTime{3};
+// What an agent waits for, and how long.
+struct AgentTimes {
+  std::chrono::milliseconds idle{10000};    // without a run, before it ends
+  std::chrono::milliseconds settle{5000};   // for the runs of the agent before it
+  std::chrono::milliseconds silent{10000};  // for a connection to say whose it is
+  // Keeps the devices of a run that vanished without a word: as long as its guardian may need to end its processes,
+  // and a run that lost its connection to come back.
+  std::chrono::milliseconds vanished{3000};
+};
 
 // In the runtime directory.
 inline constexpr char kAgentSocket[] = "agent.sock", kAgentLock[] = "agent.lock";
@@ -28,6 +30,6 @@ inline constexpr char kAgentName[] = "adaptdl-agent";
 
 // Returns the exit code of the process when it is idle, or at once where another agent is there. Throws Error if the
 // system refuses the socket.
-int run_agent();
+int run_agent(const AgentTimes& times = {});
 
 }  // namespace adaptdl::sched

@@ -26,7 +26,6 @@ using Result = boost::system::error_code;
 
 constexpr std::chrono::seconds kCycle{10};
 constexpr std::chrono::milliseconds kSettleStep{100};
-constexpr std::chrono::seconds kSilent{10};  // until a connection says whose it is
 constexpr std::size_t kMostSessions = 256, kMostUnread = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr double kLiveCost = 2, kRestartCost = 10;  // seconds that a change of devices costs a run
@@ -65,7 +64,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
         pid_(peer_pid(socket_.native_handle())) {}
 
   void start() {
-    silence_.expires_after(kSilent);
+    silence_.expires_after(server_.times_.silent);
     silence_.async_wait([self = shared_from_this()](Result result) {
       if (!result && self->run_id.empty()) self->close();
     });
@@ -131,7 +130,8 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
   bool ending_ = false, closed_ = false;
 };
 
-AgentServer::AgentServer(const Fd& listener, const Fd& lock) : lock_(lock.get()), expected_(living_runs(lock_)) {
+AgentServer::AgentServer(const Fd& listener, const Fd& lock, const AgentTimes& times)
+    : lock_(lock.get()), times_(times), expected_(living_runs(lock_)) {
   acceptor_.assign(stream_protocol(), ::dup(listener.get()));
 }
 
@@ -202,7 +202,7 @@ void AgentServer::vanish(const std::string& run_id, const Session* session) {
   if (found == runs_.end() || found->second.session.lock().get() != session) return;
   Run& run = found->second;
   run.session.reset();
-  run.vanished = std::make_unique<asio::steady_timer>(context_, kVanishedTime);
+  run.vanished = std::make_unique<asio::steady_timer>(context_, times_.vanished);
   run.vanished->async_wait([this, run_id](Result result) {
     if (!result) forget(run_id);
   });
@@ -220,7 +220,7 @@ void AgentServer::forget(const std::string& run_id) {
 
 // A run of the last agent that does not come in this time is not waited for.
 void AgentServer::settle() {
-  settle_.expires_after(kSettleTime);
+  settle_.expires_after(times_.settle);
   settle_.async_wait([this](Result) { expected_.clear(); });
 }
 
@@ -261,7 +261,7 @@ void AgentServer::tell() {
 }
 
 void AgentServer::await_idle() {
-  idle_.expires_after(kIdleTime);
+  idle_.expires_after(times_.idle);
   idle_.async_wait([this](Result result) {
     if (!result && runs_.empty()) context_.stop();
   });

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 
+#include "local/agent.h"
 #include "local/agent_message.h"
 #include "local/fd.h"
 #include "policy/policies.h"
@@ -21,7 +22,7 @@ namespace adaptdl::sched {
 class AgentServer {
  public:
   // `listener` is a socket that listens, `lock` the locked file that names the runs there are and their processes.
-  AgentServer(const Fd& listener, const Fd& lock);
+  AgentServer(const Fd& listener, const Fd& lock, const AgentTimes& times);
 
   // Returns when it has been idle for long.
   void run();
@@ -53,6 +54,7 @@ class AgentServer {
   boost::asio::local::stream_protocol::acceptor acceptor_{context_};
   boost::asio::steady_timer tick_{context_}, settle_{context_}, idle_{context_}, retry_{context_};
   const int lock_;
+  const AgentTimes times_;
   std::map<std::string, int> expected_;  // the last agent's runs that have not come yet, and their processes
   bool settled_ = false;
   bool deciding_ = false;

@@ -36,9 +36,14 @@ bool ended(int pid) {
   return !std::getline(file, text) || text.substr(text.rfind(')') + 2, 1) == "Z";
 }
 
-// A runtime directory of its own, and the end of the agent in it.
+// A runtime directory of its own, whose agents have these times, and their end.
 struct Home {
-  Home() { ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1); }
+  explicit Home(const AgentTimes& times = {}) {
+    ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1);
+    const std::string text = fmt::format("{} {} {} {}", times.idle.count(), times.settle.count(), times.silent.count(),
+                                         times.vanished.count());
+    ::setenv("AGENT_TIMES", text.c_str(), 1);
+  }
   ~Home() {
     for (const int pid : agents)
       if (!ended(pid)) ::kill(pid, SIGKILL);
@@ -60,7 +65,7 @@ AgentRequest request(int min, int max, int devices = 4) {
   return request;
 }
 
-const AgentOptions kOptions{.program = ADAPTDL_COMMAND};
+const AgentOptions kOptions{.program = ADAPTDL_AGENT};
 
 // A run that starts on what it gets and lets go of the rest, at once if it is `prompt`.
 struct Run {
@@ -134,7 +139,7 @@ std::string answer_to(const Home& home, const std::string& bytes) {
 }  // namespace
 
 TEST_CASE("the first run starts the agent, which gives it devices and ends when it is idle") {
-  Home home;
+  Home home({.idle = 500ms});
   {
     Run run(home, request(1, 4));
     REQUIRE(await({&run}, [&] { return run.devices.size() == 4; }));
@@ -247,7 +252,7 @@ TEST_CASE("runs that start at the same moment have one agent") {
 }
 
 TEST_CASE("the devices of a run that was killed go to the others") {
-  Home home;
+  Home home({.vanished = 200ms});
   Process killed(STDOUT_FILENO, [&] {
     Run run(home, request(4, 4));
     if (!await({&run}, [&] { return run.devices.size() == 4; })) return 1;
@@ -264,7 +269,7 @@ TEST_CASE("the devices of a run that was killed go to the others") {
 }
 
 TEST_CASE("a socket and a lock that a dead agent left are no obstacle") {
-  Home home;
+  Home home({.settle = 200ms});
   const auto directory = runtime_directory();
   { const Fd dead = listen_at(home.socket()); }
   REQUIRE(std::filesystem::exists(home.socket()));
@@ -347,7 +352,7 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
 }
 
 TEST_CASE("connections that say nothing keep no run out") {
-  Home home;
+  Home home({.silent = 500ms});
   Run run(home, request(1, 2));
   REQUIRE(await({&run}, [&] { return run.devices.size() == 2; }));
   std::vector<Fd> silent;

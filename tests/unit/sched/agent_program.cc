@@ -1,0 +1,14 @@
+// The agent with times of the test's own: $AGENT_TIMES are the milliseconds of AgentTimes, in its order.
+#include <cstdlib>
+#include <sstream>
+
+#include "local/agent.h"
+
+int main() {
+  std::istringstream text(std::getenv("AGENT_TIMES"));
+  long idle = 0, settle = 0, silent = 0, vanished = 0;
+  text >> idle >> settle >> silent >> vanished;
+  using std::chrono::milliseconds;
+  return adaptdl::sched::run_agent(
+      {milliseconds(idle), milliseconds(settle), milliseconds(silent), milliseconds(vanished)});
+}
