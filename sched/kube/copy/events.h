@@ -20,7 +20,7 @@ struct CopyEvents {
   std::function<void(const std::string&)> notice;
   // A connection broke, and the copy goes on.
   std::function<void(const std::string&)> trouble;
-  std::chrono::milliseconds patience = Persistence::kPatience;
+  std::chrono::milliseconds patience = Persistence::kPatience, first_pause = Persistence::kFirstPause;
 
   void say(const std::string& line) const {
     if (notice) notice(line);
@@ -28,7 +28,7 @@ struct CopyEvents {
   void tell(std::uint64_t done, std::optional<std::uint64_t> total = {}) const {
     if (progress) progress(done, total);
   }
-  Persistence persistence() const { return {stop, trouble, patience}; }
+  Persistence persistence() const { return {stop, trouble, patience, first_pause}; }
 };
 
 }  // namespace adaptdl::kube

@@ -17,9 +17,12 @@ class Persistence {
  public:
   using Notice = std::function<void(const std::string&)>;
   static constexpr auto kPatience = std::chrono::seconds(60);
+  // Each break after which nothing got through doubles it.
+  static constexpr auto kFirstPause = std::chrono::milliseconds(100);
 
-  Persistence(std::stop_token stop, Notice notice, std::chrono::milliseconds patience = kPatience)
-      : stop_(std::move(stop)), notice_(std::move(notice)), patience_(patience) {}
+  Persistence(std::stop_token stop, Notice notice, std::chrono::milliseconds patience = kPatience,
+              std::chrono::milliseconds first_pause = kFirstPause)
+      : stop_(std::move(stop)), notice_(std::move(notice)), patience_(patience), first_pause_(first_pause) {}
 
   // To be called after a break, with how many bytes have got through in all: waits a little, or throws an Error with
   // `why` if nothing has for too long.
@@ -30,7 +33,7 @@ class Persistence {
  private:
   std::stop_token stop_;
   Notice notice_;
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds patience_, first_pause_;
   std::uint64_t bytes_ = 0;
   int breaks_ = 0;  // since something got through
   std::chrono::steady_clock::time_point since_{};

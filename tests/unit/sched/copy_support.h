@@ -11,12 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <string>
 
 #include "kube/copy/copy.h"
@@ -142,7 +143,9 @@ class LocalShell : public Shell {
 
 inline std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
 }
 
 inline void write_file(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -151,11 +154,11 @@ inline void write_file(const fs::path& path, const std::string& text) { std::ofs
 inline std::string some_bytes(std::size_t size) {
   std::string bytes(size, '\0');
   std::uint64_t state = 88172645463325252ULL;
-  for (char& byte : bytes) {
+  for (std::size_t at = 0; at < size; at += sizeof state) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;
-    byte = static_cast<char>(state);
+    std::memcpy(bytes.data() + at, &state, std::min(size - at, sizeof state));
   }
   return bytes;
 }
@@ -163,8 +166,8 @@ inline std::string some_bytes(std::size_t size) {
 // A PATH with the applets of busybox alone; empty where there is no busybox.
 inline std::string busybox_path(const fs::path& directory) {
   if (!fs::exists("/bin/busybox")) return {};
-  for (const char* name :
-       {"sh", "cat", "tail", "head", "tar", "stat", "sha256sum", "dd", "mv", "chmod", "touch", "mkdir", "rm", "uname", "readlink"})
+  for (const char* name : {"sh", "cat", "tail", "head", "tar", "stat", "sha256sum", "dd", "mv", "chmod", "touch",
+                           "mkdir", "rm", "uname", "readlink"})
     fs::create_symlink("/bin/busybox", directory / name);
   return directory.string();
 }
