@@ -27,6 +27,7 @@
 #include "adaptdl/sigpipe.h"
 #include "adaptdl/supervisor.h"
 #include "adaptdl/torch/process_group.h"
+#include "form_timeout.h"
 #include "regroup.h"
 
 namespace adaptdl::torch {
@@ -189,7 +190,7 @@ void make_group(const std::string& host) {
   const auto timeout = env::collective_timeout();
   // The threads of Gloo and of the store write to their peers' sockets, of which any may be gone.
   const SigpipeGuard guard;
-  const auto store = make_store(host, world.rank(), world.size(), std::min(timeout, compat::kFormTimeout));
+  const auto store = make_store(host, world.rank(), world.size(), std::min(timeout, internal::form_timeout));
   losses_slot() = std::make_shared<compat::Losses>();
   group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout,
                                             gloo_address(host, is_loopback(host)), losses_slot());

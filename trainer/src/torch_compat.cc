@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "form_timeout.h"
 
 namespace adaptdl::torch::compat {
 
@@ -101,7 +102,7 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
 c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                                      std::chrono::milliseconds timeout, const std::string& address,
                                                      std::shared_ptr<Losses> losses) {
-  auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, kFormTimeout));
+  auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, internal::form_timeout));
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
   return c10::make_intrusive<TolerantGloo>(store, rank, size, options, timeout, std::move(losses));

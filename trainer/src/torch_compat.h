@@ -35,10 +35,6 @@ struct Losses {
   std::atomic<bool> found{false};      // while tolerated
 };
 
-// How long replicas that are all there may take to connect their group. One that dies meanwhile may not be noticed
-// before.
-inline constexpr std::chrono::milliseconds kFormTimeout = std::chrono::seconds(30);
-
 // A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers
 // connect to. Gloo's all-reductions and broadcasts tolerate the loss of a peer as `losses` says; the first that is
 // found closes all connections, so that no peer waits for this replica.

@@ -17,6 +17,7 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
+#include "form_timeout.h"
 #include "regroup.h"
 #include "replica_processes.h"
 
@@ -121,6 +122,7 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
   const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
+    adaptdl::torch::internal::form_timeout = std::chrono::seconds(1);
     if (rank == kVictim) {
       adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
       std::raise(SIGKILL);
