@@ -1,0 +1,67 @@
+// What must have reached the disk before a checkpoint gets its name: no test can take the power away, so this one looks
+// at the order of the system calls.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "checkpoint_support.h"
+
+using namespace checkpoint_test;
+
+namespace {
+
+struct Call {
+  std::string name;
+  fs::path path, target;
+};
+
+// The calls of the thread pool too.
+std::mutex calls_mutex;
+std::vector<Call>* calls = nullptr;
+
+void record(Call call) {
+  const std::lock_guard lock(calls_mutex);
+  if (calls) calls->push_back(std::move(call));
+}
+
+}  // namespace
+
+// These take the place of the C library's in this program.
+extern "C" int fsync(int fd) {
+  std::error_code ignored;
+  record({"fsync", fs::read_symlink("/proc/self/fd/" + std::to_string(fd), ignored), {}});
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
+extern "C" int renameat2(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) noexcept {
+  record({"rename", from, to});
+  return static_cast<int>(::syscall(SYS_renameat2, from_fd, from, to_fd, to, flags));
+}
+
+TEST_CASE("every file of a checkpoint and its directory are on the disk before it gets its name, which follows") {
+  Directory directory;
+  Number number("number", 1);
+  MapState map("map");
+  map.tensors["weight"] = {"U8", {3}, "abc"};
+  std::vector<Call> seen;
+  calls = &seen;
+  const auto saved = ckpt::save_all_states();
+  calls = nullptr;
+  REQUIRE(saved);
+
+  const auto renamed = std::find_if(seen.begin(), seen.end(), [&](const Call& call) { return call.target == *saved; });
+  REQUIRE(renamed != seen.end());
+  const auto synced = [](auto begin, auto end, const fs::path& path) {
+    return std::any_of(begin, end, [&](const Call& call) { return call.name == "fsync" && call.path == path; });
+  };
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(*saved)) {
+    ++files;
+    CAPTURE(entry.path().string());
+    CHECK(synced(seen.begin(), renamed, renamed->path / entry.path().filename()));
+  }
+  CHECK(files >= 2);
+  CHECK(synced(seen.begin(), renamed, renamed->path));
+  CHECK(synced(renamed, seen.end(), directory.path()));
+}
