@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <thread>
 
 #include "adaptdl/error.h"
@@ -149,13 +150,11 @@ TEST_CASE("a cache begins with what it is made from, and that stays as it was") 
 
 TEST_CASE("a cache is shared, locked or private, as it says") {
   Steps steps;
-  const auto two_at_once = [&](Mount::Sharing sharing) {
-    // Each says whether another was there while it was.
-    const std::string script = "touch /cache/$N; sleep 0.7; ls /cache | wc -l; rm /cache/$N";
+  const auto two_at_once = [&](Mount::Sharing sharing, const std::string& script) {
     std::vector<SandboxStep> both;
     for (int i = 0; i < 2; ++i) {
       both.push_back(steps.step(script));
-      both[i].environment.push_back({"N", std::to_string(i)});
+      both[i].environment = {{"PATH", "/bin"}, {"OWN", std::to_string(i)}, {"OTHER", std::to_string(1 - i)}};
       both[i].mounts = {cache_of("c" + std::to_string(static_cast<int>(sharing)), sharing)};
     }
     std::vector<std::string> texts(2);
@@ -164,22 +163,32 @@ TEST_CASE("a cache is shared, locked or private, as it says") {
     threads.clear();
     return texts[0] + texts[1];
   };
-  CHECK(two_at_once(Mount::Sharing::kShared).find('2') != std::string::npos);
-  CHECK(two_at_once(Mount::Sharing::kLocked) == "1\n1\n");
-  CHECK(two_at_once(Mount::Sharing::kPrivate) == "1\n1\n");
+  // Each says how many are there while it is.
+  const std::string alone = "touch /cache/$OWN; sleep 0.2; ls /cache | wc -l; rm /cache/$OWN";
+  const std::string together =
+      "touch /cache/$OWN; for i in $(seq 6000); do [ -e /cache/$OTHER ] && break; sleep 0.01; done; ls /cache | wc -l";
+  CHECK(two_at_once(Mount::Sharing::kShared, together) == "2\n2\n");
+  CHECK(two_at_once(Mount::Sharing::kLocked, alone) == "1\n1\n");
+  CHECK(two_at_once(Mount::Sharing::kPrivate, alone) == "1\n1\n");
 }
 
 TEST_CASE("a step that waits for a cache can be stopped, and two caches are taken in one order") {
   Steps steps;
-  SandboxStep holder = steps.step("sleep 1"), waiter = steps.step("true");
+  SandboxStep holder = steps.step("echo up; sleep 600"), waiter = steps.step("true");
   holder.mounts = {cache_of("x", Mount::Sharing::kLocked), cache_of("y", Mount::Sharing::kLocked)};
   holder.mounts[1].mount.target = "/other";
   waiter.mounts = {holder.mounts[1], holder.mounts[0]};
-  std::jthread holding([&] { steps.run(holder); });
-  std::this_thread::sleep_for(300ms);
-  std::stop_source source;
-  source.request_stop();
-  CHECK_THROWS_AS(steps.run(waiter, source.get_token()), adaptdl::http::Stopped);
+  std::latch up(1);
+  std::stop_source held, stop;
+  std::jthread holding([&] {
+    CHECK_THROWS_AS(run_in_sandbox(
+                        holder, [&](std::string_view) { up.count_down(); }, held.get_token()),
+                    adaptdl::http::Stopped);
+  });
+  up.wait();
+  stop.request_stop();
+  CHECK_THROWS_AS(steps.run(waiter, stop.get_token()), adaptdl::http::Stopped);
+  held.request_stop();
   CHECK(steps.run(waiter) == "");
 }
 
@@ -210,11 +219,16 @@ TEST_CASE("a secret is a file of the step, with its mode, and nowhere else after
 
 TEST_CASE("while a step runs, its secret is in no file of the disk") {
   Steps steps;
-  SandboxStep step = steps.step("echo up; sleep 1");
+  SandboxStep step = steps.step("echo up; sleep 600");
   step.mounts = {mount_of(Type::kSecret, "/run/secrets/key")};
   step.mounts[0].content = "q8-secret-q8";
   bool found = true;
-  run_in_sandbox(step, [&](std::string_view) { found = anywhere(steps.path(""), "q8-secret"); }, {});
+  std::stop_source stop;
+  const auto on_line = [&](std::string_view) {
+    found = anywhere(steps.path(""), "q8-secret");
+    stop.request_stop();
+  };
+  CHECK_THROWS_AS(run_in_sandbox(step, on_line, stop.get_token()), adaptdl::http::Stopped);
   CHECK(!found);
 }
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "image/unpack.h"
@@ -53,7 +54,9 @@ inline void write_file(const std::filesystem::path& file, std::string_view bytes
 inline std::string read_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   REQUIRE(stream);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  std::ostringstream bytes;
+  bytes << stream.rdbuf();
+  return std::move(bytes).str();
 }
 
 }  // namespace adaptdl::image

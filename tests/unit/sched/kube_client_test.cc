@@ -137,12 +137,14 @@ TEST_CASE("changes say what they are") {
 
 TEST_CASE("a busy server is asked again when it wishes, for reads and changes") {
   Client client(server().access(), quick(5s));
-  for (const bool read : {true, false}) {
-    const auto start = Clock::now();
+  const auto start = Clock::now();
+  const auto ask = [&](bool read) {
     const json answer = read ? client.get("/busy-read") : client.create("/busy-write", json::object());
     CHECK(answer["count"] == 2);
     CHECK(Clock::now() - start >= 1s);
-  }
+  };
+  const std::jthread reading(ask, true);
+  ask(false);
 }
 
 TEST_CASE("a server that is down for a moment is asked again for reads only") {

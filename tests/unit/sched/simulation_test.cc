@@ -103,8 +103,7 @@ TEST_CASE("percentiles are of the nearest rank") {
 }
 
 TEST_CASE("results do not depend on the number of threads, and come in the order of the tasks") {
-  std::vector<Workload> workloads = {light(),
-                                     load_workload(osdi21() / "workloads/load-0.5/workload-5.csv", applications())};
+  const std::vector<Workload> workloads = {light()};
   std::vector<std::unique_ptr<Policy>> policies;
   std::vector<SimulationTask> tasks;
   for (const char* name : {"tiresias", "optimus", "sia"}) {

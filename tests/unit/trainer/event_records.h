@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <protozero/pbf_reader.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -113,7 +114,8 @@ inline Event parse(const std::string& data) {
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) files.push_back(entry.path());
-  // A name ends with the process and the number of the file in it; several of a process may be written at the same time.
+  // A name ends with the process and the number of the file in it; several of a process may be written at the same
+  // time.
   const auto number = [](const auto& file) { return std::stoi(file.extension().string().substr(1)); };
   std::map<std::string, std::filesystem::file_time_type> begun;  // of each process
   for (const auto& file : files) {
@@ -130,7 +132,9 @@ inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& 
 
 inline std::string content(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  std::ostringstream bytes;
+  bytes << stream.rdbuf();
+  return std::move(bytes).str();
 }
 
 // The events of a file, each of whose records must be whole and framed as it should.
