@@ -52,6 +52,7 @@ begin_stages() {
   [ -z "$stages" ] || return 0
   stages=$(mktemp -t adaptdl-stages-XXXXXX)
   export ADAPTDL_STAGES="$stages"
+  echo 0 >"$stages.memory"
   watch_memory &
   trap "kill $! 2>/dev/null || true; rm -f '$stages' '$stages.memory'" EXIT
 }

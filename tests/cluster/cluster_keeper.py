@@ -4,24 +4,29 @@ Whoever needs it borrows it. The first borrower starts a keeper, a process apart
 down when nobody has needed it for a while. All agreement is by locks of files, which the kernel lets go of with the process
 that held them, so that a test which is killed leaves nothing behind, and a keeper that is killed is followed by another:
 
-    STATE.users   shared by every borrower; held alone by the keeper while it takes the cluster down
-    STATE.start   held while a borrower looks whether there is a keeper, and starts one
-    STATE.keeper  held by the keeper as long as it lives
+    NAME.users   shared by every borrower; held alone by the keeper while it takes the cluster down
+    NAME.start   held while a borrower looks whether there is a keeper, and starts one
+    NAME.keeper  held by the keeper as long as it lives
 """
 
 import fcntl
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "e2e"))
+from python_peer import cache_directory  # noqa: E402
 
 STATE = pathlib.Path(os.environ.get("KUBE_CLUSTER_STATE", "/run/adaptdl-kubernetes"))
 KUBE_CLUSTER = pathlib.Path(__file__).with_name("kube-cluster")
 NODES = "2"
 LINGER = 60  # seconds between the last borrower and the end, so that a suite's tests find it up
 READY = STATE / "ready"
-LOG = STATE.with_suffix(".keeper.log")
+CACHE = cache_directory() / "kubernetes"
+LOG = CACHE / "log" / f"{STATE.name}.keeper.log"
 
 
 class Unavailable(Exception):
@@ -35,7 +40,7 @@ def obstacle():
 
 
 def _open(name):
-    return open(STATE.with_suffix("." + name), "a+", encoding="utf-8")
+    return open(CACHE / f"{STATE.name}.{name}", "a+", encoding="utf-8")
 
 
 def _try_lock(file, how):
@@ -57,6 +62,7 @@ def borrow():
     reason = obstacle()
     if reason:
         raise Unavailable(reason)
+    LOG.parent.mkdir(parents=True, exist_ok=True)
     borrow.users = _open("users")  # its lock lasts as long as it is open
     fcntl.flock(borrow.users, fcntl.LOCK_SH)
     with _open("start") as start:
@@ -81,12 +87,36 @@ def load(archive):
     subprocess.run([KUBE_CLUSTER, "load", archive], check=True, timeout=300)
 
 
+def end():
+    """Takes the cluster down as soon as nobody uses it, rather than a while later; returns when that is done."""
+    if not CACHE.exists():
+        return
+    with _open("keeper") as file:
+        if _try_lock(file, fcntl.LOCK_SH):
+            return
+        file.seek(0)
+        os.kill(int(file.read()), signal.SIGTERM)
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+
 def keep():
+    linger = LINGER
+
+    def hurry(_number, _frame):
+        nonlocal linger
+        linger = 0
+
+    signal.signal(signal.SIGTERM, hurry)
     keeper = _open("keeper")
     fcntl.flock(keeper, fcntl.LOCK_EX)
+    keeper.truncate(0)
+    keeper.write(str(os.getpid()))
+    keeper.flush()
     with _open("users") as users:
         # What is started here must not inherit the locks: Python's files are closed in children.
-        subprocess.run([KUBE_CLUSTER, "up", NODES], check=True)
+        if subprocess.run([KUBE_CLUSTER, "up", NODES], check=False).returncode:
+            subprocess.run([KUBE_CLUSTER, "down"], check=False)
+            sys.exit(1)
         network = subprocess.run([KUBE_CLUSTER, "network"], check=True, capture_output=True, text=True).stdout
         partial = READY.with_suffix(".partial")
         partial.write_text(network, encoding="utf-8")
@@ -95,7 +125,7 @@ def keep():
         while True:
             if not _try_lock(users, fcntl.LOCK_EX):
                 idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > LINGER:
+            elif time.monotonic() - idle_since >= linger:
                 READY.unlink()
                 subprocess.run([KUBE_CLUSTER, "down"], check=True)
                 return
@@ -119,4 +149,7 @@ def build():
 if __name__ == "__main__":
     if sys.argv[1:] == ["build"]:
         sys.exit(build())
-    keep()
+    if sys.argv[1:] == ["end"]:
+        end()
+    else:
+        keep()

@@ -11,11 +11,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 # Of one call of venv or pip. A large package over a slow network takes minutes; one that drops everything, forever.
 PATIENCE = 900
 SKIPPED = 77  # what meson takes for "skipped"
+UNUSED = 30 * 24 * 3600  # seconds
 
 # Exact versions, so that no result depends on the newest ones of the day. What the published package was written for has
 # no wheels for Python 3.12 and later.
@@ -52,10 +54,19 @@ def venv(name, requirements, system_site_packages=False, python=sys.executable):
             complete = home / "complete"  # made last: an interrupted installation is none
             if not complete.exists():
                 _make(home, peer, requirements, system_site_packages, python)
-                complete.touch()
+            complete.touch()  # also tells when it was last used
+        _remove_unused(home.parent, name)
     except OSError as error:
         raise unittest.SkipTest(f"no Python environment \"{name}\": {error}") from None
     return str(peer)
+
+
+def _remove_unused(cache, name):
+    """Removes the environments of this name that no test has used for UNUSED, so that those of old recipes do not pile up."""
+    for complete in cache.glob(f"{name}-????????????/complete"):
+        if time.time() - complete.stat().st_mtime > UNUSED:
+            shutil.rmtree(complete.parent, ignore_errors=True)
+            pathlib.Path(f"{complete.parent}.lock").unlink(missing_ok=True)
 
 
 def _make(home, peer, requirements, system_site_packages, python):

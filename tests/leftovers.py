@@ -1,0 +1,107 @@
+"""What a run of the tests leaves on the machine: leftovers.py record FILE, then leftovers.py check FILE.
+
+`record` writes down what there is before the run. `check` prints what is there besides after it, a line each, and fails if that
+is anything. Processes are known by ADAPTDL_SUITE in their environment, temporary files by being in TMPDIR, which are this run's
+own; the rest is compared with what there was, and counts if its name or its place is the tests'.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/run/netns", "/run/lock", "/var/lib/cni/results", str(pathlib.Path.home())]
+MARK = "adaptdl"
+GRACE = 15  # seconds for processes that are about to end
+
+
+def names_in(directory):
+    try:
+        return [entry.path for entry in os.scandir(directory)]
+    except OSError:
+        return []
+
+
+def mounts():
+    lines = pathlib.Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    return [line.split()[4] for line in lines]
+
+
+def cgroups():
+    return [directory for directory, _, _ in os.walk("/sys/fs/cgroup") if MARK in directory]
+
+
+def devices():
+    return names_in("/sys/class/net")
+
+
+def untracked():
+    command = ["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=all"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def snapshot():
+    return {
+        "file": [path for place in PLACES for path in names_in(place) if MARK in path.removeprefix(place) or place == "/run/netns"],
+        "mount": mounts(),
+        "cgroup": cgroups(),
+        "network device": devices(),
+        "change of the source": untracked(),
+    }
+
+
+def ancestors():
+    pids, pid = set(), os.getpid()
+    while pid > 0 and pid not in pids:
+        pids.add(pid)
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        pid = int(text.rpartition(")")[2].split()[1])
+    return pids
+
+
+def processes(suite):
+    """Those of this run, but for the ones that this process was started by."""
+    mark, own = f"ADAPTDL_SUITE={suite}".encode(), ancestors()
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if int(path.name) in own or mark not in (path / "environ").read_bytes().split(b"\0"):
+                continue
+            command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            found.append(f"{path.name}: {command[:200]}")
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def record(path):
+    path.write_text(json.dumps(snapshot()), encoding="utf-8")
+
+
+def check(path):
+    deadline = time.monotonic() + GRACE
+    while (left := processes(os.environ["ADAPTDL_SUITE"])) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    lines = [f"process {each}" for each in left]
+    lines += [f"file {each}" for each in names_in(os.environ["TMPDIR"])]
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for kind, now in snapshot().items():
+        lines += [f"{kind} {each}" for each in sorted(set(now) - set(before[kind])) if each != os.environ["TMPDIR"]]
+    print("\n".join(lines))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "record":
+        record(pathlib.Path(sys.argv[2]))
+    elif "ADAPTDL_SUITE" not in os.environ:
+        print("skipped: ./bootstrap test runs it, after it wrote down what was there before")
+        sys.exit(77)
+    else:
+        sys.exit(check(pathlib.Path(sys.argv[2])))
