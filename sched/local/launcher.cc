@@ -100,7 +100,11 @@ std::string describe_restart(const LaunchResult& result, const RestartBudget& bu
 
 void publish_restart(LaunchContext& context, const std::string& why, int restarts) {
   if (context.control == nullptr) return;
-  context.control->status().restarts = restarts;
+  RunStatus& status = context.control->status();
+  status.restarts = restarts;
+  // No replica is there. Others may get its devices before the next ones are.
+  status.replicas = 0;
+  status.devices.clear();
   context.publish("restarting", why);
 }
 

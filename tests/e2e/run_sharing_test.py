@@ -23,11 +23,20 @@ class SharingTest(RunTest):
     def wait_for_replicas(self, **wanted):
         """Waits until the runs of these names have so many replicas, which train. No device is ever in two hands."""
 
+        def held(runs):
+            return [device for run in runs.values() if run["ended"] is None for device in run["devices"]]
+
         def reached():
             runs = self.listed()
-            devices = [device for run in runs.values() if run["ended"] is None for device in run["devices"]]
-            self.assertEqual(len(devices), len(set(devices)), runs)
+            devices = held(runs)
             self.assertLessEqual(set(devices), DEVICES)
+            for run in runs.values():
+                self.assertTrue(run["state"] != "restarting" or not run["devices"], run)
+            if len(devices) > len(set(devices)):
+                # The runs are read one after the other, and a device may have changed hands in between. Not so in the next list.
+                runs = self.listed()
+                devices = held(runs)
+                self.assertEqual(len(devices), len(set(devices)), runs)
             state = {name: (runs[name]["replicas"], runs[name]["state"]) for name in wanted if name in runs}
             return state == {name: (count, "running") for name, count in wanted.items()}
 
