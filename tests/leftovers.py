@@ -15,6 +15,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/run/netns", "/run/lock", "/var/lib/cni/results", str(pathlib.Path.home())]
 MARK = "adaptdl"
+OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # of a run beside this one
 GRACE = 15  # seconds for processes that are about to end
 
 
@@ -46,9 +47,14 @@ def untracked():
         return []
 
 
+def files():
+    paths = (pathlib.Path(path) for place in PLACES for path in names_in(place))
+    return [str(path) for path in paths if (MARK in path.name and not path.name.startswith(OTHERS)) or path.parent.name == "netns"]
+
+
 def snapshot():
     return {
-        "file": [path for place in PLACES for path in names_in(place) if MARK in path.removeprefix(place) or place == "/run/netns"],
+        "file": files(),
         "mount": mounts(),
         "cgroup": cgroups(),
         "network device": devices(),
@@ -92,7 +98,7 @@ def check(path):
     lines += [f"file {each}" for each in names_in(os.environ["TMPDIR"])]
     before = json.loads(path.read_text(encoding="utf-8"))
     for kind, now in snapshot().items():
-        lines += [f"{kind} {each}" for each in sorted(set(now) - set(before[kind])) if each != os.environ["TMPDIR"]]
+        lines += [f"{kind} {each}" for each in sorted(set(now) - set(before[kind]))]
     print("\n".join(lines))
     return 1 if lines else 0
 
