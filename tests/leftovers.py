@@ -1,8 +1,8 @@
 """What a run of the tests leaves on the machine: leftovers.py record FILE, then leftovers.py check FILE.
 
-`record` writes down what there is before the run. `check` prints what is there besides after it, a line each, and fails if that
-is anything. Processes are known by ADAPTDL_SUITE in their environment, temporary files by being in TMPDIR, which are this run's
-own; the rest is compared with what there was, and counts if its name or its place is the tests'.
+`record` saves the state of the machine before the run. `check` prints what is new after it, one line each, and fails if there is
+anything. Processes of the run have its ADAPTDL_SUITE in their environment, and its temporary files are in its own TMPDIR. Other
+files and cgroups count if their names contain "adaptdl".
 """
 
 import json
@@ -39,7 +39,7 @@ def devices():
     return names_in("/sys/class/net")
 
 
-def untracked():
+def source_changes():
     command = ["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=all"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
@@ -58,7 +58,7 @@ def snapshot():
         "mount": mounts(),
         "cgroup": cgroups(),
         "network device": devices(),
-        "change of the source": untracked(),
+        "change of the source": source_changes(),
     }
 
 
@@ -72,7 +72,7 @@ def ancestors():
 
 
 def processes(suite):
-    """Those of this run, but for the ones that this process was started by."""
+    """Those of this run, without the ancestors of this process."""
     mark, own = f"ADAPTDL_SUITE={suite}".encode(), ancestors()
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -107,7 +107,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "record":
         record(pathlib.Path(sys.argv[2]))
     elif "ADAPTDL_SUITE" not in os.environ:
-        print("skipped: ./bootstrap test runs it, after it wrote down what was there before")
+        print("skipped: run ./bootstrap test, which records the state before the tests")
         sys.exit(77)
     else:
         sys.exit(check(pathlib.Path(sys.argv[2])))
