@@ -7,10 +7,6 @@ namespace {
 
 using nlohmann::json;
 
-Answer unknown_job(const std::string& job_id) {
-  return {404, fmt::format("no job is named {}", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
-}
-
 // In a time that does not tell how much of it is right.
 bool same_secret(std::string_view given, std::string_view secret) {
   unsigned char difference = given.size() != secret.size();
@@ -20,6 +16,16 @@ bool same_secret(std::string_view given, std::string_view secret) {
 }
 
 }  // namespace
+
+Answer JobBoard::unknown(const std::string& job_id) const {
+  if (!all_jobs_known_) return ask_again();
+  return {404, fmt::format("no job is named {}", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
+}
+
+void JobBoard::set_all_jobs_known(bool known) {
+  const std::lock_guard lock(mutex_);
+  all_jobs_known_ = known;
+}
 
 void JobBoard::add(const std::string& job_id, std::optional<std::string> token) {
   const std::lock_guard lock(mutex_);
@@ -44,6 +50,12 @@ void JobBoard::set_generation(const std::string& job_id, std::optional<Generatio
   if (const auto job = jobs_.find(job_id); job != jobs_.end()) job->second.generation = std::move(generation);
 }
 
+void JobBoard::set_hints(const std::string& job_id, json hints) {
+  const std::lock_guard lock(mutex_);
+  if (const auto job = jobs_.find(job_id); job != jobs_.end())
+    job->second.hints = hints.is_object() ? std::move(hints) : json::object();
+}
+
 bool JobBoard::merge_hints(const std::string& job_id, const json& hints) {
   const std::lock_guard lock(mutex_);
   const auto job = jobs_.find(job_id);
@@ -64,7 +76,7 @@ json JobBoard::hints(const std::string& job_id) const {
 std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_view token, bool require_token) const {
   const std::lock_guard lock(mutex_);
   const auto job = jobs_.find(job_id);
-  if (job == jobs_.end()) return unknown_job(job_id);
+  if (job == jobs_.end()) return unknown(job_id);
   if (!require_token || !job->second.token || same_secret(token, *job->second.token)) return {};
   return Answer{403, "the token is not this job's: send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
 }
@@ -72,7 +84,7 @@ std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_v
 std::optional<Answer> JobBoard::answer(const Poll& poll) const {
   const std::lock_guard lock(mutex_);
   const auto found = jobs_.find(poll.job_id);
-  if (found == jobs_.end()) return unknown_job(poll.job_id);
+  if (found == jobs_.end()) return unknown(poll.job_id);
   const Job& job = found->second;
   if (poll.kind == Poll::Kind::kDiscover) {
     if (job.group != poll.number || job.addresses.empty()) return {};

@@ -31,11 +31,15 @@ struct Poll {
 
 class JobBoard {
  public:
+  // Whether a job that was not added does not exist, or may only not be known yet.
+  void set_all_jobs_known(bool known);
   void add(const std::string& job_id, std::optional<std::string> token);
   void remove(const std::string& job_id);
   void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
   void set_generation(const std::string& job_id, std::optional<Generation> generation);
 
+  // Replaces them. Anything but an object stands for none.
+  void set_hints(const std::string& job_id, nlohmann::json hints);
   // Merges hints that were checked. Returns whether that changed anything.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
   nlohmann::json hints(const std::string& job_id) const;
@@ -55,7 +59,10 @@ class JobBoard {
     nlohmann::json hints = nlohmann::json::object();
   };
 
+  Answer unknown(const std::string& job_id) const;
+
   mutable std::mutex mutex_;
+  bool all_jobs_known_ = true;
   std::map<std::string, Job, std::less<>> jobs_;
 };
 

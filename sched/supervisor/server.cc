@@ -34,6 +34,7 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
       most_connections_(bounded_by_descriptors(std::max<std::size_t>(options.max_connections, 1))),
       router_(board_, listener, options.require_token) {
   boost::system::error_code error;
+  board_.set_all_jobs_known(options.all_jobs_known);
   const auto address = asio::ip::make_address(options.address, error);
   if (error) throw UsageError(fmt::format("the supervisor's address \"{}\": takes an IP address", options.address));
   const tcp::endpoint endpoint(address, options.port);

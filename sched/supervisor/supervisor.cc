@@ -25,6 +25,12 @@ void Supervisor::add_job(const std::string& job_id, std::optional<std::string> t
   server_->board().add(job_id, std::move(token));
 }
 
+void Supervisor::set_all_jobs_known() { server_->board().set_all_jobs_known(true); }
+
+void Supervisor::set_hints(const std::string& job_id, nlohmann::json hints) {
+  server_->board().set_hints(job_id, std::move(hints));
+}
+
 void Supervisor::remove_job(const std::string& job_id) {
   server_->board().remove(job_id);
   server_->wake(job_id);

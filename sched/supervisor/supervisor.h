@@ -48,6 +48,9 @@ struct SupervisorOptions {
   // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python
   // package sends none.
   bool require_token = false;
+  // Whether a job that was not added does not exist. false: those who ask for it are told to ask again, until
+  // set_all_jobs_known(). For an owner that has to find its jobs first.
+  bool all_jobs_known = true;
   // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
   // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.
   std::size_t max_connections = 4096;
@@ -75,6 +78,9 @@ class Supervisor {
   // `job_id` is namespace/name. A job that is there already gets the token and keeps all else. The methods below do
   // nothing for a job that is not there.
   void add_job(const std::string& job_id, std::optional<std::string> token = {});
+  void set_all_jobs_known();
+  // What the job said before this supervisor was there, as hints() returned it.
+  void set_hints(const std::string& job_id, nlohmann::json hints);
   // Who waits is told that the job is unknown.
   void remove_job(const std::string& job_id);
 
