@@ -9,6 +9,7 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "adaptdl/log.h"
 #include "http/http.h"
 #include "supervisor_url.h"
 
@@ -20,7 +21,8 @@ using nlohmann::json;
 
 constexpr std::chrono::seconds kPoll{30};       // the server holds a request so long, and then answers 408
 constexpr std::chrono::seconds kPollSlack{15};  // for it to do so
-constexpr std::chrono::seconds kMaxDisconnected{30};
+// In a cluster, the operator that serves this may have to be started on another node first.
+constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kPause{200};  // before the next try
 constexpr std::size_t kMaxBody = 1 << 20;
 
@@ -62,10 +64,14 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       last = "they are not all up yet";
       disconnected.reset();
     } catch (const http::ConnectionError& error) {
-      if (!disconnected) disconnected = started;
+      if (!disconnected) {
+        disconnected = started;
+        log::warn(fmt::format("the supervisor cannot be reached; trying for {} min: {}", kMaxDisconnected.count(),
+                              error.what()));
+      }
       if (Clock::now() - *disconnected >= kMaxDisconnected)
         throw Error(
-            fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
+            fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
       last = error.what();
     }
     std::this_thread::sleep_for(

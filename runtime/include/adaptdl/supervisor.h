@@ -13,8 +13,7 @@ namespace adaptdl::supervisor {
 // Asks `url`/discover/`job_id`/`group` for the addresses of all replicas by rank, as often as it answers 408 (not all
 // are up yet), until `timeout` has passed. A bearer token is sent if env::supervisor_token() is set. Returns bare
 // addresses, one a rank. Throws UsageError on a job that is not `namespace/name`, and Error, naming the URL and the
-// answer, on any other status, on a malformed body, on a connection that fails for longer than 30 s on end, and at the
-// timeout.
+// answer, on any other status, on a malformed body, if connections fail for 5 minutes on end, and at the timeout.
 std::vector<std::string> discover(const std::string& url, const std::string& job_id, int group,
                                   std::chrono::milliseconds timeout = std::chrono::minutes(30));
 
