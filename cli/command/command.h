@@ -47,6 +47,7 @@ void add_resize(CLI::App& app, int& exit_code);
 void add_delete(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_tensorboard(CLI::App& app, int& exit_code);
+void add_operator(CLI::App& app, int& exit_code);
 void add_simulate(CLI::App& app, int& exit_code);
 void add_help(CLI::App& app, int& exit_code);
 

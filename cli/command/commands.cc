@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"delete", "end runs or jobs and remove what is kept of them", Needs::kRun, add_delete},
     {"tensorboard", "create, list, serve here and delete the TensorBoards of a cluster", Needs::kCluster,
      add_tensorboard},
+    {"operator", "run the scheduler of a cluster, or print what installs it there", Needs::kNothing, add_operator},
     {"simulate", "replay a workload on a simulated cluster, under one scheduling policy or several", Needs::kNothing,
      add_simulate},
     {"help", "show what adaptdl can do, or how one command is used", Needs::kNothing, add_help},

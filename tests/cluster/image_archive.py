@@ -52,17 +52,20 @@ def _layer(files):
     return buffer.getvalue()
 
 
-def write(archive, name, files=None, command=("/bin/sleep", "infinity")):
+def write(archive, name, files=None, command=("/bin/sleep", "infinity"), entrypoint=None):
     """Writes the archive of an image; `files` maps paths in it to files here."""
     layer = _layer(files or {})
     config = json.dumps(
         {
             "architecture": ARCHITECTURES[platform.machine()],
             "os": "linux",
-            "config": {"Cmd": list(command), "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/"},
+            "config": {
+                **({"Entrypoint": list(entrypoint)} if entrypoint else {"Cmd": list(command)}),
+                "Env": ["PATH=/bin:/usr/bin"], "WorkingDir": "/",
+            },
             "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]},
         }
-    ).encode()
+    ).encode()  # fmt: skip
     manifest = json.dumps([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
     with tarfile.open(archive, "w") as tar:
         for path, data in (("config.json", config), ("layer.tar", layer), ("manifest.json", manifest)):

@@ -1,0 +1,12 @@
+#include "command/command.h"
+#include "command/operator_manifests.h"
+#include "command/operator_run.h"
+
+namespace adaptdl::cli {
+
+void add_operator(CLI::App& app, int&) {
+  add_operator_run(app);
+  add_operator_manifests(app);
+}
+
+}  // namespace adaptdl::cli

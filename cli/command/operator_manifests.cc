@@ -1,0 +1,68 @@
+#include "command/operator_manifests.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "adaptdl/error.h"
+#include "command/chart.h"
+#include "command/installed_data.h"
+#include "kube/file.h"
+#include "kube/names.h"
+#include "kube/one_line.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRelease = "adaptdl";
+
+fs::path data_directory(const char* name) {
+  const fs::path directory = installed_data(name);
+  if (directory.empty())
+    throw Error(fmt::format("share/adaptdl/{} not found beside adaptdl; install adaptdl again", name));
+  return directory;
+}
+
+// Helm creates the namespace itself, so the chart has none.
+std::string namespace_document(const std::string& name) {
+  return fmt::format("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {}\n", json_for_yaml(name));
+}
+
+}  // namespace
+
+std::string operator_manifests(const OperatorManifestsOptions& options) {
+  if (const std::string why = kube::not_a_label(options.name_space); !why.empty())
+    throw UsageError(fmt::format("operator manifests: --namespace {}", why));
+  Chart chart = load_chart(data_directory("chart"));
+  for (const std::string& setting : options.settings) set_chart_value(chart, setting);
+  if (!options.image.empty()) {
+    kube::check_text(options.image, "operator manifests: --image");
+    chart.values["image"] = options.image;
+  }
+  const fs::path definition = data_directory("crd") / "adaptdljob.yaml";
+  std::string text = kube::read_file(definition, definition.string());
+  text += "---\n" + namespace_document(options.name_space);
+  for (const RenderedTemplate& rendered : render_chart(chart, {kRelease, options.name_space}))
+    text += "---\n" + rendered.text;
+  return text;
+}
+
+void add_operator_manifests(CLI::App& operator_app) {
+  auto options = std::make_shared<OperatorManifestsOptions>();
+  CLI::App* verb = operator_app.add_subcommand("manifests", "print the objects that install the operator in a cluster");
+  verb->add_option("--image", options->image, "image of the operator; the same as --set image=IMAGE")
+      ->type_name("IMAGE");
+  verb->add_option("-n,--namespace", options->name_space, "namespace of the operator (default adaptdl)")
+      ->type_name("NAMESPACE");
+  verb->add_option("--set", options->settings, "set a value of the installation; may be given several times")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  verb->footer(
+      "Apply the output by `kubectl apply -f -`. VALUE is YAML; keys of nested maps are separated by dots. The values\n"
+      "and their defaults are in share/adaptdl/chart/values.yaml.");
+  verb->callback([options] { fmt::print("{}", operator_manifests(*options)); });
+}
+
+}  // namespace adaptdl::cli

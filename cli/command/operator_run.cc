@@ -1,0 +1,126 @@
+#include "command/operator_run.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <memory>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/numbers.h"
+#include "command/stop_signals.h"
+#include "kube/json_fields.h"
+#include "kube/yaml_documents.h"
+#include "operator/operator.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+
+struct OperatorRunOptions {
+  ClusterOptions cluster;
+  sched::OperatorOptions run;
+  std::string port = "8080", service, supervisor_url, policy, interval = "1m", restart_cost = "30s";
+  std::string job_resources, pod_patch, container_patch;
+  std::string unschedulable_timeout = "10m", start_timeout = "10m";
+};
+
+json parse_setting(const std::string& text, const std::string& option, bool list) {
+  if (text.empty()) return json::object();
+  const auto documents = kube::parse_yaml_documents(text, option);
+  if (documents.empty()) return json::object();
+  const json& value = documents.front().value;
+  if (documents.size() == 1 && (value.is_object() || (list && value.is_array()))) return value;
+  throw UsageError(fmt::format("operator run: {} expects {} in YAML or JSON", option,
+                               list ? "a merge patch or a JSON patch" : "an object"));
+}
+
+seconds parse_seconds(const std::string& text, const char* option) {
+  return std::chrono::ceil<seconds>(env::parse_duration(text, fmt::format("operator run: {}", option)));
+}
+
+// Where the pods of jobs reach this supervisor: the service's address, as not every cluster resolves names.
+std::string service_url(kube::Client& client, const std::string& service) {
+  const std::size_t slash = service.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == service.size())
+    throw UsageError(fmt::format("operator run: --service expects NAMESPACE/NAME, got '{}'", service));
+  const json object = client.get(kube::path(kube::kServices, service.substr(0, slash), service.substr(slash + 1)));
+  const std::string address = kube::text_field(object, {"spec", "clusterIP"});
+  const auto& ports = kube::array_field(object, {"spec", "ports"});
+  if (address.empty() || address == "None" || ports.empty())
+    throw Error(fmt::format("service '{}' has no cluster IP or no port; use --supervisor-url", service));
+  const int port = kube::int_field(ports.front(), {"port"}).value_or(80);
+  const bool v6 = address.find(':') != std::string::npos;
+  return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", address, v6 ? "]" : "", port);
+}
+
+// A connection for each replica that waits for its peers.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void run(OperatorRunOptions& options) {
+  sched::OperatorOptions& run = options.run;
+  run.port = parse_number<std::uint16_t>(options.port, "operator run: --port", 0, 65535, "a port");
+  run.policy = options.policy;
+  run.interval = env::parse_duration(options.interval, "operator run: --interval");
+  if (run.interval < seconds(1)) throw UsageError("operator run: --interval must be at least 1s");
+  run.policy_options.restart_cost = static_cast<double>(parse_seconds(options.restart_cost, "--restart-cost").count());
+  run.lifecycle.unschedulable_timeout = parse_seconds(options.unschedulable_timeout, "--unschedulable-timeout");
+  run.lifecycle.start_timeout = parse_seconds(options.start_timeout, "--start-timeout");
+  run.pods.resources = parse_setting(options.job_resources, "--job-resources", false);
+  run.pods.pod_patch = parse_setting(options.pod_patch, "--pod-patch", true);
+  run.pods.container_patch = parse_setting(options.container_patch, "--container-patch", true);
+  raise_descriptor_limit();
+  const StopSignals signals([] {});
+  kube::Client client(require_cluster(options.cluster));
+  run.pods.supervisor_url = options.supervisor_url;
+  if (run.pods.supervisor_url.empty() && !options.service.empty())
+    run.pods.supervisor_url = service_url(client, options.service);
+  sched::Operator(client, run).run(signals.token());
+}
+
+}  // namespace
+
+void add_operator_run(CLI::App& app) {
+  auto options = std::make_shared<OperatorRunOptions>();
+  CLI::App* verb = app.add_subcommand("run", "schedule the jobs of a cluster until stopped by a signal");
+  verb->add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+      ->type_name("NAME");
+  verb->add_option("--policy", options->policy, "scheduling policy (default adaptive)")->type_name("POLICY");
+  verb->add_option("--interval", options->interval, "time between scheduling cycles (default 1m)")
+      ->type_name("DURATION");
+  verb->add_option("--restart-cost", options->restart_cost,
+                   "time without progress that a change of allocation costs a job (default 30s)")
+      ->type_name("DURATION");
+  verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default 0.0.0.0)")
+      ->type_name("ADDRESS");
+  verb->add_option("--port", options->port, "port that the supervisor listens on (default 8080)")->type_name("PORT");
+  verb->add_option("--service", options->service, "service by whose cluster IP replicas reach the supervisor")
+      ->type_name("NAMESPACE/NAME");
+  verb->add_option("--supervisor-url", options->supervisor_url,
+                   "URL by which replicas reach the supervisor (default: that of --service, else the address and port)")
+      ->type_name("URL");
+  verb->add_option("--job-resources", options->job_resources, "resources of containers that specify none")
+      ->type_name("JSON");
+  verb->add_option("--pod-patch", options->pod_patch, "merge patch or JSON patch of every pod of a job")
+      ->type_name("JSON");
+  verb->add_option("--container-patch", options->container_patch,
+                   "merge patch or JSON patch of every container of a job")
+      ->type_name("JSON");
+  verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
+                   "fail a job that fits on no node after this time; 0 waits forever (default 10m)")
+      ->type_name("DURATION");
+  verb->add_option("--start-timeout", options->start_timeout,
+                   "fail a job whose pods cannot start after this time (default 10m)")
+      ->type_name("DURATION");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,165 @@
+#include "operator/allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "policy/wording.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using Free = std::map<std::string, Resources>;  // by node
+
+std::map<std::string, int> counts(const Allocation& allocation) {
+  std::map<std::string, int> counted;
+  for (const std::string& node : allocation) ++counted[node];
+  return counted;
+}
+
+void take(Free& free, const std::map<std::string, int>& replicas, const Resources& demand) {
+  for (const auto& [node, count] : replicas) {
+    if (const auto found = free.find(node); found != free.end()) subtract(found->second, demand, count);
+  }
+}
+
+// What jobs may take: all but what other pods hold.
+Free free_for_jobs(const AllocatorCluster& cluster) {
+  Free free;
+  for (const NodeFacts& node : cluster.nodes) {
+    Resources& resources = free[node.name] = node.allocatable;
+    if (const auto used = cluster.used.find(node.name); used != cluster.used.end()) subtract(resources, used->second);
+  }
+  return free;
+}
+
+NodeInfo to_info(const NodeFacts& node, const Resources& resources) {
+  return {.name = node.name, .resources = resources, .gpu_type = node.gpu_type};
+}
+
+std::vector<const NodeFacts*> usable_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
+  std::vector<const NodeFacts*> usable;
+  for (const NodeFacts& node : nodes) {
+    if (may_run(job.pod, node)) usable.push_back(&node);
+  }
+  return usable;
+}
+
+// Whether the nodes, if they were empty, could hold the replicas that the job needs at least.
+bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
+  const std::int64_t needed = std::max(job.min_replicas, 1);
+  std::int64_t room = 0;
+  for (const NodeFacts* node : nodes) {
+    std::int64_t fit = needed;
+    for (const auto& [type, amount] : job.resources) {
+      if (amount <= 0) continue;
+      const auto found = node->allocatable.find(type);
+      fit = std::min(fit, found == node->allocatable.end() ? 0 : found->second / amount);
+    }
+    room += fit;
+  }
+  return room >= needed;
+}
+
+// Jobs that may use the same nodes.
+struct JobClass {
+  std::vector<const NodeFacts*> nodes;
+  std::vector<const AllocatorJob*> jobs;
+};
+
+std::vector<JobClass> classes_of(const AllocatorCluster& cluster) {
+  std::map<std::vector<const NodeFacts*>, JobClass> by_nodes;
+  for (const AllocatorJob& job : cluster.jobs) {
+    if (job.held) continue;
+    std::vector<const NodeFacts*> nodes = usable_nodes(job, cluster.nodes);
+    JobClass& same = by_nodes[nodes];
+    same.nodes = std::move(nodes);
+    same.jobs.push_back(&job);
+  }
+  std::vector<JobClass> classes;
+  for (auto& [nodes, each] : by_nodes) classes.push_back(std::move(each));
+  std::ranges::stable_sort(classes, {}, [](const JobClass& each) { return each.nodes.size(); });
+  return classes;
+}
+
+std::string key_of(const std::vector<const NodeFacts*>& nodes) {
+  std::string key;
+  for (const NodeFacts* node : nodes) key += node->name + '\n';
+  return key;
+}
+
+bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
+
+std::string why_no_node(const AllocatorCluster& cluster) {
+  if (cluster.nodes.empty()) return "waits: the cluster has no node";
+  const bool ready = std::ranges::any_of(cluster.nodes, &NodeFacts::ready);
+  if (!ready) return "waits: no node is ready";
+  return fmt::format("waits: of {}, none matches its node selector, affinity and tolerations",
+                     counted(cluster.nodes.size(), "node"));
+}
+
+}  // namespace
+
+JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
+  Free free = free_for_jobs(cluster);
+  const std::vector<JobClass> classes = classes_of(cluster);
+  JobDecisions decisions;
+  std::map<std::string, std::shared_ptr<const PolicyState>> states;
+  for (std::size_t index = 0; index < classes.size(); ++index) {
+    const JobClass& each = classes[index];
+    Free available = free;
+    for (std::size_t later = index + 1; later < classes.size(); ++later) {
+      for (const AllocatorJob* job : classes[later].jobs) {
+        if (is_pinned(*job)) take(available, counts(job->current), job->info.resources);
+      }
+    }
+    Problem problem;
+    problem.now = cluster.now;
+    for (const AllocatorJob* job : each.jobs) {
+      problem.jobs.push_back(job->info);
+      if (!job->current.empty()) problem.previous[job->info.name] = job->current;
+    }
+    for (const NodeFacts* node : each.nodes) problem.nodes.push_back(to_info(*node, available[node->name]));
+    const std::string key = key_of(each.nodes);
+    Decision decided = policy_->optimize(problem, states_[key]);
+    states[key] = decided.state;
+    for (const AllocatorJob* job : each.jobs) {
+      const std::string& name = job->info.name;
+      JobDecision decision{decided.allocations[name], decided.reasons[name], true};
+      take(free, counts(decision.nodes), job->info.resources);
+      if (decision.nodes.empty()) {
+        decision.placeable = placeable(job->info, each.nodes);
+        if (each.nodes.empty()) decision.reason = why_no_node(cluster);
+      }
+      decisions[name] = std::move(decision);
+    }
+  }
+  states_ = std::move(states);
+  return decisions;
+}
+
+JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
+  Free free = free_for_jobs(cluster);
+  for (const AllocatorJob& job : cluster.jobs) {
+    // A pod holds its resources until it has ended, whatever the job is to have next.
+    std::map<std::string, int> held = counts(job.current);
+    for (const auto& [node, count] : job.live) held[node] = std::max(held[node], count);
+    take(free, held, job.info.resources);
+  }
+  JobDecisions decisions;
+  for (const AllocatorJob& job : cluster.jobs) {
+    if (!job.waits_for_first_fit || job.held) continue;
+    std::vector<NodeInfo> nodes;
+    for (const NodeFacts* node : usable_nodes(job, cluster.nodes)) nodes.push_back(to_info(*node, free[node->name]));
+    const Allocation allocation = allocate_job(job.info, nodes);
+    if (allocation.empty()) continue;
+    take(free, counts(allocation), job.info.resources);
+    decisions[job.info.name] = {
+        allocation, fmt::format("{} on 1 node: not measured yet", counted(allocation.size(), "replica")), true};
+  }
+  return decisions;
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,222 @@
+#include "operator/cluster_state.h"
+
+#include <algorithm>
+
+#include "adaptdl/error.h"
+#include "kube/job.h"
+#include "kube/json_fields.h"
+#include "operator/job_status.h"
+#include "operator/lifecycle.h"
+#include "policy/job_hints.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::field;
+using kube::text_field;
+using nlohmann::json;
+
+constexpr std::size_t kMaxDeleted = 100'000;
+
+std::string key_of(const json& object) {
+  return text_field(object, {"metadata", "namespace"}) + '/' + text_field(object, {"metadata", "name"});
+}
+
+std::string uid_of(const json& object) { return text_field(object, {"metadata", "uid"}); }
+std::string version_of(const json& object) { return text_field(object, {"metadata", "resourceVersion"}); }
+
+bool is_older(const std::string& a, const std::string& b) {
+  const auto number = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  if (!number(a) || !number(b)) return false;
+  return a.size() != b.size() ? a.size() < b.size() : a < b;
+}
+
+std::string owner_of(const json& pod) {
+  for (const json& owner : kube::array_field(pod, {"metadata", "ownerReferences"})) {
+    if (text_field(owner, {"kind"}) == "AdaptDLJob" &&
+        text_field(owner, {"apiVersion"}).starts_with("adaptdl.petuum.com/"))
+      return text_field(owner, {"uid"});
+  }
+  return "";
+}
+
+double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+AllocatorJob to_allocator_job(const std::string& key, const json& object, const PodSettings& settings, kube::Time now) {
+  const kube::Job job = kube::parse_job(object);
+  AllocatorJob each;
+  JobInfo& info = each.info;
+  info.name = key;
+  try {
+    each.pod = make_replica_pod(object, {}, settings);
+  } catch (const Error&) {
+    each.pod = field(object, {"spec", "template"});  // the job fails when its pods are to be created
+  }
+  info.resources = pod_requests(each.pod);
+  info.min_replicas = std::max(job.min_replicas.value_or(0), 0);
+  info.max_replicas = std::clamp(job.max_replicas.value_or(kMostReplicas), 1, kMostReplicas);
+  info.preemptible = job.preemptible;
+  info.creation_time = seconds_of(job.created.value_or(now));
+  info.attained_service = attained_service(object, now);
+  info.num_restarts = std::max(job.group.value_or(0), 0);
+  if (job.train.is_object()) apply_hints(job.train, info);
+  each.current = job.allocation;
+  const auto hold = retry_after(object);
+  each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
+  each.waits_for_first_fit = (job.phase.empty() || job.phase == "Pending") && job.allocation.empty();
+  return each;
+}
+
+}  // namespace
+
+std::string ClusterState::put_job(const json& object) {
+  const std::lock_guard lock(mutex_);
+  const std::string key = key_of(object), uid = uid_of(object);
+  if (was_deleted(uid)) return "";
+  JobEntry& entry = jobs_[key];
+  if (entry.uid == uid && is_older(version_of(object), version_of(entry.object))) return "";
+  if (entry.uid != uid) key_by_uid_.erase(entry.uid);
+  entry = {object, uid};
+  key_by_uid_[uid] = key;
+  return key;
+}
+
+std::string ClusterState::drop_job(const json& object) {
+  const std::lock_guard lock(mutex_);
+  const std::string key = key_of(object), uid = uid_of(object);
+  remember_deleted(uid);
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end() || found->second.uid != uid) return "";
+  jobs_.erase(found);
+  key_by_uid_.erase(uid);
+  return key;
+}
+
+std::string ClusterState::put_pod(const json& object) {
+  const std::lock_guard lock(mutex_);
+  const std::string uid = uid_of(object);
+  if (was_deleted(uid)) return "";
+  Pod& pod = pods_[uid];
+  if (is_older(version_of(object), pod.version)) return "";
+  const std::string phase = text_field(object, {"status", "phase"});
+  pod.version = version_of(object);
+  pod.job_uid = owner_of(object);
+  pod.node = text_field(object, {"spec", "nodeName"});
+  pod.requests = pod_requests(object);
+  pod.holds = phase != "Succeeded" && phase != "Failed";
+  if (pod.job_uid.empty()) return "";
+  pod.facts = parse_pod(object);
+  pods_by_job_[pod.job_uid].insert(uid);
+  return key_of_uid(pod.job_uid);
+}
+
+std::string ClusterState::drop_pod(const json& object) {
+  const std::lock_guard lock(mutex_);
+  const std::string uid = uid_of(object);
+  remember_deleted(uid);
+  const auto found = pods_.find(uid);
+  if (found == pods_.end()) return "";
+  const std::string job_uid = found->second.job_uid;
+  pods_.erase(found);
+  if (job_uid.empty()) return "";
+  if (const auto owned = pods_by_job_.find(job_uid); owned != pods_by_job_.end()) {
+    owned->second.erase(uid);
+    if (owned->second.empty()) pods_by_job_.erase(owned);
+  }
+  return key_of_uid(job_uid);
+}
+
+std::vector<std::string> ClusterState::put_node(const json& object) {
+  const std::lock_guard lock(mutex_);
+  NodeFacts node = parse_node(object);
+  const std::string name = node.name;
+  const auto [entry, added] = nodes_.try_emplace(name);
+  const bool changed = added || entry->second.ready != node.ready;
+  entry->second = std::move(node);
+  return changed ? jobs_on(name) : std::vector<std::string>();
+}
+
+std::vector<std::string> ClusterState::drop_node(const json& object) {
+  const std::lock_guard lock(mutex_);
+  const std::string name = kube::name_of(object);
+  nodes_.erase(name);
+  return jobs_on(name);
+}
+
+std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end()) return {};
+  JobView view{found->second.object, {}};
+  if (const auto owned = pods_by_job_.find(found->second.uid); owned != pods_by_job_.end()) {
+    for (const std::string& uid : owned->second) view.pods.push_back(pods_.at(uid).facts);
+  }
+  return view;
+}
+
+NodeState ClusterState::node_state(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = nodes_.find(name);
+  if (found == nodes_.end()) return NodeState::kGone;
+  return found->second.ready ? NodeState::kReady : NodeState::kNotReady;
+}
+
+std::vector<std::string> ClusterState::jobs() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> keys;
+  for (const auto& [key, entry] : jobs_) keys.push_back(key);
+  return keys;
+}
+
+AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time now) const {
+  const std::lock_guard lock(mutex_);
+  AllocatorCluster cluster;
+  cluster.now = seconds_of(now);
+  std::map<std::string, std::size_t> index;  // of jobs, by uid
+  for (const auto& [key, entry] : jobs_) {
+    const kube::Job job = kube::parse_job(entry.object);
+    if (job.ended() || job.deleted) continue;
+    index[entry.uid] = cluster.jobs.size();
+    cluster.jobs.push_back(to_allocator_job(key, entry.object, settings, now));
+  }
+  for (const auto& [name, node] : nodes_) cluster.nodes.push_back(node);
+  for (const auto& [uid, pod] : pods_) {
+    if (!pod.holds || pod.node.empty()) continue;
+    if (const auto found = index.find(pod.job_uid); found != index.end()) {
+      ++cluster.jobs[found->second].live[pod.node];
+    } else {
+      cluster.used[pod.node] += pod.requests;
+    }
+  }
+  return cluster;
+}
+
+void ClusterState::remember_deleted(const std::string& uid) {
+  if (!deleted_.insert(uid).second) return;
+  deleted_order_.push_back(uid);
+  if (deleted_order_.size() <= kMaxDeleted) return;
+  deleted_.erase(deleted_order_.front());
+  deleted_order_.pop_front();
+}
+
+std::string ClusterState::key_of_uid(const std::string& uid) const {
+  const auto found = key_by_uid_.find(uid);
+  return found == key_by_uid_.end() ? std::string() : found->second;
+}
+
+std::vector<std::string> ClusterState::jobs_on(const std::string& node) const {
+  std::set<std::string> keys;
+  for (const auto& [key, entry] : jobs_) {
+    const auto& allocation = kube::array_field(entry.object, {"status", "allocation"});
+    if (std::ranges::find(allocation, json(node)) != allocation.end()) keys.insert(key);
+  }
+  for (const auto& [uid, pod] : pods_) {
+    if (pod.node == node && !pod.job_uid.empty()) keys.insert(key_of_uid(pod.job_uid));
+  }
+  keys.erase("");
+  return {keys.begin(), keys.end()};
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,261 @@
+#include "operator/controller.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+#include "http/http.h"
+#include "kube/job.h"
+#include "kube/json_fields.h"
+#include "kube/names.h"
+#include "kube/one_line.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::text_field;
+using nlohmann::json;
+
+// Steps of a job in a row: none needs more than three.
+constexpr int kMaxSteps = 16;
+constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
+
+std::string random_token() {
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
+  return token;
+}
+
+std::string name_space_of(const json& object) { return text_field(object, {"metadata", "namespace"}); }
+
+bool exceeds_quota(const kube::ApiError& error) {
+  return error.code() == 403 && std::string_view(error.what()).find("exceeded quota") != std::string_view::npos;
+}
+
+// Whether the same request would be refused for ever: the pod is invalid, or not permitted.
+bool is_final(const kube::ApiError& error) {
+  return error.code() == 400 || error.code() == 403 || error.code() == 413 || error.code() == 422;
+}
+
+}  // namespace
+
+void Controller::sync(const std::string& key) {
+  try {
+    int steps = 0;
+    while (advance(key)) {
+      if (++steps < kMaxSteps) continue;
+      log::warn(fmt::format("job {}: still changing after {} steps", key, steps));
+      queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::seconds(1));
+      break;
+    }
+    const std::lock_guard lock(mutex_);
+    if (const auto found = memory_.find(key); found != memory_.end()) found->second.failures = 0;
+  } catch (const std::exception& error) {
+    int failures = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      failures = ++memory_[key].failures;
+    }
+    // A conflict is what another writer causes, and over as soon as the watch has reported its change.
+    const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
+    const bool usual = refused != nullptr && (refused->conflict() || refused->not_found());
+    if (!usual || failures > 5) log::warn(fmt::format("job {}: {}", key, error.what()));
+    const auto pause = std::min(kFirstRetry * (1 << std::min(failures - 1, 10)), kMaxRetry);
+    queue_.add_at(key, WorkQueue::Clock::now() + pause);
+  }
+}
+
+void Controller::decide(const std::string& key, JobDecision decision) {
+  {
+    const std::lock_guard lock(mutex_);
+    Memory& memory = memory_[key];
+    memory.decision = std::move(decision);
+    ++memory.decisions;
+  }
+  queue_.add(key);
+}
+
+std::optional<Allocation> Controller::undone(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(key);
+  if (found == memory_.end() || !found->second.decision) return {};
+  return found->second.decision->nodes;
+}
+
+// One step. Returns whether another may be possible at once.
+bool Controller::advance(const std::string& key) {
+  const auto view = state_.job(key);
+  if (!view) {
+    forget(key);
+    return false;
+  }
+  std::optional<JobDecision> decision;
+  std::uint64_t decisions = 0;
+  const std::string token = token_of(key, *view);
+  {
+    const std::lock_guard lock(mutex_);
+    decision = memory_[key].decision;
+    decisions = memory_[key].decisions;
+  }
+  JobSituation situation{.job = view->job,
+                         .pods = view->pods,
+                         .decision = std::move(decision),
+                         .refusal = {},
+                         .hints = supervisor_.hints(key),
+                         .node_state = [this](const std::string& node) { return state_.node_state(node); },
+                         .now = std::chrono::system_clock::now()};
+  Plan plan = plan_job(situation, lifecycle_);
+  supervise(key, *view, plan);
+  const std::string name_space = name_space_of(view->job);
+  if (!plan.status.is_null()) write_status(view->job, plan.status);
+  if (situation.decision) {
+    const std::lock_guard lock(mutex_);
+    Memory& memory = memory_[key];
+    if (memory.decisions == decisions) memory.decision.reset();
+  }
+  for (const JobEvent& event : plan.events) write_event(view->job, event);
+  for (const PodRemoval& removal : plan.removals) remove_pod(name_space, removal);
+  if (plan.look_again) {
+    const auto wait = std::max(*plan.look_again - situation.now, kube::Time::duration(0));
+    queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::ceil<std::chrono::milliseconds>(wait));
+  }
+  // The status decides what is missing: where it has just changed, the next step looks again.
+  if (!plan.status.is_null()) return true;
+  for (const int rank : plan.missing) {
+    situation.refusal = create_pod(view->job, rank, token);
+    // The first pod decides on the token of the others.
+    if (!situation.refusal && rank == 0) return true;
+    if (!situation.refusal) continue;
+    situation.decision.reset();
+    const Plan refused = plan_job(situation, lifecycle_);
+    if (!refused.status.is_null()) write_status(view->job, refused.status);
+    for (const JobEvent& event : refused.events) write_event(view->job, event);
+    return true;
+  }
+  return false;
+}
+
+void Controller::announce(const std::string& key) {
+  if (const auto view = state_.job(key)) token_of(key, *view);
+}
+
+// The token of the job's pods, or a new one where there are none.
+std::string Controller::token_of(const std::string& key, const ClusterState::JobView& view) {
+  const std::string uid = text_field(view.job, {"metadata", "uid"});
+  const int group = kube::int_field(view.job, {"status", "group"}).value_or(-1);
+  std::string given;
+  int rank = 0;
+  for (const PodFacts& pod : view.pods) {
+    if (pod.group != group || pod.token.empty() || (!given.empty() && pod.rank > rank)) continue;
+    given = pod.token;
+    rank = pod.rank;
+  }
+  const std::lock_guard lock(mutex_);
+  Memory& memory = memory_[key];
+  const bool known = memory.uid == uid;
+  if (known && (given.empty() || given == memory.token)) return memory.token;
+  if (!known) {  // the first look at this job, or at another of its name
+    if (!memory.uid.empty()) memory.decision.reset();
+    memory.uid = uid;
+    memory.token = random_token();
+    supervisor_.remove_job(key);
+  }
+  if (!given.empty()) memory.token = given;
+  supervisor_.add_job(key, memory.token);
+  if (!known) supervisor_.set_hints(key, kube::field(view.job, {"status", "train"}));
+  return memory.token;
+}
+
+void Controller::supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan) {
+  if (plan.addresses.empty()) return;
+  supervisor_.set_addresses(key, kube::int_field(view.job, {"status", "group"}).value_or(0), plan.addresses);
+}
+
+void Controller::forget(const std::string& key) {
+  supervisor_.remove_job(key);
+  const std::lock_guard lock(mutex_);
+  memory_.erase(key);
+}
+
+void Controller::write_status(const json& job, const json& status) {
+  const std::string path = kube::path(kube::kAdaptDLJobs, name_space_of(job), kube::name_of(job), "status");
+  const json change{{"metadata", {{"resourceVersion", text_field(job, {"metadata", "resourceVersion"})}}},
+                    {"status", status}};
+  const json changed = client_.patch(path, kube::Patch::kMerge, change);
+  state_.put_job(changed);
+  if (const std::string phase = text_field(status, {"phase"}); !phase.empty())
+    log::info(fmt::format("job {}/{}: {}: {}", name_space_of(job), kube::name_of(job), phase,
+                          kube::one_line(text_field(changed, {"status", "message"}))));
+}
+
+void Controller::remove_pod(const std::string& name_space, const PodRemoval& removal) {
+  kube::RemoveOptions options{.propagation = kube::Propagation::kBackground, .grace = {}, .uid = removal.uid};
+  if (removal.force) options.grace = std::chrono::seconds(0);
+  try {
+    client_.remove(kube::path(kube::kPods, name_space, removal.name), options);
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found() && !error.conflict()) throw;
+  }
+}
+
+std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, const std::string& token) {
+  const kube::Job parsed = kube::parse_job(job);
+  const ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = rank, .token = token};
+  std::string name;
+  try {
+    const json pod = make_replica_pod(job, place, pods_);
+    name = kube::name_of(pod);
+    state_.put_pod(client_.create(kube::path(kube::kPods, name_space_of(job)), pod));
+    return {};
+  } catch (const kube::ApiError& error) {
+    if (error.conflict()) {
+      // It is there, created by this operator or by one that is about to end, and the watch has not reported it yet.
+      state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
+      return {};
+    }
+    if (exceeds_quota(error)) return PodRefusal{true, kube::one_line(error.what())};
+    if (is_final(error)) return PodRefusal{false, kube::one_line(error.what())};
+    throw;
+  } catch (const http::ConnectionError&) {
+    throw;
+  } catch (const http::Stopped&) {
+    throw;
+  } catch (const Error& error) {
+    return PodRefusal{false, kube::one_line(error.what())};
+  }
+}
+
+void Controller::write_event(const json& job, const JobEvent& event) {
+  const std::string now = kube::to_string(std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()));
+  const std::string when = now.substr(0, now.find('.')) + 'Z';
+  const json object{{"apiVersion", "v1"},
+                    {"kind", "Event"},
+                    {"metadata", {{"generateName", kube::name_of(job) + '.'}, {"namespace", name_space_of(job)}}},
+                    {"involvedObject",
+                     {{"apiVersion", "adaptdl.petuum.com/v1"},
+                      {"kind", kube::kAdaptDLJobs.kind},
+                      {"namespace", name_space_of(job)},
+                      {"name", kube::name_of(job)},
+                      {"uid", text_field(job, {"metadata", "uid"})}}},
+                    {"type", event.warning ? "Warning" : "Normal"},
+                    {"reason", event.reason},
+                    {"message", kube::one_line(event.message, 1000)},
+                    {"source", {{"component", "adaptdl-operator"}}},
+                    {"count", 1},
+                    {"firstTimestamp", when},
+                    {"lastTimestamp", when}};
+  try {
+    client_.create(kube::path(kube::kEvents, name_space_of(job)), object);
+  } catch (const kube::ApiError& error) {
+    // An event is for the reader: a namespace that is about to go takes none.
+    log::warn(
+        fmt::format("job {}/{}: cannot write an event: {}", name_space_of(job), kube::name_of(job), error.what()));
+  }
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,67 @@
+// Brings jobs forward: looks at a job, has the lifecycle decide, and does what it says by calls to the API server.
+//
+// Threading: sync() may be called from several threads at once, for different jobs; all else from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "kube/client.h"
+#include "operator/cluster_state.h"
+#include "operator/lifecycle.h"
+#include "operator/replica_pod.h"
+#include "operator/work_queue.h"
+#include "supervisor/supervisor.h"
+
+namespace adaptdl::sched {
+
+class Controller {
+ public:
+  // All must outlive it.
+  Controller(kube::Client& client, ClusterState& state, WorkQueue& queue, Supervisor& supervisor,
+             const PodSettings& pods, const LifecycleSettings& lifecycle)
+      : client_(client), state_(state), queue_(queue), supervisor_(supervisor), pods_(pods), lifecycle_(lifecycle) {}
+
+  // Looks at the job, which may be gone by now. What cannot be done now is tried again later.
+  void sync(const std::string& key);
+
+  // Makes a job known to the supervisor.
+  void announce(const std::string& key);
+
+  // What the allocator decided; the job is looked at soon.
+  void decide(const std::string& key, JobDecision decision);
+  // The job's nodes as decided, if that is not in its status yet.
+  std::optional<Allocation> undone(const std::string& key) const;
+
+ private:
+  struct Memory {
+    std::string uid, token;
+    std::optional<JobDecision> decision;
+    std::uint64_t decisions = 0;  // how many there were
+    int failures = 0;             // calls in a row that failed
+  };
+
+  bool advance(const std::string& key);
+  void supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan);
+  void forget(const std::string& key);
+  std::string token_of(const std::string& key, const ClusterState::JobView& view);
+  void write_status(const nlohmann::json& job, const nlohmann::json& status);
+  void remove_pod(const std::string& name_space, const PodRemoval& removal);
+  std::optional<PodRefusal> create_pod(const nlohmann::json& job, int rank, const std::string& token);
+  void write_event(const nlohmann::json& job, const JobEvent& event);
+
+  kube::Client& client_;
+  ClusterState& state_;
+  WorkQueue& queue_;
+  Supervisor& supervisor_;
+  const PodSettings& pods_;
+  const LifecycleSettings& lifecycle_;
+  mutable std::mutex mutex_;
+  std::map<std::string, Memory> memory_;  // by key
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,161 @@
+#include "operator/job_status.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kube/json_fields.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::field;
+using kube::int_field;
+using kube::text_field;
+using kube::Time;
+using nlohmann::json;
+
+json status_of(const json& job) {
+  const json& status = field(job, {"status"});
+  return status.is_object() ? status : json::object();
+}
+
+// The merge patch that makes `after` of `before`: what differs, and null for what is gone.
+json difference(const json& before, const json& after) {
+  json patch = json::object();
+  for (const auto& [name, value] : after.items()) {
+    const auto old = before.find(name);
+    if (old == before.end() || *old != value) patch[name] = value;
+  }
+  for (const auto& [name, value] : before.items()) {
+    if (!after.contains(name)) patch[name] = nullptr;
+  }
+  // A merge patch merges objects: what is gone from the hints has to be named.
+  if (patch.contains("train") && before.contains("train") && before["train"].is_object()) {
+    for (const auto& [name, value] : before["train"].items()) {
+      if (!patch["train"].contains(name)) patch["train"][name] = nullptr;
+    }
+  }
+  return patch;
+}
+
+const json* condition_of(const json& status, const std::string& type) {
+  const auto found = status.find("conditions");
+  if (found == status.end() || !found->is_array()) return nullptr;
+  for (const json& condition : *found) {
+    if (text_field(condition, {"type"}) == type) return &condition;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after_(before_), now_(now) {}
+
+std::string JobStatus::reason() const { return text_field(after_, {"reason"}); }
+std::string JobStatus::message() const { return text_field(after_, {"message"}); }
+Time JobStatus::phase_since() const { return kube::time_field(after_, {"phaseSince"}).value_or(now_); }
+int JobStatus::retries() const { return std::max(int_field(after_, {"retries"}).value_or(0), 0); }
+std::optional<Time> JobStatus::unplaceable_since() const { return kube::time_field(after_, {"unplaceableSince"}); }
+
+void JobStatus::set_hints(const json& hints) {
+  if (hints.is_object() && !hints.empty()) after_["train"] = hints;
+}
+
+void JobStatus::set_allocation(const Allocation& nodes) {
+  if (nodes.empty() && !after_.contains("allocation")) return;
+  after_["allocation"] = nodes;
+}
+
+void JobStatus::set_ready(int replicas) { after_["readyReplicas"] = replicas; }
+
+void JobStatus::set_reason(const std::string& reason, const std::string& message) {
+  after_["reason"] = reason;
+  after_["message"] = message;
+}
+
+void JobStatus::set_unplaceable(bool is) {
+  if (!is) {
+    after_.erase("unplaceableSince");
+  } else if (!unplaceable_since()) {
+    after_["unplaceableSince"] = kube::to_string(now_);
+  }
+}
+
+void JobStatus::set_phase(const std::string& phase, const std::string& reason, const std::string& message) {
+  const bool ran = text_field(after_, {"phase"}) == "Running";
+  if (ran && phase != "Running") after_["attainedService"] = attained_service({{"status", after_}}, now_);
+  after_["phase"] = phase;
+  after_["phaseSince"] = kube::to_string(now_);
+  set_reason(reason, message);
+}
+
+void JobStatus::start(int group, const Allocation& nodes, const std::string& why) {
+  set_phase("Starting", "Allocated", why);
+  after_["group"] = group;
+  after_["allocation"] = nodes;
+  after_["replicas"] = nodes.size();
+  after_["readyReplicas"] = 0;
+  after_.erase("retryAfter");
+}
+
+void JobStatus::stop(const std::string& reason, const std::string& message, const Allocation& next, int retries,
+                     std::chrono::seconds wait) {
+  set_phase("Stopping", reason, message);
+  after_["allocation"] = next;
+  after_["readyReplicas"] = 0;
+  after_["retries"] = retries;
+  if (wait.count() > 0) after_["retryAfter"] = kube::to_string(now_ + wait);
+}
+
+void JobStatus::finish(const std::string& phase, const std::string& reason, const std::string& message) {
+  set_phase(phase, reason, message);
+  after_["allocation"] = json::array();
+  after_["readyReplicas"] = 0;
+  // The Python command parses an offset, not the letter Z.
+  std::string when = kube::to_string(now_);
+  when.pop_back();
+  after_["completionTimestamp"] = when + "+00:00";
+  for (const char* name : {"retryAfter", "unplaceableSince", "retries"}) after_.erase(name);
+}
+
+void JobStatus::set_conditions(json& status) const {
+  const std::string phase = text_field(status, {"phase"}), reason = text_field(status, {"reason"});
+  const bool ended = phase == "Succeeded" || phase == "Failed";
+  const bool allocated = !kube::array_field(status, {"allocation"}).empty();
+  const std::string message = text_field(status, {"message"});
+  json conditions = json::array();
+  const auto add = [&](const char* type, bool is, const std::string& why, const std::string& said) {
+    const char* const value = is ? "True" : "False";
+    const json* const old = condition_of(before_, type);
+    const bool same = old != nullptr && text_field(*old, {"status"}) == value;
+    const std::string since = same ? text_field(*old, {"lastTransitionTime"}) : kube::to_string(now_);
+    json condition{{"type", type}, {"status", value}, {"reason", why}, {"lastTransitionTime", since}};
+    // Kubernetes 1.20 takes an empty string for null, and refuses that.
+    if (!said.empty()) condition["message"] = said;
+    conditions.push_back(std::move(condition));
+  };
+  const std::string why = reason.empty() ? phase : reason;
+  add("Allocated", allocated, allocated ? "Allocated" : why, ended ? "" : message);
+  add("Running", phase == "Running", phase, "");
+  add("Completed", ended, ended ? why : phase, ended ? message : "");
+  status["conditions"] = conditions;
+}
+
+json JobStatus::patch() const {
+  json after = after_;
+  if (after != before_) set_conditions(after);
+  json change = difference(before_, after);
+  return change.empty() ? json() : change;
+}
+
+double attained_service(const json& job, Time now) {
+  const json& before = field(job, {"status", "attainedService"});
+  double total = before.is_number() ? std::max(before.get<double>(), 0.0) : 0.0;
+  if (text_field(job, {"status", "phase"}) != "Running") return total;
+  const auto since = kube::time_field(job, {"status", "phaseSince"});
+  const int replicas = int_field(job, {"status", "replicas"}).value_or(0);
+  if (since && now > *since) total += replicas * std::chrono::duration<double>(now - *since).count();
+  return total;
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,350 @@
+#include "operator/lifecycle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "kube/job.h"
+#include "kube/json_fields.h"
+#include "operator/job_status.h"
+#include "policy/wording.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::field;
+using kube::int_field;
+using kube::Time;
+using nlohmann::json;
+using std::chrono::seconds;
+
+// A group that ran at least so long is not part of a series of failed starts.
+constexpr seconds kSettled{60};
+// Kubernetes takes a node for down after 40 s without a sign of life.
+constexpr seconds kNodeLossNoticed{60};
+constexpr seconds kFirstPause{10}, kMaxPause{300};
+
+class Planner {
+ public:
+  Planner(const JobSituation& situation, const LifecycleSettings& settings)
+      : at_(situation),
+        settings_(settings),
+        job_(kube::parse_job(situation.job)),
+        status_(situation.job, situation.now) {}
+
+  Plan run() {
+    if (job_.deleted) return {};  // its pods go with it
+    status_.set_hints(at_.hints);
+    if (job_.phase == "Succeeded" || job_.phase == "Failed") {
+      remove_live();
+    } else if (job_.phase == "Starting" || job_.phase == "Running") {
+      watch_group();
+    } else if (job_.phase == "Stopping") {
+      stopping();
+    } else {
+      pending();
+    }
+    plan_.status = status_.patch();
+    return std::move(plan_);
+  }
+
+ private:
+  bool gone(const PodFacts& pod) const { return !pod.node.empty() && at_.node_state(pod.node) == NodeState::kGone; }
+  bool live(const PodFacts& pod) const { return pod.live() && !gone(pod); }
+
+  void remove(const PodFacts& pod) {
+    // A pod that is leaving needs no second request, unless its node is gone: then nothing else removes it.
+    if (pod.leaving && !gone(pod)) return;
+    if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
+    plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
+  }
+  // Returns whether any pod may still run.
+  bool remove_live() {
+    bool any = false;
+    for (const PodFacts& pod : at_.pods) {
+      if (pod.live()) remove(pod);
+      any = any || live(pod);
+    }
+    return any;
+  }
+
+  void look_again(Time when) { plan_.look_again = plan_.look_again ? std::min(*plan_.look_again, when) : when; }
+  void tell(bool warning, const std::string& reason, const std::string& message) {
+    plan_.events.push_back({warning, reason, message});
+  }
+
+  bool all_exist(const Allocation& nodes) const {
+    return std::ranges::all_of(nodes,
+                               [this](const std::string& name) { return at_.node_state(name) != NodeState::kGone; });
+  }
+  // Where the job is to run next.
+  Allocation next_nodes() const {
+    Allocation nodes = at_.decision ? at_.decision->nodes : job_.allocation;
+    return all_exist(nodes) ? nodes : Allocation();
+  }
+
+  // ---- Pending
+
+  void pending() {
+    if (job_.phase.empty()) status_.set_phase("Pending", "Waiting", "waits for nodes");
+    if (remove_live()) return;
+    if (const auto hold = retry_after(at_.job); hold && *hold > at_.now) {
+      status_.set_allocation({});
+      look_again(*hold);
+      return;
+    }
+    if (const Allocation nodes = next_nodes(); !nodes.empty()) {
+      start(nodes);
+    } else {
+      status_.set_allocation({});
+      if (at_.decision) note_waiting(*at_.decision);
+      check_placeable();
+    }
+  }
+
+  void note_waiting(const JobDecision& decision) {
+    status_.set_reason(decision.placeable ? "Waiting" : "Unschedulable", decision.reason);
+    status_.set_unplaceable(!decision.placeable);
+  }
+
+  void check_placeable() {
+    const auto since = status_.unplaceable_since();
+    if (!since || settings_.unschedulable_timeout.count() == 0) return;
+    const Time end = *since + settings_.unschedulable_timeout;
+    if (end > at_.now) {
+      look_again(end);
+      return;
+    }
+    constexpr std::string_view kWaits = "waits: ";
+    std::string why = status_.message();
+    if (why.starts_with(kWaits)) why.erase(0, kWaits.size());
+    fail("Unschedulable", why);
+  }
+
+  void start(const Allocation& nodes) {
+    const int group = job_.group ? *job_.group + 1 : 0;
+    const std::set<std::string> names(nodes.begin(), nodes.end());
+    const std::string size = counted(nodes.size(), "replica") + " on " + counted(names.size(), "node");
+    const std::string why = at_.decision                        ? at_.decision->reason
+                            : status_.reason() == "Reallocated" ? status_.message()
+                                                                : size + ": restarted";
+    status_.set_unplaceable(false);
+    status_.start(group, nodes, why);
+    tell(false, "Starting", fmt::format("{}, group {}", size, group));
+  }
+
+  // ---- Starting, Running
+
+  void watch_group() {
+    if (at_.refusal) return refused(*at_.refusal);
+    collect();
+    if (succeeded() || lost() || failed()) return;
+    if (at_.decision && at_.decision->nodes != job_.allocation) return reallocate();
+    if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
+    if (std::ranges::any_of(others_, [this](const PodFacts* pod) { return live(*pod); })) return;
+    report();
+  }
+
+  // The pods of the group by rank; all others are in the way.
+  void collect() {
+    replicas_.assign(static_cast<std::size_t>(std::max(job_.replicas.value_or(0), 0)), nullptr);
+    for (const PodFacts& pod : at_.pods) {
+      const bool ours = pod.group == job_.group && pod.rank >= 0 && pod.rank < static_cast<int>(replicas_.size());
+      if (ours) {
+        replicas_[static_cast<std::size_t>(pod.rank)] = &pod;
+      } else {
+        others_.push_back(&pod);
+        remove(pod);
+      }
+    }
+  }
+
+  bool succeeded() {
+    const bool all = !replicas_.empty() && std::ranges::all_of(replicas_, [](const PodFacts* pod) {
+      return pod != nullptr && pod->end == PodEnd::kSucceeded;
+    });
+    if (!all) return false;
+    status_.finish("Succeeded", "Completed", "");
+    tell(false, "Succeeded", "all replicas exited with code 0");
+    return true;
+  }
+
+  // All are started again on the same nodes, if those are all there.
+  bool restart(const char* reason, const std::string& message) {
+    stop(reason, message, all_exist(job_.allocation) ? job_.allocation : Allocation(), true);
+    return true;
+  }
+
+  // A replica that something other than its program ended, or is about to end. This goes before failures: replicas that
+  // lose a peer fail.
+  bool lost() {
+    for (std::size_t rank = 0; rank < replicas_.size(); ++rank) {
+      const PodFacts* pod = replicas_[rank];
+      const std::string who = fmt::format("replica {}", rank);
+      if (pod == nullptr) {
+        // While the job starts, pods that are still to be created are missing, too.
+        if (job_.phase == "Running") return restart("ReplicaLost", who + " was deleted");
+        continue;
+      }
+      if (gone(*pod) && pod->end != PodEnd::kSucceeded)
+        return restart("NodeLost", fmt::format("{} was on node {}, which is gone", who, pod->node));
+      if (pod->end == PodEnd::kLost)
+        return restart("ReplicaLost", fmt::format("{} {}", who, pod->message.empty() ? "was deleted" : pod->message));
+      if (pod->leaving && pod->live()) return restart("ReplicaLost", who + " is being deleted");
+    }
+    return false;
+  }
+
+  bool is_failure(const PodFacts& pod) const {
+    return pod.end == PodEnd::kFailed || (pod.end == PodEnd::kCheckpointed && !job_.preemptible);
+  }
+
+  bool failed() {
+    const PodFacts* first = nullptr;
+    for (const PodFacts* pod : replicas_) {
+      if (pod == nullptr) continue;
+      if (pod->end == PodEnd::kCheckpointed && job_.preemptible)
+        return restart("ReplicaStopped", fmt::format("replica {} checkpointed and exited with code 143", pod->rank));
+      const bool earlier = first == nullptr || (pod->ended && first->ended && *pod->ended < *first->ended);
+      if (is_failure(*pod) && earlier) first = pod;
+    }
+    if (first == nullptr) return false;
+    if (is_consequence(*first)) return true;
+    fail(first->reason.empty() ? "PodFailure" : first->reason,
+         fmt::format("replica {} {}", first->rank, first->message.empty() ? "failed" : first->message));
+    return true;
+  }
+
+  // Whether a replica may have failed because the node of a peer went down, which takes the cluster a while to notice.
+  bool is_consequence(const PodFacts& failure) {
+    const Time end = failure.ended.value_or(at_.now) + kNodeLossNoticed;
+    for (const PodFacts* pod : replicas_) {
+      if (pod == nullptr || !pod->live() || pod->node == failure.node) continue;
+      if (at_.node_state(pod->node) == NodeState::kNotReady)
+        return restart("NodeLost", fmt::format("replica {} is on node {}, which is not ready", pod->rank, pod->node));
+      if (end <= at_.now) continue;
+      look_again(end);
+      return true;
+    }
+    return false;
+  }
+
+  void reallocate() {
+    const JobDecision& decision = *at_.decision;
+    stop("Reallocated", decision.reason, all_exist(decision.nodes) ? decision.nodes : Allocation(), false);
+  }
+
+  void refused(const PodRefusal& refusal) {
+    tell(true, "FailedCreate", refusal.message);
+    if (refusal.quota) {
+      stop("QuotaExceeded", refusal.message, {}, true);
+    } else {
+      fail("PodRefused", refusal.message);
+    }
+  }
+
+  // Creates what is missing and reports how far the group is.
+  void report() {
+    int ready = 0, running = 0;
+    bool addresses = true;
+    for (std::size_t rank = 0; rank < replicas_.size(); ++rank) {
+      const PodFacts* pod = replicas_[rank];
+      if (pod == nullptr) {
+        plan_.missing.push_back(static_cast<int>(rank));
+        addresses = false;
+        continue;
+      }
+      ready += pod->running ? 1 : 0;
+      running += pod->running || pod->end == PodEnd::kSucceeded ? 1 : 0;
+      addresses = addresses && !pod->ip.empty();
+      plan_.addresses.push_back(pod->ip);
+    }
+    if (!addresses) plan_.addresses.clear();
+    status_.set_ready(ready);
+    if (job_.phase == "Running") return;
+    if (running == static_cast<int>(replicas_.size())) {
+      status_.set_phase("Running", "Allocated", status_.message());
+      tell(false, "Running", fmt::format("{} running", counted(ready, "replica")));
+    } else {
+      check_start();
+    }
+  }
+
+  void check_start() {
+    const PodFacts* troubled = nullptr;
+    for (const PodFacts* pod : replicas_) {
+      if (pod != nullptr && pod->trouble != PodTrouble::kNone && troubled == nullptr) troubled = pod;
+    }
+    if (troubled == nullptr) return;
+    const Time end = status_.phase_since() + settings_.start_timeout;
+    if (end > at_.now) return look_again(end);
+    const std::string what = fmt::format("replica {}: {}", troubled->rank, troubled->message);
+    switch (troubled->trouble) {
+      case PodTrouble::kImage:
+        return fail("ImagePullFailed", what);
+      case PodTrouble::kContainer:
+        return fail("ContainerFailed", what);
+      case PodTrouble::kVolume:
+        return fail("VolumeUnavailable", what);
+      case PodTrouble::kUnscheduled:
+      case PodTrouble::kNone:
+        return stop("Unschedulable", what, {}, true);
+    }
+  }
+
+  // ---- Stopping
+
+  void stop(const char* reason, const std::string& message, const Allocation& next, bool pause) {
+    const seconds stayed = std::chrono::duration_cast<seconds>(at_.now - status_.phase_since());
+    const bool settled = job_.phase == "Running" && stayed >= kSettled;
+    const int retries = !pause ? status_.retries() : settled ? 0 : status_.retries() + 1;
+    seconds wait(0);
+    if (pause && retries > 1) wait = std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause);
+    if (std::string_view(reason) == "QuotaExceeded") wait = std::max(wait, kFirstPause);
+    status_.stop(reason, message, next, retries, wait);
+    tell(pause, reason, message);
+    plan_.missing.clear();
+    plan_.addresses.clear();
+  }
+
+  void stopping() {
+    collect();
+    if (succeeded()) return;
+    if (at_.decision) status_.set_allocation(next_nodes());
+    if (remove_live()) return;
+    const auto hold = retry_after(at_.job);
+    const Allocation nodes = next_nodes();
+    if ((hold && *hold > at_.now) || nodes.empty()) {
+      status_.set_allocation({});
+      status_.set_phase("Pending", status_.reason(), status_.message());
+      if (at_.decision && nodes.empty()) note_waiting(*at_.decision);
+    } else {
+      start(nodes);
+    }
+  }
+
+  void fail(const std::string& reason, const std::string& message) {
+    status_.finish("Failed", reason, message);
+    tell(true, reason, message);
+    plan_.missing.clear();
+    plan_.addresses.clear();
+  }
+
+  const JobSituation& at_;
+  const LifecycleSettings& settings_;
+  const kube::Job job_;
+  JobStatus status_;
+  std::vector<const PodFacts*> replicas_, others_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
+  return Planner(situation, settings).run();
+}
+
+std::optional<Time> retry_after(const json& job) { return kube::time_field(job, {"status", "retryAfter"}); }
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,161 @@
+#include "operator/operator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWatches = 3;
+// Between two looks at new jobs: those that are submitted together are looked at together.
+constexpr std::chrono::milliseconds kGather{100};
+
+std::string policy_name(const OperatorOptions& options) {
+  return options.policy.empty() ? std::string(policy_names().front()) : options.policy;
+}
+
+}  // namespace
+
+Operator::Operator(kube::Client& client, OperatorOptions options)
+    : client_(client),
+      options_(std::move(options)),
+      allocator_(make_policy(policy_name(options_), options_.policy_options)) {
+  SupervisorOptions supervisor;
+  supervisor.address = options_.address;
+  supervisor.port = options_.port;
+  supervisor.max_connections = 65536;
+  supervisor.all_jobs_known = false;
+  supervisor_ = std::make_unique<Supervisor>(supervisor, static_cast<SupervisorListener&>(*this));
+  if (options_.pods.supervisor_url.empty()) options_.pods.supervisor_url = supervisor_->url();
+  controller_ = std::make_unique<Controller>(client_, state_, queue_, *supervisor_, options_.pods, options_.lifecycle);
+}
+
+Operator::~Operator() = default;
+
+void Operator::run(std::stop_token stop) {
+  std::stop_source ends;
+  const std::stop_callback pass_on(stop, [&] { ends.request_stop(); });
+  log::info(fmt::format("policy {}; replicas reach the supervisor at {}", policy_name(options_),
+                        options_.pods.supervisor_url));
+  {
+    std::vector<std::jthread> threads;
+    for (const kube::Resource* resource : {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes})
+      threads.emplace_back([this, resource, ends] { guard(ends, [&] { watch(*resource, ends.get_token()); }); });
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, ends.get_token(), [this] { return synced_ == kWatches; });
+    }
+    if (!ends.stop_requested()) {
+      for (const std::string& key : state_.jobs()) controller_->announce(key);
+      supervisor_->set_all_jobs_known();
+      log::info("the jobs, pods and nodes of the cluster are known");
+    }
+    for (int i = 0; i < options_.workers; ++i)
+      threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
+    guard(ends, [&] { allocate(ends.get_token()); });
+  }
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void Operator::guard(std::stop_source ends, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+    ends.request_stop();
+  }
+}
+
+void Operator::watch(const kube::Resource& resource, std::stop_token stop) {
+  bool synced = false;
+  kube::watch(client_, kube::path(resource, ""), {}, stop, [&](kube::Change&& change) {
+    apply(resource, change);
+    if (change.kind == kube::Change::Kind::kSynced && !std::exchange(synced, true)) {
+      const std::lock_guard lock(mutex_);
+      ++synced_;
+      wake_.notify_all();
+    }
+    return true;
+  });
+}
+
+void Operator::apply(const kube::Resource& resource, const kube::Change& change) {
+  using Kind = kube::Change::Kind;
+  if (change.kind == Kind::kInterrupted) log::warn(fmt::format("the API server cannot be reached: {}", change.message));
+  if (change.kind == Kind::kInterrupted || change.kind == Kind::kSynced) return;
+  const bool gone = change.kind == Kind::kDeleted;
+  if (resource.kind == kube::kNodes.kind) {
+    add(gone ? state_.drop_node(change.object) : state_.put_node(change.object));
+  } else if (resource.kind == kube::kPods.kind) {
+    add({gone ? state_.drop_pod(change.object) : state_.put_pod(change.object)});
+  } else {
+    add({gone ? state_.drop_job(change.object) : state_.put_job(change.object)});
+  }
+  // What frees resources, or asks for them.
+  if (gone || resource.kind != kube::kPods.kind) wake_allocator();
+}
+
+void Operator::add(const std::vector<std::string>& keys) {
+  for (const std::string& key : keys) {
+    if (!key.empty()) queue_.add(key);
+  }
+}
+
+void Operator::wake_allocator() {
+  const std::lock_guard lock(mutex_);
+  changed_ = true;
+  wake_.notify_all();
+}
+
+void Operator::work(std::stop_token stop) {
+  while (const auto key = queue_.take(stop)) {
+    controller_->sync(*key);
+    queue_.done(*key);
+  }
+}
+
+void Operator::allocate(std::stop_token stop) {
+  Clock::time_point cycle = Clock::now() + options_.interval;
+  while (wait_for_work(stop, cycle)) {
+    const Clock::time_point begin = Clock::now();
+    const bool all = begin >= cycle;
+    if (all) cycle = begin + options_.interval;
+    allocate_once(all);
+    // However many jobs there are, most of the time is left to all else.
+    const auto pause = std::max<Clock::duration>(kGather, 4 * (Clock::now() - begin));
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, stop, pause, [] { return false; });
+  }
+}
+
+// Returns whether there is something to allocate: false once a stop is requested.
+bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_until(lock, stop, cycle, [this] { return changed_; });
+  changed_ = false;
+  return !stop.stop_requested();
+}
+
+void Operator::allocate_once(bool all) {
+  AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now());
+  for (AllocatorJob& job : cluster.jobs) {
+    const auto undone = controller_->undone(job.info.name);
+    if (!undone) continue;
+    job.current = *undone;
+    job.waits_for_first_fit = false;
+  }
+  for (auto& [key, decision] : all ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
+    controller_->decide(key, std::move(decision));
+}
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,137 @@
+#include "operator/pod_facts.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "kube/job.h"
+#include "kube/json_fields.h"
+#include "operator/replica_pod.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::array_field;
+using kube::field;
+using kube::int_field;
+using kube::text_field;
+using nlohmann::json;
+
+template <std::size_t N>
+bool is_any_of(std::string_view text, const std::array<std::string_view, N>& all) {
+  return std::ranges::find(all, text) != all.end();
+}
+
+// Why Kubernetes, not the program, ended a pod: pod.status.reason.
+constexpr std::array<std::string_view, 11> kLostReasons = {
+    "Evicted",  "NodeLost",     "Preempting", "Preempted",       "UnexpectedAdmissionError", "NodeAffinity",
+    "Shutdown", "NodeShutdown", "Terminated", "TaintToleration", "DisruptionTarget"};
+
+bool lost(const json& pod) {
+  const std::string reason = text_field(pod, {"status", "reason"});
+  if (is_any_of(reason, kLostReasons) || reason.starts_with("OutOf") || reason.starts_with("Outof")) return true;
+  return std::ranges::any_of(array_field(pod, {"status", "conditions"}), [](const json& condition) {
+    return text_field(condition, {"type"}) == "DisruptionTarget" && text_field(condition, {"status"}) == "True";
+  });
+}
+
+// The containers that ended with an error: how, and when the first of them did.
+struct ContainerEnds {
+  bool any = false, all_checkpointed = true, out_of_memory = false;
+  std::optional<kube::Time> first;
+};
+
+ContainerEnds container_ends(const json& pod) {
+  ContainerEnds ends;
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const json& status : array_field(pod, {"status", list})) {
+      const json& ended = field(status, {"state", "terminated"});
+      const int code = int_field(ended, {"exitCode"}).value_or(0);
+      if (code == 0) continue;
+      ends.any = true;
+      ends.out_of_memory |= text_field(ended, {"reason"}) == "OOMKilled";
+      ends.all_checkpointed = ends.all_checkpointed && code == 143;
+      const auto when = kube::time_field(ended, {"finishedAt"});
+      if (when && (!ends.first || *when < *ends.first)) ends.first = when;
+    }
+  }
+  return ends;
+}
+
+void set_end(const json& pod, PodFacts& facts) {
+  const std::string phase = text_field(pod, {"status", "phase"});
+  if (phase == "Succeeded") {
+    facts.end = PodEnd::kSucceeded;
+    return;
+  }
+  if (phase != "Failed") return;
+  const ContainerEnds ends = container_ends(pod);
+  facts.ended = ends.first;
+  if (lost(pod)) {
+    facts.end = PodEnd::kLost;
+  } else if (ends.any && ends.all_checkpointed) {
+    facts.end = PodEnd::kCheckpointed;
+  } else if (facts.leaving) {
+    facts.end = PodEnd::kLost;
+  } else {
+    facts.end = PodEnd::kFailed;
+    facts.reason = ends.out_of_memory ? "OOMKilled" : "PodFailure";
+  }
+}
+
+PodTrouble waiting_trouble(const json& pod) {
+  static constexpr std::array<std::string_view, 6> kImage = {"ErrImagePull",      "ImagePullBackOff",
+                                                             "InvalidImageName",  "ErrImageNeverPull",
+                                                             "ImageInspectError", "RegistryUnavailable"};
+  static constexpr std::array<std::string_view, 3> kContainer = {"CreateContainerConfigError", "CreateContainerError",
+                                                                 "RunContainerError"};
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const json& status : array_field(pod, {"status", list})) {
+      const std::string reason = text_field(status, {"state", "waiting", "reason"});
+      if (is_any_of(reason, kImage)) return PodTrouble::kImage;
+      if (is_any_of(reason, kContainer)) return PodTrouble::kContainer;
+    }
+  }
+  return PodTrouble::kNone;
+}
+
+PodTrouble scheduling_trouble(const json& pod) {
+  for (const json& condition : array_field(pod, {"status", "conditions"})) {
+    if (text_field(condition, {"type"}) != "PodScheduled" || text_field(condition, {"status"}) != "False") continue;
+    const bool volume = text_field(condition, {"message"}).find("ersistent") != std::string::npos;
+    return volume ? PodTrouble::kVolume : PodTrouble::kUnscheduled;
+  }
+  return PodTrouble::kNone;
+}
+
+std::string token_of(const json& pod) {
+  for (const json& container : array_field(pod, {"spec", "containers"})) {
+    std::string token;
+    for (const json& variable : array_field(container, {"env"})) {
+      if (text_field(variable, {"name"}) == kTokenVariable) token = text_field(variable, {"value"});
+    }
+    if (!token.empty()) return token;
+  }
+  return "";
+}
+
+}  // namespace
+
+PodFacts parse_pod(const json& pod) {
+  const kube::Replica replica = kube::parse_replica(pod);
+  PodFacts facts{
+      .name = replica.name, .uid = replica.uid, .node = replica.node, .ip = text_field(pod, {"status", "podIP"})};
+  facts.group = replica.group;
+  facts.rank = replica.rank;
+  facts.token = token_of(pod);
+  facts.leaving = replica.leaving;
+  facts.message = replica.trouble;
+  set_end(pod, facts);
+  if (!facts.live()) return facts;
+  facts.running = replica.phase == "Running" && replica.ready;
+  facts.trouble = waiting_trouble(pod);
+  if (facts.trouble == PodTrouble::kNone && facts.node.empty()) facts.trouble = scheduling_trouble(pod);
+  return facts;
+}
+
+}  // namespace adaptdl::sched

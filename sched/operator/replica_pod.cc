@@ -1,0 +1,126 @@
+#include "operator/replica_pod.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "kube/json_fields.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::field;
+using kube::text_field;
+using nlohmann::json;
+
+constexpr int kFirstPort = 47000, kPorts = 18000;
+// The protocol's version: the Python package refuses any other major number.
+constexpr const char* kSchedVersion = "0.2.12";
+constexpr const char* kSharedMemory = "adaptdl-shm";
+
+json& object_at(json& parent, const char* name) {
+  json& value = parent[name];
+  if (!value.is_object()) value = json::object();
+  return value;
+}
+
+json& array_at(json& parent, const char* name) {
+  json& value = parent[name];
+  if (!value.is_array()) value = json::array();
+  return value;
+}
+
+void apply_patch(json& target, const json& patch, const char* what) {
+  if (patch.is_null() || patch.empty()) return;
+  try {
+    if (patch.is_array()) {
+      target = target.patch(patch);
+    } else {
+      target.merge_patch(patch);
+    }
+  } catch (const json::exception& error) {
+    throw Error(fmt::format("cannot apply the {} patch of the operator's settings: {}", what, error.what()));
+  }
+}
+
+using Variables = std::vector<std::pair<const char*, std::string>>;
+
+Variables environment(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
+  const std::set<std::string> nodes(place.nodes.begin(), place.nodes.end());
+  return {
+      {"ADAPTDL_JOB_ID", text_field(job, {"metadata", "namespace"}) + '/' + text_field(job, {"metadata", "name"})},
+      {"ADAPTDL_MASTER_PORT", std::to_string(kFirstPort + place.group % kPorts)},
+      {"ADAPTDL_NUM_NODES", std::to_string(nodes.size())},
+      {"ADAPTDL_NUM_REPLICAS", std::to_string(place.nodes.size())},
+      {"ADAPTDL_NUM_RESTARTS", std::to_string(place.group)},
+      {"ADAPTDL_REPLICA_RANK", std::to_string(place.rank)},
+      {"ADAPTDL_SCHED_VERSION", kSchedVersion},
+      {"ADAPTDL_SUPERVISOR_URL", settings.supervisor_url},
+      {kTokenVariable, place.token},
+  };
+}
+
+void complete_container(json& container, const Variables& variables, const PodSettings& settings) {
+  const json& resources = field(container, {"resources"});
+  const bool asks = !field(resources, {"requests"}).empty() || !field(resources, {"limits"}).empty();
+  if (!asks && !settings.resources.empty()) container["resources"] = settings.resources;
+  // Where a name is there twice, Kubernetes takes the last.
+  json& env = array_at(container, "env");
+  for (const auto& [name, value] : variables) env.push_back({{"name", name}, {"value", value}});
+  json& mounts = array_at(container, "volumeMounts");
+  for (const json& mount : mounts) {
+    if (text_field(mount, {"mountPath"}) == "/dev/shm") return;
+  }
+  mounts.push_back({{"name", kSharedMemory}, {"mountPath", "/dev/shm"}});
+}
+
+void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
+  const std::string name = text_field(job, {"metadata", "name"}), uid = text_field(job, {"metadata", "uid"});
+  metadata.erase("generateName");
+  metadata["name"] = fmt::format("{}-{}-{}-{}", name, uid, place.group, place.rank);
+  metadata["namespace"] = text_field(job, {"metadata", "namespace"});
+  metadata["ownerReferences"] = json::array({{{"apiVersion", "adaptdl.petuum.com/v1"},
+                                              {"kind", "AdaptDLJob"},
+                                              {"name", name},
+                                              {"uid", uid},
+                                              {"controller", true},
+                                              {"blockOwnerDeletion", true}}});
+  json& labels = object_at(metadata, "labels");
+  labels["adaptdl"] = "true";
+  labels["adaptdl/job"] = name;
+  labels["petuum.com/nodegroup"] = "all";
+  json& annotations = object_at(metadata, "annotations");
+  annotations[kGroupAnnotation] = std::to_string(place.group);
+  annotations[kRankAnnotation] = std::to_string(place.rank);
+  annotations["adaptdl/replicas"] = std::to_string(place.nodes.size());
+  if (!place.nodes.empty()) annotations["adaptdl/node"] = place.nodes[static_cast<std::size_t>(place.rank)];
+}
+
+}  // namespace
+
+json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
+  const json& given = field(job, {"spec", "template"});
+  json pod = given.is_object() ? given : json::object();
+  pod["apiVersion"] = "v1";
+  pod["kind"] = "Pod";
+  set_metadata(object_at(pod, "metadata"), job, place);
+  json& spec = object_at(pod, "spec");
+  spec["restartPolicy"] = "Never";
+  spec["hostname"] = fmt::format("{}-{}-{}", text_field(job, {"metadata", "name"}), place.group, place.rank);
+  if (!place.nodes.empty())
+    object_at(spec, "nodeSelector")["kubernetes.io/hostname"] = place.nodes[static_cast<std::size_t>(place.rank)];
+  array_at(spec, "volumes").push_back({{"name", kSharedMemory}, {"emptyDir", {{"medium", "Memory"}}}});
+  const Variables variables = environment(job, place, settings);
+  for (json& container : array_at(spec, "containers")) {
+    if (!container.is_object()) continue;
+    complete_container(container, variables, settings);
+    apply_patch(container, settings.container_patch, "container");
+  }
+  apply_patch(pod, settings.pod_patch, "pod");
+  return pod;
+}
+
+}  // namespace adaptdl::sched

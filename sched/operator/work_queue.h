@@ -1,0 +1,88 @@
+// Keys that are to be looked at, each by one worker at a time.
+//
+// A key that is added while it waits is looked at once; one that is added while a worker has it is looked at again.
+//
+// Threading: all methods may be called from any thread.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+
+namespace adaptdl::sched {
+
+class WorkQueue {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void add(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    if (!waiting_.insert(key).second) return;
+    if (!taken_.contains(key)) ready_.push_back(key);
+    wake_.notify_one();
+  }
+
+  // Not before this time; an earlier time replaces a later one.
+  void add_at(const std::string& key, Clock::time_point when) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, added] = later_.try_emplace(key, when);
+    if (!added) entry->second = std::min(entry->second, when);
+    wake_.notify_one();
+  }
+
+  // Waits for a key, which is the caller's until done(). Empty once a stop is requested.
+  std::optional<std::string> take(std::stop_token stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      const Clock::time_point next = collect_due(Clock::now());
+      if (!ready_.empty()) {
+        std::string key = std::move(ready_.front());
+        ready_.pop_front();
+        waiting_.erase(key);
+        taken_.insert(key);
+        return key;
+      }
+      wake_.wait_until(lock, stop, next, [&] { return !ready_.empty() || collect_due(Clock::now()) < next; });
+    }
+    return {};
+  }
+
+  void done(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    taken_.erase(key);
+    if (!waiting_.contains(key)) return;
+    ready_.push_back(key);
+    wake_.notify_one();
+  }
+
+ private:
+  // Makes ready what is due, and returns when the next key is.
+  Clock::time_point collect_due(Clock::time_point now) {
+    Clock::time_point next = now + std::chrono::hours(1);
+    for (auto entry = later_.begin(); entry != later_.end();) {
+      if (entry->second > now) {
+        next = std::min(next, entry->second);
+        ++entry;
+        continue;
+      }
+      if (waiting_.insert(entry->first).second && !taken_.contains(entry->first)) ready_.push_back(entry->first);
+      entry = later_.erase(entry);
+    }
+    return next;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::deque<std::string> ready_;
+  std::set<std::string> waiting_, taken_;  // waiting: to be looked at, whether ready or taken
+  std::map<std::string, Clock::time_point> later_;
+};
+
+}  // namespace adaptdl::sched

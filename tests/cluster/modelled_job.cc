@@ -1,0 +1,340 @@
+// An elastic job whose steps take a modelled time and no processor: a replica for tests of schedulers in a cluster.
+//
+//   modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--until FILE]
+//
+// A step trains on B samples (default: 64), shared evenly among the replicas, and takes T milliseconds (default: 800)
+// on one replica, or T/n + S (default: 5) on n > 1. The job ends after N samples or, with --until, once FILE exists.
+// Rank 0 posts hints that promise this step time multiplied by F (default: 1), so that schedulers see a job that takes
+// longer than the test.
+//
+// What was trained is accounted for twice in $ADAPTDL_SHARE_PATH. done.json, written at the end, is the checkpointed
+// state: the number of samples, the sum of their indices and of the squares of their indices, all added up over the
+// replicas, and which start trained which range. journal.jsonl is the history: a line for each start and end of a
+// replica and each step of the job, in the order in which they happened, including steps that were lost in a crash and
+// repeated.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/collective.h"
+#include "adaptdl/env.h"
+#include "adaptdl/log.h"
+#include "adaptdl/sched_hints.h"
+#include "adaptdl/signal.h"
+#include "adaptdl/supervisor.h"
+
+namespace {
+
+using namespace adaptdl;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kStopped = 143;
+constexpr int kStepsToProfile = 3;
+constexpr std::chrono::seconds kHintsPeriod{2};
+constexpr std::chrono::seconds kDiscoverAttempt{5};
+constexpr std::chrono::minutes kDiscoverTimeout{10};
+
+struct Options {
+  std::int64_t samples = 0;
+  std::int64_t batch = 64;
+  std::int64_t step_ms = 800;
+  std::int64_t sync_ms = 5;
+  std::int64_t slowdown = 1;
+  std::string until;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const std::map<std::string, std::int64_t*> numbers = {{"--samples", &options.samples},
+                                                        {"--batch", &options.batch},
+                                                        {"--step-ms", &options.step_ms},
+                                                        {"--sync-ms", &options.sync_ms},
+                                                        {"--slowdown", &options.slowdown}};
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string word = argv[i];
+    if (word == "--until") {
+      options.until = argv[i + 1];
+    } else if (const auto number = numbers.find(word); number != numbers.end()) {
+      *number->second = std::stoll(argv[i + 1]);
+    } else {
+      throw UsageError(fmt::format("unknown option '{}'", word));
+    }
+  }
+  if (argc % 2 == 0 || options.samples < 1 || options.batch < 1)
+    throw UsageError(
+        "usage: modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--until FILE]");
+  return options;
+}
+
+struct Sums {
+  std::int64_t count = 0, indices = 0, squares = 0;
+
+  void add(std::int64_t from, std::int64_t to) {
+    for (std::int64_t i = from; i < to; ++i) {
+      ++count;
+      indices += i;
+      squares += i * i;
+    }
+  }
+};
+
+// The samples that are trained, and by which start.
+class Trained : public checkpoint::State {
+ public:
+  Trained() : State("trained") {}
+
+  void save(checkpoint::Writer& writer) const override { writer.json("trained", to_json()); }
+  void load(const checkpoint::Reader& reader) override {
+    const json saved = reader.json("trained");
+    sums = {saved.at("samples"), saved.at("indices"), saved.at("squares")};
+    profiled_replicas = saved.at("profiledReplicas");
+    ranges = saved.at("ranges");
+  }
+  json progress() const override { return {{"samples", sums.count}}; }
+
+  json to_json() const {
+    return {{"samples", sums.count},
+            {"indices", sums.indices},
+            {"squares", sums.squares},
+            {"profiledReplicas", profiled_replicas},
+            {"ranges", ranges}};
+  }
+
+  void commit(const Sums& step, std::int64_t from, std::int64_t to) {
+    sums.count += step.count;
+    sums.indices += step.indices;
+    sums.squares += step.squares;
+    const int group = env::num_restarts(), replicas = env::num_replicas();
+    if (!ranges.empty() && ranges.back().at("group") == group && ranges.back().at("to") == from) {
+      ranges.back()["to"] = to;
+    } else {
+      ranges.push_back({{"group", group}, {"replicas", replicas}, {"from", from}, {"to", to}});
+    }
+  }
+
+  Sums sums;
+  int profiled_replicas = 0;
+  json ranges = json::array();
+};
+
+std::optional<std::filesystem::path> shared_file(const char* name) {
+  const auto directory = env::share_path();
+  if (!directory) return {};
+  return std::filesystem::path(*directory) / name;
+}
+
+// One write per line, so that lines of several processes never mix.
+void append_to_journal(const char* event, json fields) {
+  const auto path = shared_file("journal.jsonl");
+  if (!path) return;
+  const char* const node = std::getenv("NODE_NAME");
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  fields.update({{"event", event},
+                 {"group", env::num_restarts()},
+                 {"rank", env::replica_rank()},
+                 {"replicas", env::num_replicas()},
+                 {"host", host},
+                 {"node", node ? node : ""}});
+  const std::string line = fields.dump() + '\n';
+  const int file = open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const bool written = file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  if (file >= 0) close(file);
+  if (!written) throw Error(fmt::format("cannot write {}", path->string()));
+}
+
+void write_done(const Trained& trained) {
+  const auto path = shared_file("done.json");
+  if (!path || env::replica_rank() != 0) return;
+  auto partial = *path;
+  partial += ".partial";
+  std::ofstream file(partial);
+  if (!(file << trained.to_json() << '\n' << std::flush)) throw Error(fmt::format("cannot write {}", partial.string()));
+  std::filesystem::rename(partial, *path);
+}
+
+// Posts hints every few seconds on a thread of its own, so that a supervisor that is away delays no step. Never
+// destroyed: the process exits without waiting for a request in progress.
+class Hints {
+ public:
+  explicit Hints(const Options& options) : options_(options) {}
+
+  void set(std::int64_t samples, int profiled_replicas) {
+    samples_ = samples;
+    profiled_replicas_ = profiled_replicas;
+    if (!started_ && profiled_replicas > 0 && env::supervisor_url() && env::job_id()) {
+      started_ = true;
+      std::thread([this] { run(); }).detach();
+    }
+  }
+
+ private:
+  [[noreturn]] void run() const {
+    for (;;) {
+      try {
+        post_sched_hints(hints(), *env::job_id());
+      } catch (const std::exception& error) {
+        log::warn(error.what());
+      }
+      std::this_thread::sleep_for(kHintsPeriod);
+    }
+  }
+
+  json hints() const {
+    const auto batch = static_cast<double>(options_.batch);
+    const double step = 1e-3 * static_cast<double>(options_.step_ms * options_.slowdown);
+    const double sync = 1e-3 * static_cast<double>(options_.sync_ms * options_.slowdown);
+    return {{"initBatchSize", options_.batch},
+            {"maxBatchSize", options_.batch},
+            {"localBszBounds", {1, options_.batch}},
+            {"gradientAccumulation", false},
+            {"gradParams", {{"norm", 1.0}, {"var", 1000.0}}},
+            {"perfParams",
+             {{"alpha_c", 1e-6},
+              {"beta_c", step / batch},
+              {"alpha_n", sync},
+              {"beta_n", 1e-6},
+              {"alpha_r", sync},
+              {"beta_r", 1e-6},
+              {"gamma", 1.0}}},
+            {"maxProfiledReplicas", profiled_replicas_.load()},
+            {"progress", static_cast<double>(samples_.load()) / batch},
+            {"targetProgress", static_cast<double>(options_.samples) / batch}};
+  }
+
+  const Options options_;
+  bool started_ = false;
+  std::atomic<std::int64_t> samples_ = 0;
+  std::atomic<int> profiled_replicas_ = 0;
+};
+
+bool stop_requested() { return signal::stop_signal() != 0; }
+
+// Empty if a stop was requested meanwhile. A supervisor that is restarted may be unreachable, or not know the job yet.
+std::optional<std::string> find_master() {
+  const auto url = env::supervisor_url();
+  if (!url) return env::master_addr();
+  const auto deadline = Clock::now() + kDiscoverTimeout;
+  while (!stop_requested()) {
+    try {
+      return supervisor::discover(*url, env::job_id().value_or(""), env::num_restarts(), kDiscoverAttempt).at(0);
+    } catch (const UsageError&) {
+      throw;
+    } catch (const Error& error) {
+      if (Clock::now() > deadline) throw;
+      log::warn(error.what());
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    }
+  }
+  return {};
+}
+
+std::chrono::milliseconds step_time(const Options& options) {
+  const int replicas = env::num_replicas();
+  return std::chrono::milliseconds(options.step_ms / replicas + (replicas > 1 ? options.sync_ms : 0));
+}
+
+int train(const Options& options, Trained& trained) {
+  static auto* const hints = new Hints(options);
+  const int rank = env::replica_rank(), replicas = env::num_replicas();
+  const auto time = step_time(options);
+  auto last_saved = Clock::now();
+  int steps = 0;
+  const auto target = [&] { return trained.sums.count >= options.samples; };
+  bool finished = target();
+  while (!finished) {
+    const std::int64_t from = trained.sums.count, size = std::min(options.batch, options.samples - from);
+    std::this_thread::sleep_for(time);
+    Sums mine;
+    mine.add(from + size * rank / replicas, from + size * (rank + 1) / replicas);
+    const bool save =
+        rank == 0 && env::checkpoint_every().count() > 0 && Clock::now() - last_saved >= env::checkpoint_every();
+    const bool end = rank == 0 && !options.until.empty() && std::filesystem::exists(options.until);
+    const json agreed = collective::allreduce(json{{"count", mine.count},
+                                                   {"indices", mine.indices},
+                                                   {"squares", mine.squares},
+                                                   {"save", save || signal::take_save_request() ? 1 : 0},
+                                                   {"end", end ? 1 : 0},
+                                                   {"stop", stop_requested() ? 1 : 0}});
+    const Sums step{agreed.at("count"), agreed.at("indices"), agreed.at("squares")};
+    if (step.count != size) throw Error(fmt::format("the replicas trained {} samples, expected {}", step.count, size));
+    if (rank == 0) append_to_journal("step", {{"from", from}, {"to", from + size}});
+    trained.commit(step, from, from + size);
+    if (++steps == kStepsToProfile) trained.profiled_replicas = std::max(trained.profiled_replicas, replicas);
+    if (rank == 0 && steps >= kStepsToProfile) hints->set(trained.sums.count, trained.profiled_replicas);
+    finished = target() || agreed.at("end") > 0;
+    if (!finished && agreed.at("stop") > 0) {
+      checkpoint::save_all_states();
+      return kStopped;
+    }
+    if (finished || agreed.at("save") > 0) {
+      checkpoint::save_all_states();
+      last_saved = Clock::now();
+    }
+  }
+  write_done(trained);
+  return 0;
+}
+
+int run(const Options& options) {
+  const auto master = find_master();
+  if (!master) return kStopped;
+  collective::Options group = collective::options_from_env();
+  group.master_addr = *master;
+  group.give_up = stop_requested;
+  collective::initialize(group);
+  Trained trained;
+  checkpoint::load_state(trained);
+  checkpoint::agree();
+  append_to_journal("start", {{"samples", trained.sums.count}});
+  fmt::print("group {} rank {} of {} starts at sample {}\n", env::num_restarts(), env::replica_rank(),
+             env::num_replicas(), trained.sums.count);
+  std::fflush(stdout);
+  const int code = train(options, trained);
+  append_to_journal("end", {{"samples", trained.sums.count}, {"code", code}});
+  collective::teardown();
+  fmt::print("group {} rank {} ends at sample {} with code {}\n", env::num_restarts(), env::replica_rank(),
+             trained.sums.count, code);
+  return code;
+}
+
+// Runs until the process must exit. A replica that was asked to stop and then lost its peers has nothing to add to the
+// newest checkpoint.
+int run_to_exit_code(int argc, char** argv) {
+  try {
+    return run(parse(argc, argv));
+  } catch (const collective::CollectiveError& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return stop_requested() ? kStopped : 1;
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  signal::install();
+  const int code = run_to_exit_code(argc, argv);
+  std::fflush(nullptr);
+  std::_Exit(code);
+}

@@ -1,0 +1,127 @@
+"""modelled_job, by which the operator's tests are measured, without a cluster: it stops, restarts, crashes and ends, and its
+account of samples shows when one was trained twice."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from cluster_support import clean_environment, eventually
+from operator_support import TrainedOnce
+
+JOB, SUPERVISOR = os.environ["MODELLED_JOB"], os.environ["SUPERVISOR_PROGRAM"]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+class ModelledJobTest(TrainedOnce, unittest.TestCase):
+    def setUp(self):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-modelled-job-"))
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.shares = {"job": self.directory / "share"}
+        self.shares["job"].mkdir()
+        self.port = free_port()
+        self.supervisor = self.start_supervisor()
+        self.groups = 0
+
+    def start_supervisor(self):
+        supervisor = subprocess.Popen(
+            [SUPERVISOR, "127.0.0.1", str(self.port), "tests/job"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for cleanup in (supervisor.wait, supervisor.kill, supervisor.stdout.close, supervisor.stdin.close):
+            self.addCleanup(cleanup)
+        return supervisor
+
+    def announce(self, group, replicas):
+        self.supervisor.stdin.write(f"{group}{' 127.0.0.1' * replicas}\n")
+        self.supervisor.stdin.flush()
+
+    def start(self, replicas, samples, announce=True):
+        """The processes of the next group."""
+        group, port = self.groups, free_port()
+        self.groups += 1
+        if announce:
+            self.announce(group, replicas)
+        processes = []
+        for rank in range(replicas):
+            environment = clean_environment(
+                ADAPTDL_CHECKPOINT_PATH=self.directory / "checkpoint", ADAPTDL_SHARE_PATH=self.shares["job"],
+                ADAPTDL_JOB_ID="tests/job", ADAPTDL_SUPERVISOR_URL=f"http://127.0.0.1:{self.port}", ADAPTDL_MASTER_PORT=port,
+                ADAPTDL_NUM_REPLICAS=replicas, ADAPTDL_REPLICA_RANK=rank, ADAPTDL_NUM_RESTARTS=group,
+                ADAPTDL_CHECKPOINT_EVERY="0.3s",
+            )  # fmt: skip
+            (self.directory / "checkpoint").mkdir(exist_ok=True)
+            processes.append(subprocess.Popen([JOB, "--samples", str(samples), "--step-ms", "40"], env=environment))
+            self.addCleanup(processes[-1].wait)
+            self.addCleanup(processes[-1].kill)
+        return processes
+
+    def codes(self, processes):
+        return [process.wait(60) for process in processes]
+
+    def wait_for_steps(self, count):
+        """Waits until the group that was started last has made so many steps."""
+        steps = eventually(lambda: [line for line in self.journal("job", "step") if line["group"] == self.groups - 1][count:])
+        self.assertTrue(steps)
+
+    def test_stops_restarts_and_a_supervisor_that_is_away_repeat_no_sample(self):
+        samples = 64 * 150
+        for replicas in (1, 2):
+            running = self.start(replicas, samples)
+            self.wait_for_steps(10)
+            running[-1].terminate()
+            self.assertEqual(self.codes(running), [143] * replicas)
+        self.supervisor.kill()
+        running = self.start(2, samples, announce=False)
+        time.sleep(1)
+        self.supervisor = self.start_supervisor()
+        self.announce(self.groups - 1, 2)
+        self.wait_for_steps(5)
+        self.supervisor.kill()
+        self.assertEqual(self.codes(running), [0, 0])
+        self.assert_trained_once("job", samples)
+
+    def test_a_crash_repeats_steps_but_counts_them_once(self):
+        samples = 64 * 60
+        running = self.start(2, samples)
+        self.wait_for_steps(20)
+        running[0].send_signal(signal.SIGKILL)
+        self.assertEqual(self.codes(running), [-signal.SIGKILL, 1])
+        self.assertEqual(self.codes(self.start(2, samples)), [0, 0])
+        self.assert_trained_once("job", samples, crashed=True)
+        # One that was started again after its end has nothing to do.
+        self.assertEqual(self.codes(self.start(1, samples)), [0])
+        self.assert_trained_once("job", samples, crashed=True)
+
+    def test_a_replica_that_still_waits_for_its_peers_can_be_stopped(self):
+        running = self.start(2, 1000, announce=False)
+        time.sleep(0.5)
+        running[0].terminate()
+        self.assertEqual(running[0].wait(10), 143)
+        running[1].terminate()
+
+    def test_a_group_that_trains_beside_its_successor_is_found(self):
+        running = self.start(1, 64 * 30)
+        self.wait_for_steps(5)
+        running[0].terminate()
+        self.assertEqual(self.codes(running), [143])
+        self.assertEqual(self.codes(self.start(1, 64 * 30)), [0])
+        self.assert_trained_once("job", 64 * 30)
+        stray = {**self.journal("job", "step")[0], "from": 0, "to": 64}
+        with open(self.shares["job"] / "journal.jsonl", "a", encoding="utf-8") as journal:
+            journal.write(json.dumps(stray) + "\n")
+        with self.assertRaisesRegex(AssertionError, "group 0 of job is alive after 1 began"):
+            self.assert_trained_once("job", crashed=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,413 @@
+"""What tests of the operator share: an image of this build, the operator installed from its manifests, and jobs of modelled
+step time whose samples are accounted for.
+
+The operator acts on the jobs of all namespaces, so these tests run alone in their cluster.
+"""
+
+import collections
+import itertools
+import json
+import os
+import pathlib
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+
+import cluster_keeper
+import cluster_support
+import image_archive
+from cluster_support import ADAPTDL, ClusterTest, clean_environment
+
+IMAGE = "localhost/adaptdl-operator-test:1"
+MODELLED_JOB = os.environ.get("MODELLED_JOB")
+LIBCURL = "libcurl.so.4"  # loaded when it is needed, so that ldd does not show it
+NODES = ("node0", "node1")
+GPUS = 4  # per node
+INTERVAL = 10  # seconds between scheduling cycles
+# With these costs the policy gives two equal jobs half of the GPUs each, and one job all of them.
+SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s", "imagePullPolicy": "Never"}
+DEPLOYMENT = "adaptdl-operator"
+OPERATOR_LABEL = "app.kubernetes.io/name=adaptdl-operator"
+ONE_GPU = {"limits": {"nvidia.com/gpu": 1}}
+CHECKPOINT_SECONDS = 5  # so much is repeated after a crash
+ENDED = ("Succeeded", "Failed")
+
+
+def shared_libraries(*programs):
+    """The files that the dynamic loader maps for these programs or libraries, the loader among them, as absolute paths."""
+    found = set()
+    for program in programs:
+        done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, timeout=60, env=clean_environment())
+        found.update(re.findall(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", done.stdout, re.MULTILINE))
+    return sorted(found)
+
+
+def library_path(name):
+    done = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True, timeout=60)
+    paths = re.findall(rf"^\s*{re.escape(name)} .* => (\S+)$", done.stdout, re.MULTILINE)
+    if not paths:
+        raise AssertionError(f"{name} not found; ./bootstrap installs it")
+    return paths[0]
+
+
+def write_image(archive):
+    """An image with busybox, this build's command as its entry point, and /usr/bin/modelled_job."""
+    libcurl = library_path(LIBCURL)
+    files = {"usr/bin/adaptdl": ADAPTDL, "usr/bin/modelled_job": MODELLED_JOB, libcurl: libcurl}
+    files.update({path: path for path in shared_libraries(ADAPTDL, MODELLED_JOB, libcurl)})
+    image_archive.write(archive, IMAGE, files, entrypoint=["/usr/bin/adaptdl"])
+
+
+class PodWatch:
+    """All that happens to the pods of jobs, from the first to the last event. A job must never have live pods of two groups."""
+
+    def __init__(self, namespace, kubeconfig):
+        self.lock = threading.Lock()
+        self.live = collections.defaultdict(dict)  # job -> pod -> group
+        self.groups = collections.defaultdict(list)  # job -> groups in order of their first pods
+        self.allocations = collections.defaultdict(dict)  # job -> group -> rank -> node
+        self.problems = []
+        command = ["kubectl", "--kubeconfig", str(kubeconfig), "-n", namespace, "get", "pods", "-l", "adaptdl=true", "--watch",
+                   "--output-watch-events", "-o", "json"]  # fmt: skip
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
+        )
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.thread.start()
+
+    def _follow(self):
+        decoder, text = json.JSONDecoder(), ""
+        for line in self.process.stdout:
+            text += line
+            # An event may be printed over several lines.
+            if not line.startswith("}") and not (line.startswith("{") and line.rstrip().endswith("}")):
+                continue
+            while text.strip():
+                try:
+                    event, end = decoder.raw_decode(text.lstrip())
+                except ValueError:
+                    break
+                text = text.lstrip()[end:]
+                with self.lock:
+                    self._take(event["type"], event["object"])
+
+    def _take(self, kind, pod):
+        metadata = pod["metadata"]
+        job, name = metadata["labels"]["adaptdl/job"], metadata["name"]
+        group, rank = (int(metadata["annotations"][f"adaptdl/{key}"]) for key in ("group", "rank"))
+        if group not in self.groups[job]:
+            if self.groups[job] and group < self.groups[job][-1]:
+                self.problems.append(f"{job}: pods of group {group} after those of group {self.groups[job][-1]}")
+            self.groups[job].append(group)
+        self.allocations[job].setdefault(group, {})[rank] = metadata["annotations"]["adaptdl/node"]
+        if kind == "DELETED" or pod.get("status", {}).get("phase") in ENDED:
+            self.live[job].pop(name, None)
+        else:
+            self.live[job][name] = group
+        alive = sorted(set(self.live[job].values()))
+        if len(alive) > 1:
+            self.problems.append(f"{job}: live pods of the groups {alive} at once: {sorted(self.live[job])}")
+
+    def sizes(self, job):
+        """The number of replicas of each group so far, in order."""
+        with self.lock:
+            return [len(self.allocations[job][group]) for group in self.groups[job]]
+
+    def stop(self):
+        """What was wrong, each of it once."""
+        ended = self.process.poll() is not None
+        self.process.kill()
+        self.process.wait(30)
+        self.thread.join(30)
+        self.process.stdout.close()
+        with self.process.stderr:
+            errors = self.process.stderr.read()
+        if ended:
+            self.problems.append(f"the watch of pods ended early: {errors}")
+        return list(dict.fromkeys(self.problems))
+
+
+class TrainedOnce:
+    """What jobs of modelled_job wrote to their shares, `self.shares` by the job's name, proves what they trained."""
+
+    def journal(self, name, event=None):
+        path = self.shares[name] / "journal.jsonl"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line for line in lines if event in (None, line["event"])]
+
+    def assert_trained_once(self, name, samples=None, crashed=False):
+        """Every sample of the job that has ended was trained once, and no two groups trained at a time. Without a crash,
+        no step was repeated either."""
+        done = json.loads((self.shares[name] / "done.json").read_text(encoding="utf-8"))
+        count = done["samples"]
+        if samples is not None:
+            self.assertEqual(count, samples)
+        self.assertEqual(done["indices"], count * (count - 1) // 2)
+        self.assertEqual(done["squares"], (count - 1) * count * (2 * count - 1) // 6)
+        position = 0
+        for entry in done["ranges"]:
+            self.assertEqual(entry["from"], position, done["ranges"])
+            self.assertGreater(entry["to"], position)
+            position = entry["to"]
+        self.assertEqual(position, count)
+        groups = [entry["group"] for entry in done["ranges"]]
+        self.assertEqual(groups, sorted(set(groups)))
+
+        newest, ends = -1, {}
+        steps = self.journal(name, "step")
+        for line in self.journal(name):
+            self.assertGreaterEqual(line["group"], newest, f"group {line['group']} of {name} is alive after {newest} began: {line}")
+            newest = line["group"]
+            if line["event"] == "step":
+                self.assertEqual(ends.get(newest, line["from"]), line["from"], f"{name}: group {newest} left samples out")
+                ends[newest] = line["to"]
+        trained = collections.defaultdict(set)
+        for line in steps:
+            trained[line["group"]].add((line["from"], line["to"]))
+        for entry in done["ranges"]:
+            pieces = sorted(piece for piece in trained[entry["group"]] if entry["from"] <= piece[0] < entry["to"])
+            self.assertTrue(pieces, f"{name}: {entry} is not in its journal")
+            self.assertEqual((pieces[0][0], pieces[-1][1]), (entry["from"], entry["to"]), f"{name}: {entry} is not in its journal")
+        if not crashed:
+            self.assertEqual(sum(line["to"] - line["from"] for line in steps), count, f"{name} repeated steps")
+
+
+class OperatorTest(TrainedOnce, ClusterTest):
+    """The operator of this build, installed from its manifests. The nodes have virtual GPUs."""
+
+    settings = {}  # of a class of tests besides SETTINGS
+
+    @classmethod
+    def setUpClass(cls):
+        if not cluster_support.OWN:
+            raise unittest.SkipTest("only the tests' own cluster can be given the image of this build")
+        super().setUpClass()
+        archive = cls.directory / "image.tar"
+        write_image(archive)
+        cluster_keeper.load(archive)
+        archive.unlink()
+        cls.install()
+
+    # Installation.
+
+    @classmethod
+    def install(cls):
+        cls.operator_namespace = f"adaptdl-operator-{secrets.token_hex(3)}"
+        settings = itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in {**SETTINGS, **cls.settings}.items())
+        manifests = subprocess.run(
+            [ADAPTDL, "operator", "manifests", "--image", IMAGE, "-n", cls.operator_namespace, *settings],
+            capture_output=True, text=True, timeout=60, env=clean_environment(KUBECONFIG=cls.kubeconfig),
+        )  # fmt: skip
+        if manifests.returncode:
+            raise AssertionError(f"adaptdl operator manifests failed: {manifests.stderr}")
+        dry_run = ("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-")
+        parsed = cls.kubectl_in(cls.operator_namespace, *dry_run, text=manifests.stdout)
+        # All tests share the definition of jobs.
+        cls.installed = [item for item in cls._objects(parsed) if item["kind"] != "CustomResourceDefinition"]
+        cls.addClassCleanup(cls.uninstall)
+        cls.kubectl_in(cls.operator_namespace, "apply", "-f", "-", text=manifests.stdout)
+        cls.wait_for_operator()
+
+    @staticmethod
+    def _objects(text):
+        """kubectl prints one object after another, or lists of them."""
+        decoder = json.JSONDecoder()
+        while text := text.strip():
+            value, end = decoder.raw_decode(text)
+            text = text[end:]
+            yield from value["items"] if value["kind"].endswith("List") else [value]
+
+    @classmethod
+    def wait_for_operator(cls):
+        waited = cls.kubectl_in(
+            cls.operator_namespace, "wait", "--for=condition=Available", f"deployment/{DEPLOYMENT}", "--timeout=100s", check=False
+        )
+        if waited.returncode:
+            raise AssertionError(f"the operator does not start: {waited.stderr}\n{cls.operator_report()}")
+
+    @classmethod
+    def uninstall(cls):
+        """Waits until its namespace is gone, so that the next installation schedules alone."""
+        objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
+        cls.kubectl_in(cls.operator_namespace, "delete", "--ignore-not-found", "--wait=true", "-f", "-", text=objects, timeout=300)
+
+    @classmethod
+    def operator_pod(cls):
+        """The pod that runs now, or None."""
+        pods = json.loads(cls.kubectl_in(cls.operator_namespace, "get", "pods", "-l", OPERATOR_LABEL, "-o", "json"))["items"]
+        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
+        return live[0] if live else None
+
+    @classmethod
+    def operator_report(cls):
+        """Its pods, events and the end of its logs, for whoever reads why a test failed."""
+        report = []
+        for words in (("get", "pods", "-o", "wide"), ("get", "events"), ("logs", "-l", OPERATOR_LABEL, "--tail=200"),
+                      ("logs", "-l", OPERATOR_LABEL, "--tail=50", "--previous")):  # fmt: skip
+            done = cls.kubectl_in(cls.operator_namespace, *words, check=False)
+            report.append(f"$ kubectl {' '.join(words)}\n{done.stdout}{done.stderr}")
+        return "\n".join(report)
+
+    def kill_operator_pod(self):
+        """Deletes its pod without grace. Returns False if none runs at this moment."""
+        pod = self.operator_pod()
+        if not pod:
+            return False
+        self.kubectl_in(
+            self.operator_namespace, "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--ignore-not-found"
+        )
+        return True
+
+    def kill_operator_process(self):
+        """Sends SIGKILL to its process. Returns False if none runs at this moment."""
+        pod = self.operator_pod()
+        statuses = pod["status"].get("containerStatuses", []) if pod else []
+        containers = [status.get("containerID", "").partition("://")[2] for status in statuses]
+        killed = False
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                cgroup, command = (process / "cgroup").read_text(), (process / "cmdline").read_bytes().split(b"\0")
+                if any(container and container in cgroup for container in containers) and b"operator" in command:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    killed = True
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended meanwhile
+        return killed
+
+    # Jobs.
+
+    def setUp(self):
+        super().setUp()
+        for node in NODES:
+            self.set_gpus(GPUS, node)
+        self.watch = PodWatch(self.namespace, self.kubeconfig)
+        self.shares = {}
+
+    def tearDown(self):
+        problems = self.watch.stop()
+        if problems or not self._outcome.success:
+            print(self.operator_report(), self.kubectl("get", "adaptdljobs,pods", "-o", "wide"), self.kubectl("get", "events"),
+                  sep="\n", file=sys.stderr)  # fmt: skip
+            for name in self.shares:
+                print(f"$ adaptdl logs {name}", self.adaptdl("logs", name, "--tail", 50).stdout, sep="\n", file=sys.stderr)
+        self.kubectl("delete", "adaptdljobs", "--all", "--wait=false")
+        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=true")
+        self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
+        self.assertEqual(problems, [])
+
+    def create_job(self, name, template, **spec):
+        self.kubectl("create", "-f", "-", text=json.dumps({
+            "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": name},
+            "spec": {"template": template, **spec},
+        }))  # fmt: skip
+
+    def create_program_job(self, name, command, resources=None, image=IMAGE, volume=None, **spec):
+        """A job that runs a command of the shell, with one GPU per replica."""
+        self.create_job(name, self.make_template(command, image=image, volume=volume, resources=resources or ONE_GPU), **spec)
+
+    def create_modelled_job(self, name, samples, until=None, step_ms=800, slowdown=20, **spec):
+        """A job of modelled_job. `until`: the name of a file in its share at which it ends. Returns its share, as seen here."""
+        claim = f"adaptdl-pvc-{secrets.token_hex(8)}"
+        share = self.make_volume(claim) / "adaptdl/share"
+        template = self.make_template("", image=IMAGE, volume=claim, resources=ONE_GPU)
+        template["spec"]["terminationGracePeriodSeconds"] = 30
+        main = template["spec"]["containers"][0]
+        main["command"] = ["/usr/bin/modelled_job", "--samples", str(samples), "--step-ms", str(step_ms), "--slowdown", str(slowdown)]
+        if until:
+            main["command"] += ["--until", f"/adaptdl/share/{until}"]
+        main["env"] += [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "ADAPTDL_CHECKPOINT_EVERY", "value": f"{CHECKPOINT_SECONDS}s"},
+        ]
+        self.create_job(name, template, **spec)
+        self.shares[name] = share
+        return share
+
+    def status(self, name):
+        return self.get("adaptdljob", name).get("status", {})
+
+    def listed(self, name):
+        done = self.adaptdl("ls", "-o", "json", name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)[0]
+
+    def wait_for_status(self, what, name, condition, patience=cluster_support.PATIENCE):
+        """Waits until the condition holds for the job's status, and returns the status."""
+        status = None
+
+        def holds():
+            nonlocal status
+            status = self.status(name)
+            return condition(status)
+
+        self.assertTrue(cluster_support.eventually(holds, patience), f"after {patience} s {name} is not {what}: {status}")
+        return status
+
+    def wait_for_phase(self, name, *phases, patience=cluster_support.PATIENCE):
+        """Fails at once where the job ends in another phase."""
+        status = self.wait_for_status(
+            " or ".join(phases), name, lambda status: status.get("phase") in (*phases, *ENDED), patience
+        )
+        self.assertIn(status["phase"], phases, status)
+        return status
+
+    def wait_for_replicas(self, name, fewest, most=None, patience=cluster_support.PATIENCE):
+        """Waits until so many replicas run and train."""
+
+        def runs(status):
+            ready = status.get("readyReplicas") or 0
+            return status.get("phase") == "Running" and ready == status.get("replicas") and fewest <= ready <= (most or ready)
+
+        status = self.wait_for_status(f"running on {fewest} to {most or 'any number of'} replicas", name, runs, patience)
+        self.wait_for(
+            f"{name} trains in group {status['group']}",
+            lambda: any(line["group"] >= status["group"] for line in self.journal(name, "step")), patience,
+        )  # fmt: skip
+        return status
+
+    def assert_pods_as_agreed(self, name):
+        """The job's live pods are as programs and other tools expect them. Returns them by rank."""
+        job, pods = self.get("adaptdljob", name), self.pods_of(name)
+        uid, status = job["metadata"]["uid"], job["status"]
+        group, allocation = status["group"], status["allocation"]
+        pods = [pod for pod in pods if pod["metadata"]["annotations"]["adaptdl/group"] == str(group)]
+        self.assertEqual(len(pods), len(allocation))
+        tokens = set()
+        for rank, pod in enumerate(pods):
+            metadata, spec = pod["metadata"], pod["spec"]
+            self.assertEqual(metadata["name"], f"{name}-{uid}-{group}-{rank}")
+            self.assertEqual(spec["hostname"], f"{name}-{group}-{rank}")
+            labels = {"adaptdl": "true", "adaptdl/job": name, "petuum.com/nodegroup": "all"}
+            self.assertEqual(labels, {key: metadata["labels"].get(key) for key in labels})
+            annotations = {
+                "adaptdl/group": str(group), "adaptdl/rank": str(rank), "adaptdl/replicas": str(len(pods)),
+                "adaptdl/node": allocation[rank],
+            }  # fmt: skip
+            self.assertEqual(annotations, {key: metadata["annotations"].get(key) for key in annotations})
+            self.assertEqual(spec["nodeName"], allocation[rank])
+            self.assertEqual(spec["restartPolicy"], "Never")
+            (owner,) = metadata["ownerReferences"]
+            self.assertEqual((owner["kind"], owner["name"], owner["uid"], owner["controller"]), ("AdaptDLJob", name, uid, True))
+            variables = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
+            expected = {
+                "JOB_ID": f"{self.namespace}/{name}", "MASTER_PORT": str(47000 + group), "REPLICA_RANK": str(rank),
+                "NUM_NODES": str(len(set(allocation))), "NUM_REPLICAS": str(len(pods)), "NUM_RESTARTS": str(group),
+                "CHECKPOINT_PATH": "/adaptdl/checkpoint", "SHARE_PATH": "/adaptdl/share",
+            }  # fmt: skip
+            self.assertEqual(expected, {key: variables.get(f"ADAPTDL_{key}") for key in expected})
+            self.assertRegex(variables["ADAPTDL_SUPERVISOR_URL"], r"^http://[^/]+$")
+            self.assertRegex(variables["ADAPTDL_SCHED_VERSION"], r"^0\.\d+\.\d+")
+            self.assertIn("ADAPTDL_SUPERVISOR_TOKEN", variables)
+            tokens.add(variables["ADAPTDL_SUPERVISOR_TOKEN"])
+            self.assertEqual(spec["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1")
+        self.assertEqual(len(tokens), 1, "the replicas of a job have one token")
+        return pods
+
+    def finish(self, name):
+        """Lets a job with `until="finish"` end."""
+        (self.shares[name] / "finish").touch()

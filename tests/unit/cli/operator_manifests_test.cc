@@ -1,0 +1,248 @@
+#include "command/operator_manifests.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "adaptdl/error.h"
+#include "command/chart.h"
+#include "command/installed_data.h"
+#include "kube/yaml_documents.h"
+#include "temporary_directory.h"
+
+using namespace adaptdl;
+using nlohmann::json;
+
+namespace {
+
+std::vector<json> manifests(const cli::OperatorManifestsOptions& options = {}) {
+  std::vector<json> documents;
+  for (auto& document : kube::parse_yaml_documents(cli::operator_manifests(options), "manifests"))
+    documents.push_back(std::move(document.value));
+  return documents;
+}
+
+json object(const std::vector<json>& documents, const std::string& kind) {
+  for (const json& document : documents) {
+    if (document["kind"] == kind) return document;
+  }
+  FAIL("no " << kind);
+  return {};
+}
+
+json container(const std::vector<json>& documents) {
+  return object(documents, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+}
+
+std::string argument(const std::vector<json>& documents, const std::string& option) {
+  const std::vector<std::string> args = container(documents)["args"];
+  const auto found = std::ranges::find(args, option);
+  REQUIRE(found != args.end());
+  return *(found + 1);
+}
+
+// Kubernetes' expansion of arguments, where no variable is defined.
+std::string expanded(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    out += text[i];
+    if (text.compare(i, 2, "$$") == 0) ++i;
+  }
+  return out;
+}
+
+void refused(const std::string& setting, const std::string& message) {
+  CAPTURE(setting);
+  CHECK_THROWS_WITH_AS(cli::operator_manifests({.settings = {setting}}), message.c_str(), UsageError);
+}
+
+std::string render(const std::string& text, const json& values = json::object()) {
+  return cli::render_chart({"1.2.3", values, {{"t.yaml", text}}}, {"adaptdl", "space"})[0].text;
+}
+
+const json kCluster = json::parse(R"([
+  {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs"], "verbs": ["get", "list", "watch"]},
+  {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/status"], "verbs": ["patch"]},
+  {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/finalizers"], "verbs": ["update"]},
+  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+  {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+  {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}])");
+const json kNamespaced = json::parse(R"([
+  {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
+
+}  // namespace
+
+TEST_CASE("the manifests are the definition, the namespace, and the operator's objects, the deployment last") {
+  const auto documents = manifests();
+  std::vector<std::string> kinds;
+  for (const json& document : documents) {
+    kinds.push_back(document["kind"]);
+    CHECK(document["apiVersion"].is_string());
+    CHECK(document["metadata"]["name"].is_string());
+  }
+  CHECK(kinds == std::vector<std::string>{"CustomResourceDefinition", "Namespace", "NetworkPolicy", "ClusterRole",
+                                          "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "Service",
+                                          "Deployment"});
+  CHECK(cli::operator_manifests({}).find("{{") == std::string::npos);
+  CHECK(container(documents)["image"] == "adaptdl-operator:" ADAPTDL_VERSION);
+  CHECK(object(documents, "Deployment")["metadata"]["labels"]["app.kubernetes.io/version"] == ADAPTDL_VERSION);
+}
+
+TEST_CASE("every namespaced object is in the namespace that is asked for") {
+  const std::set<std::string> global = {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding"};
+  const auto documents = manifests({.name_space = "on"});  // without quotes, true in YAML 1.1
+  for (const json& document : documents) {
+    CAPTURE(document.dump());
+    if (global.contains(document["kind"]))
+      CHECK_FALSE(document["metadata"].contains("namespace"));
+    else
+      CHECK(document["metadata"]["namespace"] == "on");
+    if (document.contains("subjects")) CHECK(document["subjects"][0]["namespace"] == "on");
+  }
+  CHECK(object(documents, "Namespace")["metadata"]["name"] == "on");
+  for (const char* name : {"", "a.b", "A", "x\n---\n"})
+    CHECK_THROWS_AS(cli::operator_manifests({.name_space = name}), UsageError);
+}
+
+TEST_CASE("permissions are exactly those that are documented, without wildcards") {
+  const auto documents = manifests();
+  CHECK(object(documents, "ClusterRole")["rules"] == kCluster);
+  CHECK(object(documents, "Role")["rules"] == kNamespaced);
+  for (const char* kind : {"ClusterRole", "Role"}) {
+    const std::string text = object(documents, kind).dump();
+    CHECK(text.find('*') == std::string::npos);
+    CHECK(text.find("secrets") == std::string::npos);
+    const json binding = object(documents, std::string(kind) + "Binding");
+    CHECK(binding["roleRef"]["kind"] == kind);
+    CHECK(binding["roleRef"]["name"] == object(documents, kind)["metadata"]["name"]);
+    CHECK(binding["subjects"][0]["name"] == object(documents, "ServiceAccount")["metadata"]["name"]);
+  }
+}
+
+TEST_CASE("service, network policy and deployment choose the operator's pod, and not that of a replica") {
+  const auto documents = manifests();
+  const json deployment = object(documents, "Deployment")["spec"];
+  const json labels = deployment["template"]["metadata"]["labels"];
+  const json policy = object(documents, "NetworkPolicy")["spec"];
+  for (const json& selector : {object(documents, "Service")["spec"]["selector"], policy["podSelector"]["matchLabels"],
+                               deployment["selector"]["matchLabels"]}) {
+    CHECK(!selector.empty());
+    for (const auto& [key, value] : selector.items()) CHECK(labels.at(key) == value);
+  }
+  CHECK_FALSE(labels.contains("adaptdl"));
+  CHECK(policy["ingress"] == json::parse(R"([{"from": [{"namespaceSelector": {},
+    "podSelector": {"matchLabels": {"adaptdl": "true"}}}], "ports": [{"port": 8080, "protocol": "TCP"}]}])"));
+  CHECK(deployment["template"]["spec"]["serviceAccountName"] == "adaptdl-operator");
+  CHECK(deployment["strategy"]["type"] == "Recreate");
+}
+
+TEST_CASE("values reach the deployment with their types") {
+  const auto documents =
+      manifests({.image = "registry.example.com/team/operator@sha256:0",
+                 .settings = {"interval=90", "policy=yes", "resources.limits.memory=1Gi", "resources.limits.cpu=2",
+                              "nodeSelector.kubernetes\\.io/os=linux", "tolerations=[{key: gpu, operator: Exists}]",
+                              "containerPatch=[{op: remove, path: /tty}]",
+                              "startTimeout=", "jobResources={requests: {cpu: \"1\"}}"}});
+  const json pod = object(documents, "Deployment")["spec"]["template"]["spec"];
+  CHECK(pod["containers"][0]["image"] == "registry.example.com/team/operator@sha256:0");
+  CHECK(argument(documents, "--interval") == "90");
+  CHECK(argument(documents, "--policy") == "yes");
+  CHECK(argument(documents, "--start-timeout") == "");
+  CHECK(json::parse(argument(documents, "--job-resources")) == json::parse(R"({"requests": {"cpu": "1"}})"));
+  CHECK(argument(documents, "--pod-patch") == "{}");
+  CHECK(argument(documents, "--container-patch") == R"([{"op":"remove","path":"/tty"}])");
+  CHECK(pod["containers"][0]["resources"] == json::parse(R"({"requests": {"cpu": "100m", "memory": "64Mi"},
+    "limits": {"cpu": 2, "memory": "1Gi"}})"));
+  CHECK(pod["nodeSelector"] == json{{"kubernetes.io/os", "linux"}});
+  CHECK(pod["tolerations"] == json::parse(R"([{"key": "gpu", "operator": "Exists"}])"));
+  for (const json& word : pod["containers"][0]["args"]) CHECK(word.is_string());
+}
+
+TEST_CASE("a value stays one value, whatever is in it") {
+  const std::size_t count = manifests().size();
+  for (const std::string text :
+       {"a\n---\nkind: Pod", "\"quoted\": 'x'", "{{ .Values.policy }}", "# comment", "a: b", "- a", "*x", "\\ \t", "",
+        "}\n]", "$(NAMESPACE) $$ $", "\u007f\u0085\u2028\ufeff", "\xf0\x9f\x98\x80 \\\xf0\x9f\x98\x80 \\ud83d", "no"}) {
+    CAPTURE(text);
+    const std::string quoted = cli::json_for_yaml(text);
+    const auto documents = manifests({.settings = {"image=" + quoted, "podPatch={\"metadata\": " + quoted + "}"}});
+    CHECK(documents.size() == count);
+    CHECK(container(documents)["image"] == text);
+    CHECK(json::parse(expanded(argument(documents, "--pod-patch"))) == json{{"metadata", text}});
+    CHECK(argument(documents, "--container-patch") == "{}");
+  }
+  CHECK(container(manifests({.image = "x\n---\n\"y\": '"}))["image"] == "x\n---\n\"y\": '");
+  CHECK_THROWS_AS(cli::operator_manifests({.image = "\xff"}), Error);
+}
+
+TEST_CASE("a wrong setting is refused") {
+  refused("imge=x", "--set imge: unknown key; did you mean 'image'?");
+  refused("q.w=x", "--set q.w: unknown key");
+  refused("image", "--set expects KEY=VALUE, got 'image'");
+  refused("=x", "--set : empty key");
+  refused("resources..cpu=1", "--set resources..cpu: empty key");
+  refused("image.tag=x", "--set image.tag: 'image' is not a map");
+  refused("resources.limits.memory.x=1", "--set resources.limits.memory.x: 'memory' is not a map");
+  refused("image=[x]", "--set image: expected a string, got a list");
+  refused("podPatch=x", "--set podPatch: expected a map, got a string");
+  refused("podPatch=", "--set podPatch: expected a map, got null");
+  refused("tolerations={}", "--set tolerations: expected a list, got a map");
+  refused("podPatch={}\n---\n{}", "--set podPatch: expected one YAML document");
+  CHECK_THROWS_AS(cli::operator_manifests({.settings = {"podPatch={"}}), UsageError);
+}
+
+TEST_CASE("a template that Helm might read otherwise is refused by file and line") {
+  const json values = {{"a", {{"b", "$x"}}}, {"list", {1, 2}}};
+  CHECK(render("n: {{ .Release.Namespace }}{{.Release.Name|toJson}}\n") == "n: space\"adaptdl\"\n");
+  CHECK(render("v: {{ .Chart.AppVersion | toJson }}\n") == "v: \"1.2.3\"\n");
+  CHECK(render("v: {{ .Values.list | toJson | toJson }}\n", values) == "v: \"[1,2]\"\n");
+  CHECK(render("v: {{ .Values.a | toJson | replace \"$\" \"$$\" }}\n", values) == "v: {\"b\":\"$$x\"}\n");
+  for (const auto& [expression, why] : std::map<std::string, std::string>{
+           {"{{ if .Values.a }}", "unknown expression '{{ if .Values.a }}'"},
+           {"{{- .Values.a.b }}", "unknown expression '{{- .Values.a.b }}'"},
+           {"{{ .Values.a.b | quote }}", "unknown expression '{{ .Values.a.b | quote }}'"},
+           {"{{ .Values.a.b toJson }}", "unknown expression '{{ .Values.a.b toJson }}'"},
+           {"{{}}", "unknown expression '{{}}'"},
+           {"{{ .Values.a.c | toJson }}", "unknown value '.Values.a.c'"},
+           {"{{ .Values.a.b.c }}", "unknown value '.Values.a.b.c'"},
+           {"{{ .Values.a }}", "'.Values.a' is not a string; use toJson"},
+           {"{{ .Values.a | replace \"a\" \"b\" }}", "replace expects a string; use toJson before it"},
+           {"{{ .Values.a", "'{{' without '}}'"}}) {
+    const std::string message = "t.yaml:3: " + why;
+    CHECK_THROWS_WITH_AS(render("a: {{ .Release.Name }}\n\nb: " + expression + "\n", values), message.c_str(), Error);
+  }
+  CHECK_THROWS_WITH_AS(render("a: 1\nb: [{{ .Values.a | toJson }}\n", values), doctest::Contains("t.yaml:"), Error);
+}
+
+TEST_CASE("in the chart's templates, every expression becomes JSON, and every value is used") {
+  const cli::Chart chart = cli::load_chart(cli::installed_data("chart"));
+  CHECK(chart.app_version == ADAPTDL_VERSION);
+  std::string all;
+  for (const cli::ChartTemplate& one : chart.templates) {
+    all += one.text;
+    for (std::size_t at = 0; (at = one.text.find("}}", at)) != std::string::npos; at += 2) {
+      CAPTURE(one.name);
+      CHECK(one.text.substr(at - 9, 9) == "| toJson ");
+    }
+  }
+  for (const auto& [key, value] : chart.values.items()) {
+    CAPTURE(key);
+    CHECK(all.find(".Values." + key + " ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a chart that cannot be read is named") {
+  const testing::TemporaryDirectory directory;
+  const auto write = [&](const char* name, const char* text) { std::ofstream(directory.path() / name) << text; };
+  CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("Chart.yaml"), Error);
+  write("Chart.yaml", "appVersion: 1\n");
+  CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("appVersion must be a string"), Error);
+  write("Chart.yaml", "appVersion: '1'\n");
+  write("values.yaml", "[]\n");
+  CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("values.yaml"), Error);
+  write("values.yaml", "{a: 1}\n");
+  CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("templates"), Error);
+}
