@@ -63,6 +63,12 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   return room >= needed;
 }
 
+bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
+
+// Whether the job runs and may not be moved. No policy is asked about it: policies give up on nodes that are cordoned,
+// not ready, or have lost a resource for a while.
+bool stays(const AllocatorJob& job) { return is_pinned(job) && !job.live.empty(); }
+
 // Jobs that may use the same nodes.
 struct JobClass {
   std::vector<const NodeFacts*> nodes;
@@ -72,7 +78,7 @@ struct JobClass {
 std::vector<JobClass> classes_of(const AllocatorCluster& cluster) {
   std::map<std::vector<const NodeFacts*>, JobClass> by_nodes;
   for (const AllocatorJob& job : cluster.jobs) {
-    if (job.held) continue;
+    if (job.held || stays(job)) continue;
     std::vector<const NodeFacts*> nodes = usable_nodes(job, cluster.nodes);
     JobClass& same = by_nodes[nodes];
     same.nodes = std::move(nodes);
@@ -90,8 +96,6 @@ std::string key_of(const std::vector<const NodeFacts*>& nodes) {
   return key;
 }
 
-bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
-
 std::string why_no_node(const AllocatorCluster& cluster) {
   if (cluster.nodes.empty()) return "waits: the cluster has no node";
   const bool ready = std::ranges::any_of(cluster.nodes, &NodeFacts::ready);
@@ -104,6 +108,9 @@ std::string why_no_node(const AllocatorCluster& cluster) {
 
 JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
   Free free = free_for_jobs(cluster);
+  for (const AllocatorJob& job : cluster.jobs) {
+    if (stays(job)) take(free, counts(job.current), job.info.resources);
+  }
   const std::vector<JobClass> classes = classes_of(cluster);
   JobDecisions decisions;
   std::map<std::string, std::shared_ptr<const PolicyState>> states;

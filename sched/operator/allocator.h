@@ -41,7 +41,7 @@ class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
 
-  // For all jobs but those that are held.
+  // For all jobs but those that are held, or run and may not be moved.
   JobDecisions cycle(const AllocatorCluster& cluster);
   // For jobs that wait for it, as far as they fit on what is free now. The others are left out.
   static JobDecisions first_fit(const AllocatorCluster& cluster);

@@ -102,7 +102,9 @@ std::string ClusterState::put_pod(const json& object) {
   if (is_older(version_of(object), pod.version)) return "";
   const std::string phase = text_field(object, {"status", "phase"});
   pod.version = version_of(object);
-  pod.job_uid = owner_of(object);
+  const std::string owner = owner_of(object);
+  if (owner != pod.job_uid) leave_job(uid, pod.job_uid);
+  pod.job_uid = owner;
   pod.node = text_field(object, {"spec", "nodeName"});
   pod.requests = pod_requests(object);
   pod.holds = phase != "Succeeded" && phase != "Failed";
@@ -120,12 +122,15 @@ std::string ClusterState::drop_pod(const json& object) {
   if (found == pods_.end()) return "";
   const std::string job_uid = found->second.job_uid;
   pods_.erase(found);
-  if (job_uid.empty()) return "";
-  if (const auto owned = pods_by_job_.find(job_uid); owned != pods_by_job_.end()) {
-    owned->second.erase(uid);
-    if (owned->second.empty()) pods_by_job_.erase(owned);
-  }
+  leave_job(uid, job_uid);
   return key_of_uid(job_uid);
+}
+
+void ClusterState::leave_job(const std::string& pod_uid, const std::string& job_uid) {
+  const auto owned = pods_by_job_.find(job_uid);
+  if (owned == pods_by_job_.end()) return;
+  owned->second.erase(pod_uid);
+  if (owned->second.empty()) pods_by_job_.erase(owned);
 }
 
 std::vector<std::string> ClusterState::put_node(const json& object) {

@@ -59,6 +59,7 @@ class ClusterState {
   };
   bool was_deleted(const std::string& uid) const { return deleted_.contains(uid); }
   void remember_deleted(const std::string& uid);
+  void leave_job(const std::string& pod_uid, const std::string& job_uid);
   std::string key_of_uid(const std::string& uid) const;
   std::vector<std::string> jobs_on(const std::string& node) const;
 

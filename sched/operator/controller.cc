@@ -37,9 +37,12 @@ bool exceeds_quota(const kube::ApiError& error) {
   return error.code() == 403 && std::string_view(error.what()).find("exceeded quota") != std::string_view::npos;
 }
 
-// Whether the same request would be refused for ever: the pod is invalid, or not permitted.
+// Whether the same request would be refused for ever: the pod is invalid, or a policy of the cluster is against it.
+// What the operator itself lacks the permission for is not the job's fault.
 bool is_final(const kube::ApiError& error) {
-  return error.code() == 400 || error.code() == 403 || error.code() == 413 || error.code() == 422;
+  if (error.code() == 403)
+    return std::string_view(error.what()).find("cannot create resource") == std::string_view::npos;
+  return error.code() == 400 || error.code() == 413 || error.code() == 422;
 }
 
 }  // namespace
@@ -110,6 +113,7 @@ bool Controller::advance(const std::string& key) {
                          .node_state = [this](const std::string& node) { return state_.node_state(node); },
                          .now = std::chrono::system_clock::now()};
   Plan plan = plan_job(situation, lifecycle_);
+  if (plan.starts && !pods_are_as_known(*view)) return true;
   supervise(key, *view, plan);
   const std::string name_space = name_space_of(view->job);
   if (!plan.status.is_null()) write_status(view->job, plan.status);
@@ -127,7 +131,12 @@ bool Controller::advance(const std::string& key) {
   // The status decides what is missing: where it has just changed, the next step looks again.
   if (!plan.status.is_null()) return true;
   for (const int rank : plan.missing) {
-    situation.refusal = create_pod(view->job, rank, token);
+    try {
+      situation.refusal = create_pod(view->job, rank, token);
+    } catch (const kube::ApiError& error) {
+      report_create_error(key, view->job, error.what());
+      throw;
+    }
     // The first pod decides on the token of the others.
     if (!situation.refusal && rank == 0) return true;
     if (!situation.refusal) continue;
@@ -138,6 +147,30 @@ bool Controller::advance(const std::string& key) {
     return true;
   }
   return false;
+}
+
+// Asks the API server. A pod whose creation was never answered, or that another operator created, may not have been
+// reported yet, and would be alive beside the next group.
+bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
+  const std::string uid = text_field(view.job, {"metadata", "uid"});
+  const kube::ListOptions options{.label_selector = kube::replica_selector(kube::name_of(view.job))};
+  bool known = true;
+  for (const json& pod : client_.list(kube::path(kube::kPods, name_space_of(view.job)), options)) {
+    const kube::Replica replica = kube::parse_replica(pod);
+    if (replica.owner != uid || std::ranges::find(view.pods, replica.uid, &PodFacts::uid) != view.pods.end()) continue;
+    state_.put_pod(pod);
+    known = false;
+  }
+  return known;
+}
+
+// Once for a series of failures: it says why the job does not start.
+void Controller::report_create_error(const std::string& key, const json& job, const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (memory_[key].failures > 0) return;
+  }
+  write_event(job, {true, "FailedCreate", kube::one_line(message)});
 }
 
 void Controller::announce(const std::string& key) {

@@ -46,6 +46,8 @@ class Controller {
   };
 
   bool advance(const std::string& key);
+  bool pods_are_as_known(const ClusterState::JobView& view);
+  void report_create_error(const std::string& key, const nlohmann::json& job, const std::string& message);
   void supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan);
   void forget(const std::string& key);
   std::string token_of(const std::string& key, const ClusterState::JobView& view);

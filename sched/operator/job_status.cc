@@ -24,16 +24,14 @@ json difference(const json& before, const json& after) {
   json patch = json::object();
   for (const auto& [name, value] : after.items()) {
     const auto old = before.find(name);
-    if (old == before.end() || *old != value) patch[name] = value;
+    if (old != before.end() && old->is_object() && value.is_object()) {
+      if (json inner = difference(*old, value); !inner.empty()) patch[name] = std::move(inner);
+    } else if (old == before.end() || *old != value) {
+      patch[name] = value;
+    }
   }
   for (const auto& [name, value] : before.items()) {
     if (!after.contains(name)) patch[name] = nullptr;
-  }
-  // A merge patch merges objects: what is gone from the hints has to be named.
-  if (patch.contains("train") && before.contains("train") && before["train"].is_object()) {
-    for (const auto& [name, value] : before["train"].items()) {
-      if (!patch["train"].contains(name)) patch["train"][name] = nullptr;
-    }
   }
   return patch;
 }
@@ -65,6 +63,12 @@ void JobStatus::set_allocation(const Allocation& nodes) {
   if (nodes.empty() && !after_.contains("allocation")) return;
   after_["allocation"] = nodes;
 }
+
+bool JobStatus::created() const {
+  return after_.contains("group") && int_field(after_, {"createdGroup"}) == int_field(after_, {"group"});
+}
+
+void JobStatus::set_created() { after_["createdGroup"] = after_["group"]; }
 
 void JobStatus::set_ready(int replicas) { after_["readyReplicas"] = replicas; }
 
@@ -106,6 +110,8 @@ void JobStatus::stop(const std::string& reason, const std::string& message, cons
   after_["retries"] = retries;
   if (wait.count() > 0) after_["retryAfter"] = kube::to_string(now_ + wait);
 }
+
+void JobStatus::end_pause() { after_.erase("retryAfter"); }
 
 void JobStatus::finish(const std::string& phase, const std::string& reason, const std::string& message) {
   set_phase(phase, reason, message);

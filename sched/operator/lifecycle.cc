@@ -94,11 +94,13 @@ class Planner {
       look_again(*hold);
       return;
     }
+    status_.end_pause();  // a change, which has the allocator look at the job
     if (const Allocation nodes = next_nodes(); !nodes.empty()) {
       start(nodes);
     } else {
       status_.set_allocation({});
-      if (at_.decision) note_waiting(*at_.decision);
+      if (!at_.decision) return;
+      note_waiting(*at_.decision);
       check_placeable();
     }
   }
@@ -131,6 +133,7 @@ class Planner {
                                                                 : size + ": restarted";
     status_.set_unplaceable(false);
     status_.start(group, nodes, why);
+    plan_.starts = true;
     tell(false, "Starting", fmt::format("{}, group {}", size, group));
   }
 
@@ -139,6 +142,9 @@ class Planner {
   void watch_group() {
     if (at_.refusal) return refused(*at_.refusal);
     collect();
+    // Another writer's doing: what the pods were created by is not known.
+    if (replicas_.empty() || replicas_.size() != job_.allocation.size())
+      return stop("Reallocated", "its allocation and its number of replicas differ", {}, false);
     if (succeeded() || lost() || failed()) return;
     if (at_.decision && at_.decision->nodes != job_.allocation) return reallocate();
     if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
@@ -183,8 +189,8 @@ class Planner {
       const PodFacts* pod = replicas_[rank];
       const std::string who = fmt::format("replica {}", rank);
       if (pod == nullptr) {
-        // While the job starts, pods that are still to be created are missing, too.
-        if (job_.phase == "Running") return restart("ReplicaLost", who + " was deleted");
+        // Until all pods were created once, those that are still to be created are missing, too.
+        if (job_.phase == "Running" || status_.created()) return restart("ReplicaLost", who + " was deleted");
         continue;
       }
       if (gone(*pod) && pod->end != PodEnd::kSucceeded)
@@ -218,7 +224,7 @@ class Planner {
 
   // Whether a replica may have failed because the node of a peer went down, which takes the cluster a while to notice.
   bool is_consequence(const PodFacts& failure) {
-    const Time end = failure.ended.value_or(at_.now) + kNodeLossNoticed;
+    const Time end = failure.ended ? *failure.ended + kNodeLossNoticed : at_.now;
     for (const PodFacts* pod : replicas_) {
       if (pod == nullptr || !pod->live() || pod->node == failure.node) continue;
       if (at_.node_state(pod->node) == NodeState::kNotReady)
@@ -261,6 +267,7 @@ class Planner {
       plan_.addresses.push_back(pod->ip);
     }
     if (!addresses) plan_.addresses.clear();
+    if (plan_.missing.empty()) status_.set_created();
     status_.set_ready(ready);
     if (job_.phase == "Running") return;
     if (running == static_cast<int>(replicas_.size())) {
@@ -302,7 +309,8 @@ class Planner {
     seconds wait(0);
     if (pause && retries > 1) wait = std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause);
     if (std::string_view(reason) == "QuotaExceeded") wait = std::max(wait, kFirstPause);
-    status_.stop(reason, message, next, retries, wait);
+    // While a job pauses, the allocator gives its nodes to others.
+    status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
     tell(pause, reason, message);
     plan_.missing.clear();
     plan_.addresses.clear();

@@ -75,6 +75,8 @@ struct Plan {
   std::vector<JobEvent> events;
   std::optional<kube::Time> look_again;
 
+  // Whether the status starts a new group. That must not happen on what is known of the pods from watches alone.
+  bool starts = false;
   // Addresses by rank of the group, once all are known.
   std::vector<std::string> addresses;
 

@@ -16,13 +16,16 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr const char* kCordon = "node.kubernetes.io/unschedulable";
+// More than any machine has; sums of such amounts do not overflow.
+constexpr std::int64_t kMaxAmount = std::int64_t{1} << 53;
 
 std::int64_t amount(const std::string& type, const json& value, bool round_up) {
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
   try {
     const kube::Quantity quantity = kube::Quantity::parse(text);
-    if (type == "cpu") return quantity.ceil_milli();
-    return round_up ? quantity.ceil() : static_cast<std::int64_t>(quantity.value());
+    const std::int64_t up = type == "cpu" ? quantity.ceil_milli() : quantity.ceil();
+    if (round_up || type == "cpu") return std::clamp<std::int64_t>(up, 0, kMaxAmount);
+    return static_cast<std::int64_t>(std::clamp(quantity.value(), 0.0, static_cast<double>(kMaxAmount)));
   } catch (const Error&) {
     return 0;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -147,11 +148,16 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 }
 
 void Operator::allocate_once(bool all) {
+  // Before the jobs themselves: a decision that is carried out in between is in its job's status by then.
+  std::map<std::string, Allocation> undone;
+  for (const std::string& key : state_.jobs()) {
+    if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);
+  }
   AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now());
   for (AllocatorJob& job : cluster.jobs) {
-    const auto undone = controller_->undone(job.info.name);
-    if (!undone) continue;
-    job.current = *undone;
+    const auto found = undone.find(job.info.name);
+    if (found == undone.end()) continue;
+    job.current = found->second;
     job.waits_for_first_fit = false;
   }
   for (auto& [key, decision] : all ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))

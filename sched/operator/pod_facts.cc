@@ -23,9 +23,9 @@ bool is_any_of(std::string_view text, const std::array<std::string_view, N>& all
 }
 
 // Why Kubernetes, not the program, ended a pod: pod.status.reason.
-constexpr std::array<std::string_view, 11> kLostReasons = {
-    "Evicted",  "NodeLost",     "Preempting", "Preempted",       "UnexpectedAdmissionError", "NodeAffinity",
-    "Shutdown", "NodeShutdown", "Terminated", "TaintToleration", "DisruptionTarget"};
+constexpr std::array<std::string_view, 12> kLostReasons = {
+    "Evicted",      "NodeLost", "Preempting",   "Preempted",  "UnexpectedAdmissionError", "TopologyAffinityError",
+    "NodeAffinity", "Shutdown", "NodeShutdown", "Terminated", "TaintToleration",          "DisruptionTarget"};
 
 bool lost(const json& pod) {
   const std::string reason = text_field(pod, {"status", "reason"});
@@ -38,6 +38,7 @@ bool lost(const json& pod) {
 // The containers that ended with an error: how, and when the first of them did.
 struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
+  bool unknown = false;  // the node lost sight of one, as after a reboot, and its code says nothing
   std::optional<kube::Time> first;
 };
 
@@ -49,7 +50,9 @@ ContainerEnds container_ends(const json& pod) {
       const int code = int_field(ended, {"exitCode"}).value_or(0);
       if (code == 0) continue;
       ends.any = true;
-      ends.out_of_memory |= text_field(ended, {"reason"}) == "OOMKilled";
+      const std::string reason = text_field(ended, {"reason"});
+      ends.out_of_memory |= reason == "OOMKilled";
+      ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // Kubernetes', containerd's
       ends.all_checkpointed = ends.all_checkpointed && code == 143;
       const auto when = kube::time_field(ended, {"finishedAt"});
       if (when && (!ends.first || *when < *ends.first)) ends.first = when;
@@ -67,7 +70,7 @@ void set_end(const json& pod, PodFacts& facts) {
   if (phase != "Failed") return;
   const ContainerEnds ends = container_ends(pod);
   facts.ended = ends.first;
-  if (lost(pod)) {
+  if (lost(pod) || ends.unknown) {
     facts.end = PodEnd::kLost;
   } else if (ends.any && ends.all_checkpointed) {
     facts.end = PodEnd::kCheckpointed;

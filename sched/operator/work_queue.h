@@ -34,7 +34,8 @@ class WorkQueue {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);
     if (!added) entry->second = std::min(entry->second, when);
-    wake_.notify_one();
+    // All workers: the one that waits for this time may be busy with another key when it comes.
+    wake_.notify_all();
   }
 
   // Waits for a key, which is the caller's until done(). Empty once a stop is requested.
@@ -49,7 +50,10 @@ class WorkQueue {
         taken_.insert(key);
         return key;
       }
-      wake_.wait_until(lock, stop, next, [&] { return !ready_.empty() || collect_due(Clock::now()) < next; });
+      wake_.wait_until(lock, stop, next, [&] {
+        const Clock::time_point earlier = collect_due(Clock::now());
+        return !ready_.empty() || earlier < next;
+      });
     }
     return {};
   }

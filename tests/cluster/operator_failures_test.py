@@ -108,7 +108,9 @@ class FailuresTest(OperatorTest):
     def test_evictions_restart_the_job_and_do_not_count_as_failures(self):
         status = self.start_modelled_job()
         for _ in range(EVICTIONS):
-            name = self.pods_of("job")[0]["metadata"]["name"]
+            # Those of earlier groups may not have left yet.
+            pods = [pod for pod in self.pods_of("job") if pod["metadata"]["annotations"]["adaptdl/group"] == str(status["group"])]
+            name = pods[0]["metadata"]["name"]
             self.kubectl(
                 "create", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{name}/eviction", "-f", "-",
                 text=json.dumps({"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": name, "namespace": self.namespace}}),

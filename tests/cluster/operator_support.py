@@ -29,7 +29,7 @@ NODES = ("node0", "node1")
 GPUS = 4  # per node
 INTERVAL = 10  # seconds between scheduling cycles
 # With these costs the policy gives two equal jobs half of the GPUs each, and one job all of them.
-SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s", "imagePullPolicy": "Never"}
+SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s"}
 DEPLOYMENT = "adaptdl-operator"
 OPERATOR_LABEL = "app.kubernetes.io/name=adaptdl-operator"
 ONE_GPU = {"limits": {"nvidia.com/gpu": 1}}
@@ -181,32 +181,38 @@ class OperatorTest(TrainedOnce, ClusterTest):
     """The operator of this build, installed from its manifests. The nodes have virtual GPUs."""
 
     settings = {}  # of a class of tests besides SETTINGS
+    image = IMAGE  # of the operator; None: the class has its own, and installs it by itself
 
     @classmethod
     def setUpClass(cls):
         if not cluster_support.OWN:
             raise unittest.SkipTest("only the tests' own cluster can be given the image of this build")
         super().setUpClass()
-        archive = cls.directory / "image.tar"
-        write_image(archive)
-        cluster_keeper.load(archive)
-        archive.unlink()
-        cls.install()
+        if cls.image:
+            archive = cls.directory / "image.tar"
+            write_image(archive)
+            cluster_keeper.load(archive)
+            archive.unlink()
+            cls.install(cls.image, imagePullPolicy="Never")
 
     # Installation.
 
     @classmethod
-    def install(cls):
+    def install(cls, image, **settings):
         cls.operator_namespace = f"adaptdl-operator-{secrets.token_hex(3)}"
-        settings = itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in {**SETTINGS, **cls.settings}.items())
+        cls.kubectl_in("default", "create", "namespace", cls.operator_namespace)
+        cls.addClassCleanup(
+            cls.kubectl_in, "default", "delete", "namespace", cls.operator_namespace, "--wait=false", "--ignore-not-found"
+        )
+        settings = {**SETTINGS, **cls.settings, **settings}
+        options = itertools.chain.from_iterable(("--set", f"{key}={value}") for key, value in settings.items())
         manifests = subprocess.run(
-            [ADAPTDL, "operator", "manifests", "--image", IMAGE, "-n", cls.operator_namespace, *settings],
+            [ADAPTDL, "operator", "manifests", "--image", image, "-n", cls.operator_namespace, *options],
             capture_output=True, text=True, timeout=60, env=clean_environment(KUBECONFIG=cls.kubeconfig),
         )  # fmt: skip
         if manifests.returncode:
             raise AssertionError(f"adaptdl operator manifests failed: {manifests.stderr}")
-        dry_run = ("create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-")
-        parsed = cls.kubectl_in(cls.operator_namespace, *dry_run, text=manifests.stdout)
+        parsed = cls.kubectl_in(cls.operator_namespace, "create", "--dry-run=client", "-o", "json", "-f", "-", text=manifests.stdout)
         # All tests share the definition of jobs.
         cls.installed = [item for item in cls._objects(parsed) if item["kind"] != "CustomResourceDefinition"]
         cls.addClassCleanup(cls.uninstall)

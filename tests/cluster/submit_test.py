@@ -307,6 +307,14 @@ class WithRegistry(Submitting):
         cls.mirror = ("--mirror", "docker.io=http://localhost:32000")
 
     @classmethod
+    def push_python(cls):
+        """An image with the system's Python under the official name of the one that hello_world is built from."""
+        root = cls.directory / "python"
+        files_of_python(root / "files")
+        (root / "Dockerfile").write_text("FROM scratch\nCOPY files /\nENV PATH=/usr/local/bin:/bin\n", encoding="utf-8")
+        cls.push(root, "python:3.11-slim")
+
+    @classmethod
     def push(cls, project, name):
         """Builds an image without RUN and pushes it to the registry under an official name."""
 
@@ -330,10 +338,7 @@ class RegistryTest(WithRegistry):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        root = cls.directory / "python"
-        files_of_python(root / "files")
-        (root / "Dockerfile").write_text("FROM scratch\nCOPY files /\nENV PATH=/usr/local/bin:/bin\n", encoding="utf-8")
-        cls.push(root, "python:3.11-slim")
+        cls.push_python()
 
     def setUp(self):
         super().setUp()

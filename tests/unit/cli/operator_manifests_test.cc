@@ -64,12 +64,12 @@ std::string render(const std::string& text, const json& values = json::object())
 }
 
 const json kCluster = json::parse(R"([
-  {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs"], "verbs": ["get", "list", "watch"]},
+  {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs"], "verbs": ["list", "watch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/status"], "verbs": ["patch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/finalizers"], "verbs": ["update"]},
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-  {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}])");
+  {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}])");
 const json kNamespaced = json::parse(R"([
   {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
 

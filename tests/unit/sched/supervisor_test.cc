@@ -72,6 +72,27 @@ TEST_CASE("hints are merged, null takes one back, and the listener hears of what
   CHECK(served.supervisor.hints("ns/other") == json::object());
 }
 
+TEST_CASE("until its owner knows all jobs, those who ask for an unknown one are told to ask again") {
+  Served served({.all_jobs_known = false});
+  CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
+  CHECK(request(served.supervisor, "GET", "/discover/ns/late/0?timeout=0").status == 408);
+  CHECK(request(served.supervisor, "PUT", "/hints/ns/late", "{}").status == 408);
+  served.supervisor.add_job("ns/late");
+  served.supervisor.set_addresses("ns/late", 0, {"10.0.0.1"});
+  served.supervisor.set_all_jobs_known();
+  CHECK(request(served.supervisor, "GET", "/discover/ns/late/0?timeout=0").status == 200);
+  CHECK(request(served.supervisor, "GET", "/discover/ns/other/0?timeout=0").status == 404);
+}
+
+TEST_CASE("hints that were stored elsewhere can be put back, and are merged with later ones") {
+  Served served;
+  served.supervisor.set_hints(kJob, {{"initBatchSize", 16}, {"progress", 3}});
+  CHECK(request(served.supervisor, "PUT", "/hints" + kPath, R"({"progress": 4})").status == 200);
+  CHECK(served.supervisor.hints(kJob) == json{{"initBatchSize", 16}, {"progress", 4}});
+  served.supervisor.set_hints(kJob, nullptr);
+  CHECK(served.supervisor.hints(kJob) == json::object());
+}
+
 TEST_CASE("what the Python package posts is taken: nulls and zeros for what is not known, and no token") {
   Served served;
   served.supervisor.add_job("ns/python", "s3cret");

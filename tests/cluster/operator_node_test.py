@@ -1,0 +1,71 @@
+"""A node of the cluster loses power: the job that it was part of moves to the nodes that are left."""
+
+import os
+import pathlib
+import signal
+import subprocess
+
+import cluster_keeper
+import cluster_support
+from cluster_support import kubectl
+from operator_support import OperatorTest
+
+NODE = "node1"
+NOTICED = 120  # seconds until Kubernetes takes a node without a sign of life for down, and some more
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def kube_cluster(*arguments):
+    subprocess.run([cluster_keeper.KUBE_CLUSTER, *arguments], check=True, timeout=120)
+
+
+class NodeTest(OperatorTest):
+    settings = {r"nodeSelector.kubernetes\.io/hostname": "node0"}
+
+    @staticmethod
+    def power_off():
+        """Ends the node's kubelet, then all processes of its pods, none of which has a chance to do anything about it."""
+        kube_cluster("kill", "kubelet1")
+        for file in CGROUPS.glob(f"*/adaptdl-kubernetes-{NODE}/**/cgroup.procs"):
+            for process in file.read_text().split():
+                try:
+                    os.kill(int(process), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def power_on(self):
+        kube_cluster("start", "kubelet1")
+        self.wait_for(f"{NODE} is ready", self.is_ready)
+
+    @staticmethod
+    def is_ready():
+        condition = '{.status.conditions[?(@.type=="Ready")].status}'
+        return kubectl("get", "node", NODE, "-o", f"jsonpath={condition}", check=False).stdout == "True"
+
+    def test_a_job_leaves_a_node_that_loses_power_and_continues_from_its_checkpoint(self):
+        for node in ("node0", NODE):
+            self.set_gpus(1, node)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
+        before = self.wait_for_replicas("job", 2)
+        self.assertEqual(sorted(before["allocation"]), ["node0", NODE])
+        self.wait_for("it has saved a checkpoint", lambda: any((self.shares["job"].parent / "checkpoint").glob("checkpoint-*")))
+
+        self.power_off()
+        self.addCleanup(self.power_on)
+        # The replica on the other node fails as it loses its peer. That is not the job's fault.
+        stopped = self.wait_for_status("stopped", "job", lambda status: status.get("phase") != "Running", NOTICED)
+        self.assertEqual(stopped["phase"], "Stopping", stopped)
+        self.assertEqual(stopped["reason"], "NodeLost", stopped)
+        # Until somebody says so, its pods may still run.
+        self.set_gpus(2, "node0")
+        kubectl("delete", "node", NODE)
+        after = self.wait_for_replicas("job", 2)
+        self.assertEqual(after["allocation"], ["node0", "node0"])
+        self.assertGreater(after["group"], before["group"])
+        self.finish("job")
+        self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job", crashed=True)
+
+
+if __name__ == "__main__":
+    cluster_support.main()

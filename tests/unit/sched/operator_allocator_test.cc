@@ -1,0 +1,256 @@
+#include "operator/allocator.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "policy/policies.h"
+
+using namespace adaptdl::sched;
+using nlohmann::json;
+
+namespace {
+
+NodeFacts make_node(const std::string& name, int gpus, const std::string& zone = "z") {
+  return {.name = name,
+          .gpu_type = "",
+          .allocatable = {{"gpu", gpus}, {"pods", 10}},
+          .ready = true,
+          .labels = {{"zone", zone}},
+          .taints = json::array()};
+}
+
+// One that wants as many replicas as there are GPUs, one GPU each.
+AllocatorJob make_job(const std::string& name, int min = 0, int max = 8) {
+  AllocatorJob job;
+  job.info.name = "ns/" + name;
+  job.info.resources = {{"gpu", 1}, {"pods", 1}};
+  job.info.min_replicas = min;
+  job.info.max_replicas = max;
+  job.info.preemptible = true;
+  job.info.profiled_replicas = 8;
+  job.pod = json::object();
+  return job;
+}
+
+AllocatorJob in_zone(AllocatorJob job, const std::string& zone) {
+  job.pod = {{"spec", {{"nodeSelector", {{"zone", zone}}}}}};
+  return job;
+}
+
+AllocatorJob waiting(AllocatorJob job) {
+  job.waits_for_first_fit = true;
+  return job;
+}
+
+AllocatorJob on(AllocatorJob job, const Allocation& nodes, bool preemptible = true) {
+  job.current = nodes;
+  for (const std::string& node : nodes) ++job.live[node];
+  job.info.preemptible = preemptible;
+  return job;
+}
+
+JobDecisions cycle(const AllocatorCluster& cluster, const char* policy = "adaptive") {
+  return Allocator(make_policy(policy, {})).cycle(cluster);
+}
+
+// GPUs of this node that the decisions give away.
+std::int64_t given(const JobDecisions& decisions, const std::string& node) {
+  std::int64_t count = 0;
+  for (const auto& [name, decision] : decisions) count += std::ranges::count(decision.nodes, node);
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("first fit gives a waiting job its minimum on one node, of what others leave") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 4), make_node("b", 4)};
+  cluster.used["a"] = {{"gpu", 3}, {"pods", 3}};
+  cluster.jobs = {waiting(make_job("one")), waiting(make_job("two", 2))};
+  const JobDecisions decisions = Allocator::first_fit(cluster);
+  CHECK(decisions.at("ns/one").nodes == Allocation{"a"});
+  CHECK(decisions.at("ns/two").nodes == Allocation{"b", "b"});
+}
+
+TEST_CASE("first fit gives nothing twice: not among new jobs, nor what is allocated, nor what pods still hold") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2)};
+  SUBCASE("new jobs") {
+    cluster.jobs = {waiting(make_job("x")), waiting(make_job("y")), waiting(make_job("z"))};
+    CHECK(Allocator::first_fit(cluster).size() == 2);
+  }
+  SUBCASE("an allocation whose pods are not there yet") {
+    cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
+    cluster.jobs[1].live.clear();
+    CHECK(Allocator::first_fit(cluster).empty());
+  }
+  SUBCASE("pods that are still to end, of a job that gets other nodes") {
+    cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
+    cluster.jobs[1].current = {};
+    CHECK(Allocator::first_fit(cluster).empty());
+    cluster.jobs[1].current = {"a"};
+    CHECK(Allocator::first_fit(cluster).empty());
+    cluster.jobs[1].live["a"] = 1;
+    CHECK(Allocator::first_fit(cluster).size() == 1);
+  }
+  SUBCASE("what a job that pauses still holds") {
+    cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
+    cluster.jobs[1].current = {};
+    cluster.jobs[1].held = true;
+    CHECK(Allocator::first_fit(cluster).empty());
+  }
+}
+
+TEST_CASE("first fit leaves out jobs that pause, that do not wait for it, or that fit on no node") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 4)};
+  cluster.jobs = {waiting(make_job("held")), make_job("other"), waiting(make_job("large", 5)),
+                  waiting(in_zone(make_job("elsewhere"), "y"))};
+  cluster.jobs[0].held = true;
+  CHECK(Allocator::first_fit(cluster).empty());
+}
+
+TEST_CASE("a node has as many pods as it may run") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 100)};
+  cluster.used["a"] = {{"pods", 9}};
+  for (const char* name : {"x", "y"}) cluster.jobs.push_back(waiting(make_job(name)));
+  CHECK(Allocator::first_fit(cluster).size() == 1);
+  CHECK(given(cycle(cluster), "a") == 1);
+}
+
+TEST_CASE("a cycle decides on every job but those that pause, within what others leave, with a reason") {
+  for (const std::string_view policy : policy_names()) {
+    CAPTURE(policy);
+    AllocatorCluster cluster;
+    cluster.nodes = {make_node("a", 4), make_node("b", 4)};
+    cluster.used["a"] = {{"gpu", 3}};
+    cluster.jobs = {make_job("x", 0, 2), make_job("y", 2, 2), make_job("held")};
+    cluster.jobs[2].held = true;
+    const JobDecisions decisions = cycle(cluster, std::string(policy).c_str());
+    REQUIRE(decisions.size() == 2);
+    CHECK_FALSE(decisions.at("ns/x").reason.empty());
+    CHECK(decisions.at("ns/y").nodes == Allocation{"b", "b"});
+    CHECK(given(decisions, "a") <= 1);
+    CHECK(given(decisions, "b") <= 4);
+    CHECK_FALSE(decisions.contains("ns/held"));
+  }
+}
+
+TEST_CASE("jobs of different nodes get only their own, and share what is common without giving it away twice") {
+  for (const std::string_view policy : policy_names()) {
+    CAPTURE(policy);
+    AllocatorCluster cluster;
+    cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
+    cluster.jobs = {make_job("any"), in_zone(make_job("y"), "y"), in_zone(make_job("z", 1, 1), "z")};
+    const JobDecisions decisions = cycle(cluster, std::string(policy).c_str());
+    CHECK(std::ranges::count(decisions.at("ns/y").nodes, "b") == 0);
+    CHECK(decisions.at("ns/z").nodes == Allocation{"b"});
+    CHECK(given(decisions, "a") <= 2);
+    CHECK(given(decisions, "b") <= 2);
+  }
+}
+
+TEST_CASE(
+    "what a job that may not be moved has is given to nobody, also not to those with fewer nodes to choose from") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
+  cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
+  for (const std::string_view policy : policy_names()) {
+    CAPTURE(policy);
+    const JobDecisions decisions = cycle(cluster, std::string(policy).c_str());
+    CHECK_FALSE(decisions.contains("ns/pinned"));
+    CHECK(decisions.at("ns/y").nodes.empty());
+    CHECK(decisions.at("ns/y").placeable);
+  }
+}
+
+TEST_CASE("a job that may not be moved stays where it runs when a node is cordoned, not ready or short of something") {
+  enum class Trouble { kCordoned, kNotReady, kNoGpu };
+  for (const std::string_view policy : policy_names()) {
+    for (const Trouble trouble : {Trouble::kCordoned, Trouble::kNotReady, Trouble::kNoGpu}) {
+      CAPTURE(policy);
+      CAPTURE(static_cast<int>(trouble));
+      AllocatorCluster cluster;
+      cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+      cluster.jobs = {on(make_job("pinned"), {"a", "b"}, false), make_job("other", 0, 1)};
+      if (trouble == Trouble::kCordoned) cluster.nodes[1].taints.push_back({{"key", "x"}, {"effect", "NoSchedule"}});
+      if (trouble == Trouble::kNotReady) cluster.nodes[1].ready = false;
+      if (trouble == Trouble::kNoGpu) cluster.nodes[1].allocatable["gpu"] = 0;  // its device plugin starts again
+      const JobDecisions decisions = cycle(cluster, std::string(policy).c_str());
+      CHECK_FALSE(decisions.contains("ns/pinned"));
+      CHECK(decisions.at("ns/other").nodes == Allocation{"a"});
+    }
+  }
+}
+
+TEST_CASE("a job that may not be moved, and whose pods are not there yet, keeps its nodes too") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
+  cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
+  cluster.jobs[0].live.clear();
+  const JobDecisions decisions = cycle(cluster);
+  CHECK(decisions.at("ns/pinned").nodes == Allocation{"a", "a"});
+  CHECK(decisions.at("ns/y").nodes.empty());
+}
+
+TEST_CASE("a job that may not be moved, and has not started on a node that is cordoned, gets another") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+  cluster.nodes[1].ready = false;
+  cluster.jobs = {on(make_job("pinned", 1, 1), {"b"}, false)};
+  cluster.jobs[0].live.clear();
+  CHECK(cycle(cluster).at("ns/pinned").nodes != Allocation{"b"});
+}
+
+TEST_CASE("a job that may be moved leaves a node that is cordoned") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+  cluster.nodes[1].taints.push_back({{"key", "x"}, {"effect", "NoSchedule"}});
+  cluster.jobs = {on(make_job("job"), {"a", "b"})};
+  const Allocation nodes = cycle(cluster).at("ns/job").nodes;
+  CHECK_FALSE(nodes.empty());
+  CHECK(std::ranges::count(nodes, "b") == 0);
+}
+
+TEST_CASE("a job that only has to wait is told apart from one that the cluster could never hold") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+  cluster.used["a"] = cluster.used["b"] = {{"gpu", 2}};
+  cluster.jobs = {make_job("waits", 4), make_job("never", 5)};
+  AllocatorJob fpga = make_job("fpga");
+  fpga.info.resources["fpga"] = 1;
+  cluster.jobs.push_back(fpga);
+  const JobDecisions decisions = cycle(cluster);
+  for (const auto& [name, decision] : decisions) CHECK(decision.nodes.empty());
+  CHECK(decisions.at("ns/waits").placeable);
+  CHECK_FALSE(decisions.at("ns/never").placeable);
+  CHECK_FALSE(decisions.at("ns/fpga").placeable);
+}
+
+TEST_CASE("a job without any node is told why") {
+  AllocatorCluster cluster;
+  cluster.jobs = {in_zone(make_job("job"), "y")};
+  CHECK(cycle(cluster).at("ns/job").reason == "waits: the cluster has no node");
+  cluster.nodes = {make_node("a", 2)};
+  CHECK(cycle(cluster).at("ns/job").reason ==
+        "waits: of 1 node, none matches its node selector, affinity and tolerations");
+  CHECK_FALSE(cycle(cluster).at("ns/job").placeable);
+  cluster.nodes[0].ready = false;
+  CHECK(cycle(cluster).at("ns/job").reason == "waits: no node is ready");
+}
+
+TEST_CASE("cycles that follow each other on the same cluster move nothing") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+  cluster.jobs = {make_job("x"), make_job("y"), in_zone(make_job("z"), "z")};
+  Allocator allocator(make_policy("adaptive", {}));
+  JobDecisions before = allocator.cycle(cluster);
+  for (int i = 0; i < 3; ++i) {
+    for (AllocatorJob& job : cluster.jobs) job = on(job, before.at(job.info.name).nodes);
+    const JobDecisions decisions = allocator.cycle(cluster);
+    for (const auto& [name, decision] : decisions) CHECK(decision.nodes == before.at(name).nodes);
+    before = decisions;
+  }
+}

@@ -1,0 +1,199 @@
+#include <doctest/doctest.h>
+
+#include "operator/node_facts.h"
+
+using namespace adaptdl::sched;
+using nlohmann::json;
+
+namespace {
+
+json make_node(const json& spec = json::object()) {
+  return {
+      {"metadata", {{"name", "a"}, {"labels", {{"zone", "z1"}, {"size", "16"}, {"nvidia.com/gpu.product", "H100"}}}}},
+      {"spec", spec},
+      {"status",
+       {{"allocatable", {{"cpu", "7900m"}, {"memory", "31Gi"}, {"nvidia.com/gpu", "8"}, {"pods", "110"}}},
+        {"conditions", {{{"type", "DiskPressure"}, {"status", "False"}}, {{"type", "Ready"}, {"status", "True"}}}}}}};
+}
+
+json tainted(const std::string& effect, const std::string& value = "") {
+  json taint{{"key", "dedicated"}, {"effect", effect}};
+  if (!value.empty()) taint["value"] = value;
+  return make_node({{"taints", {taint}}});
+}
+
+json selecting(const json& terms) {
+  return {
+      {"spec",
+       {{"affinity",
+         {{"nodeAffinity", {{"requiredDuringSchedulingIgnoredDuringExecution", {{"nodeSelectorTerms", terms}}}}}}}}}};
+}
+
+bool selects(const std::string& key, const std::string& op, const json& values = json::array()) {
+  const json requirement{{"key", key}, {"operator", op}, {"values", values}};
+  return may_run(selecting({{{"matchExpressions", {requirement}}}}), parse_node(make_node()));
+}
+
+bool tolerates(const json& toleration, const json& node) {
+  return may_run({{"spec", {{"tolerations", {toleration}}}}}, parse_node(node));
+}
+
+json container(const json& resources) { return {{"name", "c"}, {"resources", resources}}; }
+
+}  // namespace
+
+TEST_CASE("a node's amounts are processors in thousandths and whole units of all else, rounded down") {
+  const NodeFacts node = parse_node(make_node());
+  CHECK(node.name == "a");
+  CHECK(node.gpu_type == "H100");
+  CHECK(node.ready);
+  CHECK(node.allocatable == Resources{{"cpu", 7900}, {"memory", 31ll << 30}, {"nvidia.com/gpu", 8}, {"pods", 110}});
+  json odd = make_node();
+  odd["status"]["allocatable"] = {{"memory", "1500m"}, {"cpu", 2}, {"x", "none"}, {"y", nullptr}};
+  const Resources amounts = parse_node(odd).allocatable;
+  CHECK(amounts.at("memory") == 1);
+  CHECK(amounts.at("cpu") == 2000);
+  CHECK(amounts.at("x") == 0);
+  CHECK(amounts.at("y") == 0);
+}
+
+TEST_CASE("amounts beyond all bounds are large, never negative") {
+  json node = make_node();
+  for (const char* amount : {"9223372036854775807", "10E", "8e28"}) {
+    CAPTURE(amount);
+    node["status"]["allocatable"] = {{"memory", amount}, {"cpu", amount}};
+    const Resources amounts = parse_node(node).allocatable;
+    CHECK(amounts.at("memory") > (1ll << 50));
+    CHECK(amounts.at("cpu") > (1ll << 50));
+  }
+}
+
+TEST_CASE("a node is ready if its condition says so, and not before it has one") {
+  json node = make_node();
+  for (const char* status : {"False", "Unknown"}) {
+    node["status"]["conditions"][1]["status"] = status;
+    CHECK_FALSE(parse_node(node).ready);
+    CHECK_FALSE(may_run(json::object(), parse_node(node)));
+  }
+  node["status"].erase("conditions");
+  CHECK_FALSE(parse_node(node).ready);
+}
+
+TEST_CASE("a pod asks for the sum of its containers' requests, or the greatest of its init containers'") {
+  const json pod{
+      {"spec",
+       {{"containers",
+         {container({{"requests", {{"cpu", "500m"}, {"memory", "1Gi"}}}, {"limits", {{"memory", "4Gi"}}}}),
+          container({{"limits", {{"cpu", "1"}, {"nvidia.com/gpu", 2}}}})}},
+        {"initContainers",
+         {container({{"requests", {{"cpu", "4"}, {"memory", "1Ki"}}}}), container({{"requests", {{"cpu", "3"}}}})}},
+        {"overhead", {{"memory", "1Mi"}}}}}};
+  CHECK(pod_requests(pod) ==
+        Resources{{"cpu", 4000}, {"memory", (1ll << 30) + (1 << 20)}, {"nvidia.com/gpu", 2}, {"pods", 1}});
+}
+
+TEST_CASE("a pod that asks for more than all bounds asks for much, and not for nothing") {
+  json pod{{"spec", {{"containers", json::array()}}}};
+  for (int i = 0; i < 100; ++i) pod["spec"]["containers"].push_back(container({{"limits", {{"gpu", "8e28"}}}}));
+  CHECK(pod_requests(pod).at("gpu") > (1ll << 50));
+}
+
+TEST_CASE("requests are rounded up, and a pod that asks for nothing takes the place of one pod") {
+  const json pod{{"spec", {{"containers", {container({{"requests", {{"cpu", "0.1m"}, {"memory", "100m"}}}})}}}}};
+  CHECK(pod_requests(pod) == Resources{{"cpu", 1}, {"memory", 1}, {"pods", 1}});
+  CHECK(pod_requests(json()) == Resources{{"pods", 1}});
+}
+
+TEST_CASE("taints keep pods off that do not tolerate them") {
+  for (const char* effect : {"NoSchedule", "NoExecute"}) CHECK_FALSE(tolerates(json::object(), tainted(effect)));
+  CHECK(tolerates(json::object(), tainted("PreferNoSchedule")));
+  CHECK(tolerates({{"operator", "Exists"}}, tainted("NoExecute", "x")));
+  CHECK(tolerates({{"key", "dedicated"}, {"operator", "Exists"}}, tainted("NoSchedule", "x")));
+  CHECK_FALSE(tolerates({{"key", "other"}, {"operator", "Exists"}}, tainted("NoSchedule", "x")));
+  CHECK(tolerates({{"key", "dedicated"}, {"value", "x"}}, tainted("NoSchedule", "x")));
+  CHECK(tolerates({{"key", "dedicated"}, {"operator", "Equal"}, {"value", "x"}}, tainted("NoSchedule", "x")));
+  CHECK_FALSE(tolerates({{"key", "dedicated"}, {"value", "y"}}, tainted("NoSchedule", "x")));
+  CHECK(tolerates({{"key", "dedicated"}}, tainted("NoSchedule")));
+  CHECK_FALSE(tolerates({{"key", "dedicated"}, {"effect", "NoExecute"}}, tainted("NoSchedule")));
+  json two = tainted("NoSchedule");
+  two["spec"]["taints"].push_back({{"key", "other"}, {"effect", "NoSchedule"}});
+  CHECK_FALSE(tolerates({{"key", "dedicated"}}, two));
+}
+
+TEST_CASE("a cordoned node takes pods that tolerate that alone, whether its taint is there yet or not") {
+  const json tolerate{{"key", "node.kubernetes.io/unschedulable"}, {"operator", "Exists"}};
+  json node = make_node({{"unschedulable", true}});
+  CHECK_FALSE(tolerates(json::object(), node));
+  CHECK(tolerates(tolerate, node));
+  node["spec"]["taints"] = {{{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}}};
+  CHECK(parse_node(node).taints.size() == 1);
+  CHECK(tolerates(tolerate, node));
+}
+
+TEST_CASE("a node selector asks for all of its labels") {
+  const auto matches = [](const json& selector) {
+    return may_run({{"spec", {{"nodeSelector", selector}}}}, parse_node(make_node()));
+  };
+  CHECK(matches({{"zone", "z1"}}));
+  CHECK_FALSE(matches({{"zone", "z1"}, {"size", "8"}}));
+  CHECK_FALSE(matches({{"none", ""}}));
+  CHECK(matches(json()));
+}
+
+TEST_CASE("node affinity knows all operators") {
+  CHECK(selects("zone", "In", {"z0", "z1"}));
+  CHECK_FALSE(selects("zone", "In", {"z0"}));
+  CHECK_FALSE(selects("none", "In", {""}));
+  CHECK(selects("zone", "NotIn", {"z0"}));
+  CHECK_FALSE(selects("zone", "NotIn", {"z1"}));
+  CHECK(selects("none", "NotIn", {"z1"}));
+  CHECK(selects("zone", "Exists"));
+  CHECK_FALSE(selects("none", "Exists"));
+  CHECK(selects("none", "DoesNotExist"));
+  CHECK_FALSE(selects("zone", "DoesNotExist"));
+  CHECK(selects("size", "Gt", {"15"}));
+  CHECK_FALSE(selects("size", "Gt", {"16"}));
+  CHECK(selects("size", "Lt", {"17"}));
+  CHECK_FALSE(selects("zone", "Lt", {"17"}));
+  CHECK_FALSE(selects("none", "Gt", {"1"}));
+  CHECK_FALSE(selects("size", "Gt"));
+  CHECK_FALSE(selects("size", "Like", {"1"}));
+}
+
+TEST_CASE("of affinity terms one has to match, with all of its expressions and fields") {
+  const NodeFacts node = parse_node(make_node());
+  const json yes{{"key", "zone"}, {"operator", "Exists"}}, no{{"key", "none"}, {"operator", "Exists"}};
+  CHECK(may_run(selecting({{{"matchExpressions", {no}}}, {{"matchExpressions", {yes}}}}), node));
+  CHECK_FALSE(may_run(selecting({{{"matchExpressions", {yes, no}}}}), node));
+  CHECK_FALSE(may_run(selecting(json::array({json::object()})), node));
+  CHECK_FALSE(may_run(selecting(json::array()), node));
+  const auto by_name = [](const char* name) {
+    const json requirement{{"key", "metadata.name"}, {"operator", "In"}, {"values", json::array({name})}};
+    return json{{"matchFields", json::array({requirement})}};
+  };
+  CHECK(may_run(selecting(json::array({by_name("a")})), node));
+  CHECK_FALSE(may_run(selecting(json::array({by_name("b")})), node));
+}
+
+TEST_CASE("subtraction ends at 0 and adds no type") {
+  Resources free{{"cpu", 1000}, {"pods", 2}};
+  subtract(free, {{"cpu", 300}, {"gpu", 1}}, 2);
+  CHECK(free == Resources{{"cpu", 400}, {"pods", 2}});
+  subtract(free, {{"pods", 1}}, 5);
+  CHECK(free == Resources{{"cpu", 400}, {"pods", 0}});
+}
+
+TEST_CASE("nodes that lack anything, or have anything in its place, are borne") {
+  for (const json& odd : std::vector<json>{json(),
+                                           7,
+                                           json::array(),
+                                           {{"metadata", 3}, {"spec", "x"}, {"status", {1}}},
+                                           {{"metadata", {{"labels", {1}}}},
+                                            {"spec", {{"taints", {1, nullptr}}}},
+                                            {"status", {{"conditions", {1}}}}}}) {
+    CAPTURE(odd);
+    CHECK_FALSE(may_run(json::object(), parse_node(odd)));
+    CHECK(pod_requests(odd).at("pods") == 1);
+    CHECK_NOTHROW(may_run(odd, parse_node(make_node())));
+  }
+}

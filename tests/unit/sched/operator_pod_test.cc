@@ -1,0 +1,288 @@
+// The pods of replicas: as they are created, and what is read from them.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "adaptdl/error.h"
+#include "kube/json_fields.h"
+#include "operator/pod_facts.h"
+#include "operator/replica_pod.h"
+
+using namespace adaptdl::sched;
+using adaptdl::kube::field;
+using adaptdl::kube::parse_time;
+using adaptdl::kube::text_field;
+using nlohmann::json;
+
+namespace {
+
+json make_job(const json& pod_template) {
+  return {{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "1-2"}}}, {"spec", {{"template", pod_template}}}};
+}
+
+const json kTemplate = {
+    {"metadata", {{"labels", {{"team", "x"}}}, {"generateName", "y"}}},
+    {"spec",
+     {{"containers", {{{"name", "main"}, {"image", "i"}, {"env", {{{"name", "A"}, {"value", "1"}}}}}}},
+      {"nodeSelector", {{"zone", "z"}}}}}};
+const ReplicaPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .token = "secret"};
+
+std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
+  std::map<std::string, std::string> variables;  // where a name is there twice, the last counts, as in Kubernetes
+  for (const json& variable : pod["spec"]["containers"][container]["env"])
+    variables[variable["name"]] = text_field(variable, {"value"});
+  return variables;
+}
+
+// A pod of group 3 and rank 1 that has this status.
+json make_pod(const json& status) {
+  return {{"metadata",
+           {{"namespace", "ns"},
+            {"name", "job-u-3-1"},
+            {"uid", "p"},
+            {"annotations", {{kGroupAnnotation, "3"}, {kRankAnnotation, "1"}}}}},
+          {"spec",
+           {{"nodeName", "a"},
+            {"containers", {{{"name", "main"}, {"env", {{{"name", kTokenVariable}, {"value", "secret"}}}}}}}}},
+          {"status", status}};
+}
+
+json container_status(const json& state, bool ready = false) {
+  return {{"name", "main"}, {"ready", ready}, {"restartCount", 0}, {"state", state}};
+}
+
+json exited(int code, const std::string& reason = "Error") {
+  return container_status(
+      {{"terminated", {{"exitCode", code}, {"reason", reason}, {"finishedAt", "2026-11-21T12:00:00Z"}}}});
+}
+
+PodFacts failed(const json& container, const std::string& reason = "", bool leaving = false) {
+  json pod = make_pod({{"phase", "Failed"}, {"containerStatuses", {container}}});
+  if (!reason.empty()) pod["status"]["reason"] = reason;
+  if (leaving) pod["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
+  return parse_pod(pod);
+}
+
+PodFacts waiting(const std::string& reason) {
+  return parse_pod(
+      make_pod({{"phase", "Pending"}, {"containerStatuses", {container_status({{"waiting", {{"reason", reason}}}})}}}));
+}
+
+PodFacts unscheduled(const std::string& message) {
+  json pod = make_pod(
+      {{"phase", "Pending"},
+       {"conditions",
+        {{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}, {"message", message}}}}});
+  pod["spec"].erase("nodeName");
+  return parse_pod(pod);
+}
+
+}  // namespace
+
+TEST_CASE("a replica's pod is named, labelled, owned and placed as the contract says") {
+  const json pod = make_replica_pod(make_job(kTemplate), kPlace, {});
+  const json& metadata = pod["metadata"];
+  CHECK(metadata["name"] == "job-1-2-4-2");
+  CHECK(metadata["namespace"] == "ns");
+  CHECK_FALSE(metadata.contains("generateName"));
+  CHECK(metadata["labels"] ==
+        json({{"team", "x"}, {"adaptdl", "true"}, {"adaptdl/job", "job"}, {"petuum.com/nodegroup", "all"}}));
+  CHECK(metadata["annotations"] ==
+        json({{"adaptdl/group", "4"}, {"adaptdl/rank", "2"}, {"adaptdl/replicas", "3"}, {"adaptdl/node", "b"}}));
+  REQUIRE(metadata["ownerReferences"].size() == 1);
+  CHECK(metadata["ownerReferences"][0]["uid"] == "1-2");
+  CHECK(metadata["ownerReferences"][0]["controller"] == true);
+  CHECK(pod["spec"]["hostname"] == "job-4-2");
+  CHECK(pod["spec"]["restartPolicy"] == "Never");
+  CHECK(pod["spec"]["nodeSelector"] == json({{"zone", "z"}, {"kubernetes.io/hostname", "b"}}));
+}
+
+TEST_CASE("a replica's environment says who it is, in every container, whatever the template says") {
+  json pod_template = kTemplate;
+  pod_template["spec"]["containers"].push_back({{"name", "other"}});
+  pod_template["spec"]["containers"][0]["env"].push_back({{"name", "ADAPTDL_REPLICA_RANK"}, {"value", "9"}});
+  PodSettings settings;
+  settings.supervisor_url = "http://s:8080";
+  const json pod = make_replica_pod(make_job(pod_template), kPlace, settings);
+  std::map<std::string, std::string> expected{{"ADAPTDL_JOB_ID", "ns/job"},
+                                              {"ADAPTDL_MASTER_PORT", "47004"},
+                                              {"ADAPTDL_NUM_NODES", "2"},
+                                              {"ADAPTDL_NUM_REPLICAS", "3"},
+                                              {"ADAPTDL_NUM_RESTARTS", "4"},
+                                              {"ADAPTDL_REPLICA_RANK", "2"},
+                                              {"ADAPTDL_SCHED_VERSION", "0.2.12"},
+                                              {"ADAPTDL_SUPERVISOR_URL", "http://s:8080"},
+                                              {"ADAPTDL_SUPERVISOR_TOKEN", "secret"}};
+  CHECK(environment(pod, 1) == expected);
+  expected["A"] = "1";
+  CHECK(environment(pod) == expected);
+  CHECK(parse_pod(pod).token == "secret");
+}
+
+TEST_CASE("the port stays a valid one however often a job was started") {
+  ReplicaPlace place = kPlace;
+  place.group = 1'000'000'007;
+  const int port = std::stoi(environment(make_replica_pod(make_job(kTemplate), place, {}))["ADAPTDL_MASTER_PORT"]);
+  CHECK(port >= 47000);
+  CHECK(port < 65536);
+}
+
+TEST_CASE("a container gets shared memory, but for one that mounts its own") {
+  json pod_template = kTemplate;
+  pod_template["spec"]["containers"].push_back(
+      {{"name", "other"}, {"volumeMounts", {{{"name", "mine"}, {"mountPath", "/dev/shm"}}}}});
+  const json pod = make_replica_pod(make_job(pod_template), kPlace, {});
+  CHECK(pod["spec"]["containers"][0]["volumeMounts"] == json({{{"name", "adaptdl-shm"}, {"mountPath", "/dev/shm"}}}));
+  CHECK(pod["spec"]["containers"][1]["volumeMounts"].size() == 1);
+  CHECK(pod["spec"]["volumes"] == json({{{"name", "adaptdl-shm"}, {"emptyDir", {{"medium", "Memory"}}}}}));
+}
+
+TEST_CASE("resources of the settings are for containers that ask for none, and patches come last") {
+  json pod_template = kTemplate;
+  pod_template["spec"]["containers"].push_back({{"name", "own"}, {"resources", {{"limits", {{"cpu", "1"}}}}}});
+  PodSettings settings;
+  settings.resources = {{"requests", {{"cpu", "2"}}}};
+  settings.container_patch = {{"imagePullPolicy", "Always"}};
+  settings.pod_patch = json::array({{{"op", "add"}, {"path", "/spec/priorityClassName"}, {"value", "high"}}});
+  const json pod = make_replica_pod(make_job(pod_template), kPlace, settings);
+  CHECK(pod["spec"]["containers"][0]["resources"] == settings.resources);
+  CHECK(pod["spec"]["containers"][1]["resources"] == json({{"limits", {{"cpu", "1"}}}}));
+  CHECK(pod["spec"]["containers"][1]["imagePullPolicy"] == "Always");
+  CHECK(pod["spec"]["priorityClassName"] == "high");
+  settings.pod_patch = json::array({{{"op", "remove"}, {"path", "/spec/nothing"}}});
+  CHECK_THROWS_AS(make_replica_pod(make_job(kTemplate), kPlace, settings), adaptdl::Error);
+}
+
+TEST_CASE("a template that lacks anything, or has anything in its place, makes a pod for the API server to refuse") {
+  for (const json& odd : std::vector<json>{
+           json(),
+           7,
+           json::object(),
+           {{"metadata", 1}, {"spec", "x"}},
+           {{"spec", {{"containers", {1, nullptr, {}}}, {"volumes", 3}}}},
+           {{"spec",
+             {{"nodeSelector", "x"}, {"containers", {{{"env", 1}, {"volumeMounts", "y"}, {"resources", 2}}}}}}}}) {
+    CAPTURE(odd);
+    PodSettings settings;
+    settings.resources = {{"requests", {{"cpu", "2"}}}};
+    const json pod = make_replica_pod(make_job(odd), kPlace, settings);
+    CHECK(pod["metadata"]["name"] == "job-1-2-4-2");
+    CHECK(pod["spec"]["nodeSelector"] == json({{"kubernetes.io/hostname", "b"}}));
+  }
+}
+
+TEST_CASE("a pod that is created is read as the replica that it is") {
+  const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
+  CHECK(facts.group == 4);
+  CHECK(facts.rank == 2);
+  CHECK(facts.live());
+  CHECK_FALSE(facts.running);
+  CHECK_FALSE(facts.leaving);
+}
+
+TEST_CASE("a pod runs when all of its containers do") {
+  json status{{"phase", "Running"},
+              {"podIP", "10.0.0.1"},
+              {"containerStatuses", {container_status({{"running", json::object()}}, true)}}};
+  CHECK(parse_pod(make_pod(status)).running);
+  CHECK(parse_pod(make_pod(status)).ip == "10.0.0.1");
+  status["containerStatuses"].push_back(container_status({{"waiting", json::object()}}));
+  CHECK_FALSE(parse_pod(make_pod(status)).running);
+  CHECK(parse_pod(make_pod(status)).live());
+}
+
+TEST_CASE("an exit code of the program's own is a failure, with the time of the first container that failed") {
+  const PodFacts facts = failed(exited(1));
+  CHECK(facts.end == PodEnd::kFailed);
+  CHECK(facts.reason == "PodFailure");
+  CHECK(facts.ended == parse_time("2026-11-21T12:00:00Z"));
+  CHECK(failed(exited(137)).end == PodEnd::kFailed);
+  CHECK(failed(exited(137, "OOMKilled")).reason == "OOMKilled");
+  CHECK(failed(exited(137, "OOMKilled")).end == PodEnd::kFailed);
+}
+
+TEST_CASE("143 is a checkpoint, and stays one if the pod was asked to end") {
+  CHECK(failed(exited(143)).end == PodEnd::kCheckpointed);
+  CHECK(failed(exited(143), "", true).end == PodEnd::kCheckpointed);
+}
+
+TEST_CASE("143 of one container does not hide another's failure") {
+  json pod = make_pod({{"phase", "Failed"}, {"containerStatuses", {exited(143), exited(1)}}});
+  CHECK(parse_pod(pod).end == PodEnd::kFailed);
+  pod["status"]["containerStatuses"] = {exited(143), exited(0, "Completed")};
+  CHECK(parse_pod(pod).end == PodEnd::kCheckpointed);
+}
+
+TEST_CASE("what Kubernetes ended is lost, and no failure, whatever its exit code") {
+  for (const char* reason :
+       {"Evicted", "NodeLost", "Preempting", "UnexpectedAdmissionError", "NodeAffinity", "Shutdown", "NodeShutdown",
+        "Terminated", "OutOfcpu", "OutOfnvidia.com/gpu", "OutOfpods"}) {
+    CAPTURE(reason);
+    CHECK(failed(exited(137), reason).end == PodEnd::kLost);
+    CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", reason}})).end == PodEnd::kLost);
+  }
+  json pod = make_pod({{"phase", "Failed"},
+                       {"containerStatuses", {exited(1)}},
+                       {"conditions", {{{"type", "DisruptionTarget"}, {"status", "True"}}}}});
+  CHECK(parse_pod(pod).end == PodEnd::kLost);
+  pod["status"]["conditions"][0]["status"] = "False";
+  CHECK(parse_pod(pod).end == PodEnd::kFailed);
+}
+
+TEST_CASE("a pod that was asked to end has not failed, whatever its exit code") {
+  CHECK(failed(exited(1), "", true).end == PodEnd::kLost);
+  CHECK(failed(exited(137), "", true).end == PodEnd::kLost);
+}
+
+TEST_CASE("a container that its node lost sight of, as after a reboot, has not failed") {
+  // So the kubelet says, and so containerd does.
+  CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
+  CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);
+  CHECK(failed(exited(255)).end == PodEnd::kFailed);
+}
+
+TEST_CASE("a deadline that the template sets is the job's own failure") {
+  CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
+}
+
+TEST_CASE("success is success, also of a pod that is leaving") {
+  json pod = make_pod({{"phase", "Succeeded"}});
+  CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
+  pod["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
+  CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
+}
+
+TEST_CASE("a pod of which nothing is known may still run") {
+  CHECK(parse_pod(make_pod({{"phase", "Unknown"}})).live());
+  CHECK(parse_pod(make_pod(json::object())).live());
+}
+
+TEST_CASE("what keeps a pod from running is told apart") {
+  CHECK(waiting("ImagePullBackOff").trouble == PodTrouble::kImage);
+  CHECK(waiting("InvalidImageName").trouble == PodTrouble::kImage);
+  CHECK(waiting("CreateContainerConfigError").trouble == PodTrouble::kContainer);
+  CHECK(waiting("ContainerCreating").trouble == PodTrouble::kNone);
+  CHECK(unscheduled("0/2 nodes are available: 2 Insufficient cpu.").trouble == PodTrouble::kUnscheduled);
+  CHECK(unscheduled("persistentvolumeclaim \"data\" not found").trouble == PodTrouble::kVolume);
+  CHECK(unscheduled("0/2 nodes are available: 2 pod has unbound immediate PersistentVolumeClaims.").trouble ==
+        PodTrouble::kVolume);
+  CHECK_FALSE(unscheduled("0/2 nodes are available: 2 Insufficient cpu.").message.empty());
+}
+
+TEST_CASE("pods that lack anything, or have anything in its place, are borne") {
+  for (const json& odd :
+       std::vector<json>{json(),
+                         7,
+                         json::array(),
+                         {{"metadata", 3}, {"spec", "x"}, {"status", {1}}},
+                         {{"metadata", {{"annotations", {{kGroupAnnotation, "-3"}, {kRankAnnotation, 1}}}}},
+                          {"status",
+                           {{"phase", "Failed"},
+                            {"containerStatuses", {1, nullptr, {{"state", {{"terminated", 5}}}}}},
+                            {"conditions", "x"}}}}}) {
+    CAPTURE(odd);
+    const PodFacts facts = parse_pod(odd);
+    CHECK(facts.group == -1);
+    CHECK(facts.rank == -1);
+  }
+}

@@ -1,0 +1,366 @@
+// What the operator knows: the cluster's state, a job's status, and the queue of jobs to look at.
+#include <doctest/doctest.h>
+
+#include <future>
+#include <thread>
+
+#include "kube/json_fields.h"
+#include "operator/cluster_state.h"
+#include "operator/job_status.h"
+#include "operator/work_queue.h"
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+using adaptdl::kube::parse_time;
+using adaptdl::kube::Time;
+using nlohmann::json;
+
+namespace {
+
+const Time kNow = *parse_time("2026-11-21T12:10:00Z");
+
+json make_job(const json& status = json::object(), const std::string& uid = "u", int version = 10) {
+  return {
+      {"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", uid}, {"resourceVersion", std::to_string(version)}}},
+      {"spec",
+       {{"maxReplicas", 4},
+        {"template", {{"spec", {{"containers", {{{"name", "main"}, {"resources", {{"limits", {{"gpu", 1}}}}}}}}}}}}}},
+      {"status", status}};
+}
+
+json make_pod(const std::string& uid, const std::string& owner, int version = 20,
+              const std::string& phase = "Running") {
+  json pod{
+      {"metadata", {{"namespace", "ns"}, {"name", uid}, {"uid", uid}, {"resourceVersion", std::to_string(version)}}},
+      {"spec", {{"nodeName", "a"}, {"containers", {{{"name", "main"}, {"resources", {{"limits", {{"gpu", 2}}}}}}}}}},
+      {"status", {{"phase", phase}}}};
+  if (!owner.empty())
+    pod["metadata"]["ownerReferences"] = {
+        {{"apiVersion", "adaptdl.petuum.com/v1"}, {"kind", "AdaptDLJob"}, {"name", "job"}, {"uid", owner}}};
+  return pod;
+}
+
+json make_node(bool ready = true) {
+  return {
+      {"metadata", {{"name", "a"}}},
+      {"status",
+       {{"allocatable", {{"gpu", 8}}}, {"conditions", {{{"type", "Ready"}, {"status", ready ? "True" : "False"}}}}}}};
+}
+
+using Keys = std::vector<std::string>;
+
+std::string phase_of(const ClusterState& state) {
+  const auto view = state.job("ns/job");
+  return view ? adaptdl::kube::text_field(view->job, {"status", "phase"}) : "none";
+}
+
+std::size_t pods_of(const ClusterState& state) {
+  const auto view = state.job("ns/job");
+  return view ? view->pods.size() : 99;
+}
+
+json patched(json job, const json& patch) {
+  if (!patch.is_null()) job["status"].merge_patch(patch);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("an older version of a job or a pod changes nothing, whichever way it comes") {
+  ClusterState state;
+  CHECK(state.put_job(make_job({{"phase", "Running"}}, "u", 100)) == "ns/job");
+  CHECK(state.put_job(make_job({{"phase", "Starting"}}, "u", 99)).empty());
+  CHECK(phase_of(state) == "Running");
+  CHECK(state.put_pod(make_pod("p", "u", 100, "Failed")) == "ns/job");
+  CHECK(state.put_pod(make_pod("p", "u", 9, "Running")).empty());
+  CHECK_FALSE(state.job("ns/job")->pods.at(0).live());
+}
+
+TEST_CASE("what was deleted does not come back by an answer that is late") {
+  ClusterState state;
+  state.put_job(make_job());
+  state.put_pod(make_pod("p", "u"));
+  CHECK(state.drop_pod(make_pod("p", "u")) == "ns/job");
+  CHECK(state.put_pod(make_pod("p", "u", 999)).empty());
+  CHECK(pods_of(state) == 0);
+  CHECK(state.drop_job(make_job()) == "ns/job");
+  CHECK(state.put_job(make_job({}, "u", 999)).empty());
+  CHECK_FALSE(state.job("ns/job"));
+  // The end may be reported before the answer to the call that created it.
+  state.drop_pod(make_pod("q", "u"));
+  CHECK(state.put_pod(make_pod("q", "u")).empty());
+}
+
+TEST_CASE("a job of the same name is another job: it has none of the pods, and the end of the first is not its end") {
+  ClusterState state;
+  state.put_job(make_job({}, "first", 10));
+  state.put_pod(make_pod("p", "first"));
+  CHECK(pods_of(state) == 1);
+  CHECK(state.put_job(make_job({}, "second", 30)) == "ns/job");
+  CHECK(pods_of(state) == 0);
+  CHECK(state.drop_job(make_job({}, "first")).empty());
+  CHECK(state.job("ns/job"));
+  CHECK(state.put_job(make_job({}, "first", 99)).empty());
+  CHECK(state.job("ns/job")->job["metadata"]["uid"] == "second");
+  CHECK(state.drop_pod(make_pod("p", "first")).empty());
+}
+
+TEST_CASE("pods that come before their job are there when it comes") {
+  ClusterState state;
+  CHECK(state.put_pod(make_pod("p", "u")).empty());
+  state.put_job(make_job());
+  CHECK(pods_of(state) == 1);
+}
+
+TEST_CASE("a pod whose owner changes leaves its job, and neither is lost") {
+  ClusterState state;
+  state.put_job(make_job());
+  state.put_pod(make_pod("p", "u", 20));
+  state.put_pod(make_pod("p", "", 21));
+  CHECK(pods_of(state) == 0);
+  state.drop_pod(make_pod("p", ""));
+  CHECK_NOTHROW(state.job("ns/job"));
+}
+
+TEST_CASE("pods of other workloads hold what they ask for until they have ended") {
+  ClusterState state;
+  state.put_node(make_node());
+  CHECK(state.put_pod(make_pod("p", "")).empty());
+  CHECK(state.cluster({}, kNow).used["a"]["gpu"] == 2);
+  state.put_pod(make_pod("p", "", 21, "Succeeded"));
+  CHECK(state.cluster({}, kNow).used.empty());
+  json elsewhere = make_pod("q", "");
+  elsewhere["spec"].erase("nodeName");
+  state.put_pod(elsewhere);
+  CHECK(state.cluster({}, kNow).used.empty());
+}
+
+TEST_CASE("pods of jobs that are over or being deleted hold theirs as those of others do") {
+  for (const bool deleted : {false, true}) {
+    ClusterState state;
+    json job = make_job({{"phase", deleted ? "Running" : "Failed"}});
+    if (deleted) job["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
+    state.put_job(job);
+    state.put_pod(make_pod("p", "u"));
+    state.put_pod(make_pod("orphan", "nobody"));
+    const AllocatorCluster cluster = state.cluster({}, kNow);
+    CHECK(cluster.jobs.empty());
+    CHECK(cluster.used.at("a").at("gpu") == 4);
+  }
+}
+
+TEST_CASE("a job is the allocator's with what it has, what its pods still hold, and what a replica asks for") {
+  ClusterState state;
+  state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}, {"group", 3}}));
+  state.put_pod(make_pod("p", "u"));
+  state.put_pod(make_pod("q", "u"));
+  state.put_pod(make_pod("r", "u", 20, "Failed"));
+  const AllocatorCluster cluster = state.cluster({}, kNow);
+  REQUIRE(cluster.jobs.size() == 1);
+  const AllocatorJob& job = cluster.jobs[0];
+  CHECK(job.info.name == "ns/job");
+  CHECK(job.info.resources == Resources{{"gpu", 1}, {"pods", 1}});
+  CHECK(job.info.max_replicas == 4);
+  CHECK(job.info.num_restarts == 3);
+  CHECK(job.current == Allocation{"b"});
+  CHECK(job.live == std::map<std::string, int>{{"a", 2}});
+  CHECK_FALSE(job.held);
+  CHECK_FALSE(job.waits_for_first_fit);
+  CHECK(cluster.used.empty());
+}
+
+TEST_CASE("a job waits for first fit while it has nothing, and is held while it pauses") {
+  const auto look = [](const json& status) {
+    ClusterState state;
+    state.put_job(make_job(status));
+    return state.cluster({}, kNow).jobs.at(0);
+  };
+  CHECK(look(json::object()).waits_for_first_fit);
+  CHECK(look({{"phase", "Pending"}}).waits_for_first_fit);
+  CHECK_FALSE(look({{"phase", "Pending"}, {"allocation", {"a"}}}).waits_for_first_fit);
+  CHECK_FALSE(look({{"phase", "Starting"}, {"allocation", {"a"}}}).waits_for_first_fit);
+  CHECK(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
+  CHECK(look({{"phase", "Stopping"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
+  CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:00Z"}}).held);
+  CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "soon"}}).held);
+}
+
+TEST_CASE("a patch of the settings that does not apply leaves the cluster as it is") {
+  PodSettings settings;
+  settings.pod_patch = json::array({{{"op", "remove"}, {"path", "/no/such"}}});
+  ClusterState state;
+  state.put_job(make_job());
+  CHECK(state.cluster(settings, kNow).jobs.at(0).info.resources.at("gpu") == 1);
+}
+
+TEST_CASE("a node that comes, goes or changes its readiness concerns the jobs there, and nothing else does") {
+  ClusterState state;
+  CHECK(state.node_state("a") == NodeState::kGone);
+  state.put_job(make_job({{"phase", "Starting"}, {"allocation", {"a"}}}));
+  CHECK(state.put_node(make_node()) == Keys{"ns/job"});
+  CHECK(state.node_state("a") == NodeState::kReady);
+  CHECK(state.put_node(make_node()).empty());
+  CHECK(state.put_node(make_node(false)) == Keys{"ns/job"});
+  CHECK(state.node_state("a") == NodeState::kNotReady);
+  state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}}, "u", 11));
+  CHECK(state.put_node(make_node()).empty());
+  state.put_pod(make_pod("p", "u"));
+  CHECK(state.drop_node(make_node()) == Keys{"ns/job"});
+  CHECK(state.node_state("a") == NodeState::kGone);
+}
+
+TEST_CASE("objects that lack anything, or have anything in its place, are borne by the state") {
+  ClusterState state;
+  for (const json& odd : std::vector<json>{
+           json(),
+           7,
+           json::array(),
+           {{"metadata", 3}, {"spec", "x"}, {"status", {1}}},
+           {{"metadata", {{"uid", "x"}, {"resourceVersion", "abc"}, {"ownerReferences", {1, nullptr}}}},
+            {"spec", {{"template", 3}, {"maxReplicas", -1}, {"minReplicas", 1e300}}},
+            {"status", {{"train", {{"perfParams", 3}, {"gradParams", {1}}}}, {"allocation", {1}}, {"group", -5}}}}}) {
+    CAPTURE(odd);
+    state.put_job(odd);
+    state.put_pod(odd);
+    state.put_node(odd);
+    CHECK_NOTHROW(state.cluster({}, kNow));
+    state.drop_pod(odd);
+    state.drop_node(odd);
+    state.drop_job(odd);
+  }
+}
+
+TEST_CASE("a status that does not change makes no patch, and one that is applied is not made again") {
+  const json job = make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}});
+  CHECK(JobStatus(job, kNow).patch().is_null());
+  JobStatus status(job, kNow);
+  status.set_ready(2);
+  const json after = patched(job, status.patch());
+  JobStatus again(after, kNow + 1s);
+  again.set_ready(2);
+  CHECK(again.patch().is_null());
+}
+
+TEST_CASE("hints whose parts change or vanish become the status by one patch") {
+  const std::vector<json> all = {{{"progress", 1}},
+                                 {{"progress", 2}, {"perfParams", {{"a", 1}, {"b", 2}}}},
+                                 {{"perfParams", {{"b", 3}}}},
+                                 {{"perfParams", {{"c", {{"d", 1}}}}}},
+                                 {{"perfParams", 7}, {"localBszBounds", {1, 2}}},
+                                 {{"perfParams", {{"a", 1}}}}};
+  for (const json& before : all) {
+    for (const json& hints : all) {
+      const json job = make_job({{"phase", "Running"}, {"train", before}});
+      JobStatus status(job, kNow);
+      status.set_hints(hints);
+      const json after = patched(job, status.patch());
+      CHECK(after["status"]["train"] == hints);
+      JobStatus again(after, kNow + 1s);
+      again.set_hints(json::object());  // of a supervisor that knows nothing yet
+      CHECK(again.patch().is_null());
+    }
+  }
+}
+
+TEST_CASE("replica-seconds are counted while the job runs, and kept when it stops") {
+  const json job =
+      make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}, {"attainedService", 5}});
+  CHECK(attained_service(job, kNow) == 1205);
+  JobStatus status(job, kNow);
+  status.stop("Reallocated", "", {"a"}, 0, 0s);
+  const json stopped = patched(job, status.patch());
+  CHECK(attained_service(stopped, kNow + 1h) == 1205);
+  CHECK(attained_service(job, *parse_time("2026-11-21T11:00:00Z")) == 5);  // a clock that was set back
+  CHECK(attained_service(make_job({{"phase", "Running"}, {"phaseSince", 3}, {"attainedService", "x"}}), kNow) == 0);
+}
+
+TEST_CASE("conditions change their time only with their status, and have no empty message") {
+  JobStatus started(make_job({{"phase", "Pending"}}), kNow);
+  started.start(0, {"a"}, "chosen");
+  const json job = patched(make_job({{"phase", "Pending"}}), started.patch());
+  JobStatus running(job, kNow + 10s);
+  running.set_phase("Running", "Allocated", "chosen");
+  const json after = patched(job, running.patch());
+  for (const json& condition : after["status"]["conditions"]) {
+    const bool changed = condition["type"] == "Running";
+    CHECK(condition["lastTransitionTime"] == adaptdl::kube::to_string(changed ? kNow + 10s : kNow));
+    CHECK(condition.value("message", "none") != "");
+    CHECK(condition["status"] == (condition["type"] == "Completed" ? "False" : "True"));
+  }
+}
+
+TEST_CASE("a key is one worker's at a time, and is looked at again if it was added meanwhile") {
+  WorkQueue queue;
+  const std::stop_token never;
+  queue.add("x");
+  queue.add("x");
+  queue.add("y");
+  CHECK(queue.take(never) == "x");
+  queue.add("x");
+  CHECK(queue.take(never) == "y");
+  queue.done("y");
+  queue.add("z");
+  CHECK(queue.take(never) == "z");  // x is taken
+  queue.done("z");
+  queue.done("x");
+  CHECK(queue.take(never) == "x");
+  queue.done("x");
+  std::stop_source stop;
+  stop.request_stop();
+  queue.add("x");
+  CHECK_FALSE(queue.take(stop.get_token()));
+}
+
+TEST_CASE("a key that is due already is taken at once, also by a worker that waits") {
+  WorkQueue queue;
+  for (int i = 0; i < 20; ++i) {
+    auto taken = std::async(std::launch::async, [&] { return queue.take({}); });
+    taken.wait_for(1ms);  // in some rounds it waits by then
+    queue.add_at("x", WorkQueue::Clock::now() - 1ms);
+    const bool in_time = taken.wait_for(10s) == std::future_status::ready;
+    if (!in_time) queue.add("y");  // lets it go
+    REQUIRE(in_time);
+    CHECK(taken.get() == "x");
+    queue.done("x");
+  }
+}
+
+TEST_CASE("a key for later is taken by another worker while the one that was woken for it is busy") {
+  WorkQueue queue;
+  std::stop_source stop;
+  std::promise<void> go_on;
+  const std::shared_future<void> released = go_on.get_future().share();
+  std::promise<void> later;
+  std::vector<std::jthread> workers;
+  for (int i = 0; i < 3; ++i) {
+    workers.emplace_back([&, token = stop.get_token()] {
+      while (const auto key = queue.take(token)) {
+        if (*key == "later") {
+          later.set_value();
+        } else {
+          released.wait();
+        }
+        queue.done(*key);
+      }
+    });
+  }
+  queue.add_at("later", WorkQueue::Clock::now() + 30ms);
+  queue.add("busy1");
+  queue.add("busy2");
+  const bool in_time = later.get_future().wait_for(10s) == std::future_status::ready;
+  go_on.set_value();
+  stop.request_stop();
+  CHECK(in_time);
+}
+
+TEST_CASE("an earlier time replaces a later one, and a stop ends all that wait") {
+  WorkQueue queue;
+  queue.add_at("x", WorkQueue::Clock::now() + 1h);
+  queue.add_at("x", WorkQueue::Clock::now());
+  queue.add_at("x", WorkQueue::Clock::now() + 2h);
+  CHECK(queue.take({}) == "x");
+  std::stop_source stop;
+  auto taken = std::async(std::launch::async, [&] { return queue.take(stop.get_token()); });
+  stop.request_stop();
+  CHECK_FALSE(taken.get());
+}
