@@ -74,6 +74,7 @@ void run(OperatorRunOptions& options) {
   run.policy_options.restart_cost = static_cast<double>(parse_seconds(options.restart_cost, "--restart-cost").count());
   run.lifecycle.unschedulable_timeout = parse_seconds(options.unschedulable_timeout, "--unschedulable-timeout");
   run.lifecycle.start_timeout = parse_seconds(options.start_timeout, "--start-timeout");
+  if (run.lifecycle.start_timeout < seconds(1)) throw UsageError("operator run: --start-timeout must be at least 1s");
   run.pods.resources = parse_setting(options.job_resources, "--job-resources", false);
   run.pods.pod_patch = parse_setting(options.pod_patch, "--pod-patch", true);
   run.pods.container_patch = parse_setting(options.container_patch, "--container-patch", true);

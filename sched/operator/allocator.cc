@@ -47,6 +47,15 @@ std::vector<const NodeFacts*> usable_nodes(const AllocatorJob& job, const std::v
   return usable;
 }
 
+// Those that it may use, or could if they were ready and not cordoned.
+std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
+  std::vector<const NodeFacts*> possible;
+  for (const NodeFacts& node : nodes) {
+    if (could_run(job.pod, node)) possible.push_back(&node);
+  }
+  return possible;
+}
+
 // Whether the nodes, if they were empty, could hold the replicas that the job needs at least.
 bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   const std::int64_t needed = std::max(job.min_replicas, 1);
@@ -90,6 +99,13 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster) {
   return classes;
 }
 
+// What a job is left with while jobs that may use fewer nodes are allocated: all if it is pinned, else its minimum.
+Allocation kept(const AllocatorJob& job) {
+  if (is_pinned(job)) return job.current;
+  const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));
+  return {job.current.begin(), job.current.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
 std::string key_of(const std::vector<const NodeFacts*>& nodes) {
   std::string key;
   for (const NodeFacts* node : nodes) key += node->name + '\n';
@@ -118,9 +134,7 @@ JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
     const JobClass& each = classes[index];
     Free available = free;
     for (std::size_t later = index + 1; later < classes.size(); ++later) {
-      for (const AllocatorJob* job : classes[later].jobs) {
-        if (is_pinned(*job)) take(available, counts(job->current), job->info.resources);
-      }
+      for (const AllocatorJob* job : classes[later].jobs) take(available, counts(kept(*job)), job->info.resources);
     }
     Problem problem;
     problem.now = cluster.now;
@@ -134,10 +148,10 @@ JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
     states[key] = decided.state;
     for (const AllocatorJob* job : each.jobs) {
       const std::string& name = job->info.name;
-      JobDecision decision{decided.allocations[name], decided.reasons[name], true};
+      JobDecision decision{decided.allocations[name], decided.reasons[name], true, job->uid};
       take(free, counts(decision.nodes), job->info.resources);
       if (decision.nodes.empty()) {
-        decision.placeable = placeable(job->info, each.nodes);
+        decision.placeable = cluster.nodes.empty() || placeable(job->info, possible_nodes(*job, cluster.nodes));
         if (each.nodes.empty()) decision.reason = why_no_node(cluster);
       }
       decisions[name] = std::move(decision);
@@ -156,15 +170,20 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
     take(free, held, job.info.resources);
   }
   JobDecisions decisions;
+  std::vector<const AllocatorJob*> waiting;
   for (const AllocatorJob& job : cluster.jobs) {
-    if (!job.waits_for_first_fit || job.held) continue;
+    if (job.waits_for_first_fit && !job.held) waiting.push_back(&job);
+  }
+  std::ranges::stable_sort(waiting, {}, [](const AllocatorJob* job) { return job->info.creation_time; });
+  for (const AllocatorJob* job : waiting) {
     std::vector<NodeInfo> nodes;
-    for (const NodeFacts* node : usable_nodes(job, cluster.nodes)) nodes.push_back(to_info(*node, free[node->name]));
-    const Allocation allocation = allocate_job(job.info, nodes);
+    for (const NodeFacts* node : usable_nodes(*job, cluster.nodes)) nodes.push_back(to_info(*node, free[node->name]));
+    const Allocation allocation = allocate_job(job->info, nodes);
     if (allocation.empty()) continue;
-    take(free, counts(allocation), job.info.resources);
-    decisions[job.info.name] = {
-        allocation, fmt::format("{} on 1 node: not measured yet", counted(allocation.size(), "replica")), true};
+    take(free, counts(allocation), job->info.resources);
+    decisions[job->info.name] = {allocation,
+                                 fmt::format("{} on 1 node: not measured yet", counted(allocation.size(), "replica")),
+                                 true, job->uid};
   }
   return decisions;
 }

@@ -24,7 +24,9 @@ struct AllocatorJob {
   nlohmann::json pod;               // of a replica, for the nodes that it may use
   Allocation current;               // that it has, or is about to have
   std::map<std::string, int> live;  // pods that may still run, by node
+  std::string uid;
   bool waits_for_first_fit = false;
+  bool stopping = false;
   bool held = false;  // it must not be started now
 };
 
@@ -43,7 +45,9 @@ class Allocator {
 
   // For all jobs but those that are held, or run and may not be moved.
   JobDecisions cycle(const AllocatorCluster& cluster);
-  // For jobs that wait for it, as far as they fit on what is free now. The others are left out.
+  // Whether new jobs get nodes by first fit. Under policies with fixed sizes, the next cycle would change all of that.
+  bool uses_first_fit() const { return policy_->adapts_batch_size(); }
+  // For jobs that wait for it, the oldest first, as far as they fit on what is free now. The others are left out.
   static JobDecisions first_fit(const AllocatorCluster& cluster);
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "adaptdl/error.h"
+#include "adaptdl/sched_hints.h"
 #include "kube/job.h"
 #include "kube/json_fields.h"
 #include "operator/job_status.h"
@@ -61,11 +62,23 @@ AllocatorJob to_allocator_job(const std::string& key, const json& object, const 
   info.creation_time = seconds_of(job.created.value_or(now));
   info.attained_service = attained_service(object, now);
   info.num_restarts = std::max(job.group.value_or(0), 0);
-  if (job.train.is_object()) apply_hints(job.train, info);
+  if (job.train.is_object()) {
+    // The status may be another writer's: what is wrong with it must not stop the scheduling of all jobs.
+    try {
+      check_sched_hints(job.train);
+      apply_hints(job.train, info);
+    } catch (const std::exception&) {
+      info.speedup = nullptr;
+    }
+  }
   each.current = job.allocation;
   const auto hold = retry_after(object);
+  each.stopping = job.phase == "Stopping";
   each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
-  each.waits_for_first_fit = (job.phase.empty() || job.phase == "Pending") && job.allocation.empty();
+  each.uid = job.uid;
+  // Once the policy has decided that a job waits, only the policy ends that.
+  const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
+  each.waits_for_first_fit = (job.phase.empty() || (job.phase == "Pending" && !decided)) && job.allocation.empty();
   return each;
 }
 
@@ -137,6 +150,7 @@ std::vector<std::string> ClusterState::put_node(const json& object) {
   const std::lock_guard lock(mutex_);
   NodeFacts node = parse_node(object);
   const std::string name = node.name;
+  missing_since_.erase(name);
   const auto [entry, added] = nodes_.try_emplace(name);
   const bool changed = added || entry->second.ready != node.ready;
   entry->second = std::move(node);
@@ -161,11 +175,18 @@ std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) c
   return view;
 }
 
-NodeState ClusterState::node_state(const std::string& name) const {
+NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
   const std::lock_guard lock(mutex_);
   const auto found = nodes_.find(name);
-  if (found == nodes_.end()) return NodeState::kGone;
-  return found->second.ready ? NodeState::kReady : NodeState::kNotReady;
+  if (found != nodes_.end()) return found->second.ready ? NodeState::kReady : NodeState::kNotReady;
+  const auto [missing, first] = missing_since_.try_emplace(name, now);
+  return now - missing->second < kMissingBeforeGone ? NodeState::kNotReady : NodeState::kGone;
+}
+
+std::string ClusterState::hostname(const std::string& node) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = nodes_.find(node);
+  return found == nodes_.end() ? std::string() : text_field(found->second.labels, {"kubernetes.io/hostname"});
 }
 
 std::vector<std::string> ClusterState::jobs() const {
@@ -190,7 +211,11 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   for (const auto& [uid, pod] : pods_) {
     if (!pod.holds || pod.node.empty()) continue;
     if (const auto found = index.find(pod.job_uid); found != index.end()) {
-      ++cluster.jobs[found->second].live[pod.node];
+      AllocatorJob& job = cluster.jobs[found->second];
+      ++job.live[pod.node];
+      // It cannot start elsewhere before that pod has ended, which nothing confirms.
+      const auto node = nodes_.find(pod.node);
+      if (job.stopping && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
       cluster.used[pod.node] += pod.requests;
     }

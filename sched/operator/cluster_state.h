@@ -6,6 +6,7 @@
 // Threading: all methods may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -40,7 +41,12 @@ class ClusterState {
   std::vector<std::string> drop_node(const nlohmann::json& object);
 
   std::optional<JobView> job(const std::string& key) const;
-  NodeState node_state(const std::string& name) const;
+  // A node that has no object is gone after a while only: an object that was deleted by mistake is created again by its
+  // node, whose pods still run.
+  static constexpr std::chrono::seconds kMissingBeforeGone{40};
+  NodeState node_state(const std::string& name, kube::Time now);
+  // Its label kubernetes.io/hostname, which may be other than its name. Empty if there is none.
+  std::string hostname(const std::string& node) const;
   // The keys of all jobs.
   std::vector<std::string> jobs() const;
   // For the allocator. `settings` makes the pods of jobs as they would be created.
@@ -69,6 +75,7 @@ class ClusterState {
   std::map<std::string, Pod> pods_;                           // by uid
   std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by uid of the job
   std::map<std::string, NodeFacts> nodes_;                    // by name
+  std::map<std::string, kube::Time> missing_since_;           // nodes that were asked for
   std::set<std::string> deleted_;                             // uids
   std::deque<std::string> deleted_order_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <utility>
 
@@ -37,11 +38,17 @@ bool exceeds_quota(const kube::ApiError& error) {
   return error.code() == 403 && std::string_view(error.what()).find("exceeded quota") != std::string_view::npos;
 }
 
-// Whether the same request would be refused for ever: the pod is invalid, or a policy of the cluster is against it.
-// What the operator itself lacks the permission for is not the job's fault.
+// Refusals that are not the pod's fault: the operator lacks a permission, or the namespace or its quota was created a
+// moment ago.
+constexpr std::array<std::string_view, 3> kTemporary = {"cannot create resource", "error looking up service account",
+                                                        "status unknown for quota"};
+
+// Whether a retry cannot succeed: the pod is invalid, or a policy of the cluster forbids it.
 bool is_final(const kube::ApiError& error) {
+  const std::string_view what = error.what();
   if (error.code() == 403)
-    return std::string_view(error.what()).find("cannot create resource") == std::string_view::npos;
+    return std::ranges::none_of(kTemporary,
+                                [&](std::string_view text) { return what.find(text) != std::string_view::npos; });
   return error.code() == 400 || error.code() == 413 || error.code() == 422;
 }
 
@@ -97,26 +104,30 @@ bool Controller::advance(const std::string& key) {
     forget(key);
     return false;
   }
-  std::optional<JobDecision> decision;
-  std::uint64_t decisions = 0;
   const std::string token = token_of(key, *view);
+  const kube::Time now = std::chrono::system_clock::now();
+  std::uint64_t decisions = 0;
+  std::optional<JobDecision> decision;
   {
     const std::lock_guard lock(mutex_);
-    decision = memory_[key].decision;
-    decisions = memory_[key].decisions;
+    Memory& memory = memory_[key];
+    // Another job may have taken the name since it was decided on.
+    if (memory.decision && memory.decision->uid != memory.uid) memory.decision.reset();
+    decision = memory.decision;
+    decisions = memory.decisions;
   }
   JobSituation situation{.job = view->job,
                          .pods = view->pods,
                          .decision = std::move(decision),
                          .refusal = {},
                          .hints = supervisor_.hints(key),
-                         .node_state = [this](const std::string& node) { return state_.node_state(node); },
-                         .now = std::chrono::system_clock::now()};
+                         .node_state = [this, now](const std::string& node) { return state_.node_state(node, now); },
+                         .now = now};
   Plan plan = plan_job(situation, lifecycle_);
   if (plan.starts && !pods_are_as_known(*view)) return true;
-  supervise(key, *view, plan);
   const std::string name_space = name_space_of(view->job);
   if (!plan.status.is_null()) write_status(view->job, plan.status);
+  supervise(key, *view, plan);
   if (situation.decision) {
     const std::lock_guard lock(mutex_);
     Memory& memory = memory_[key];
@@ -134,7 +145,7 @@ bool Controller::advance(const std::string& key) {
     try {
       situation.refusal = create_pod(view->job, rank, token);
     } catch (const kube::ApiError& error) {
-      report_create_error(key, view->job, error.what());
+      if (!error.conflict()) report_create_error(key, view->job, error.what());
       throw;
     }
     // The first pod decides on the token of the others.
@@ -193,7 +204,6 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
   const bool known = memory.uid == uid;
   if (known && (given.empty() || given == memory.token)) return memory.token;
   if (!known) {  // the first look at this job, or at another of its name
-    if (!memory.uid.empty()) memory.decision.reset();
     memory.uid = uid;
     memory.token = random_token();
     supervisor_.remove_job(key);
@@ -238,7 +248,11 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
 
 std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, const std::string& token) {
   const kube::Job parsed = kube::parse_job(job);
-  const ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = rank, .token = token};
+  const ReplicaPlace place{.nodes = parsed.allocation,
+                           .group = parsed.group.value_or(0),
+                           .rank = rank,
+                           .token = token,
+                           .hostname = state_.hostname(parsed.allocation.at(static_cast<std::size_t>(rank)))};
   std::string name;
   try {
     const json pod = make_replica_pod(job, place, pods_);
@@ -246,7 +260,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
     state_.put_pod(client_.create(kube::path(kube::kPods, name_space_of(job)), pod));
     return {};
   } catch (const kube::ApiError& error) {
-    if (error.conflict()) {
+    if (error.reason() == "AlreadyExists") {
       // It is there, created by this operator or by one that is about to end, and the watch has not reported it yet.
       state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
       return {};

@@ -55,6 +55,13 @@ Time JobStatus::phase_since() const { return kube::time_field(after_, {"phaseSin
 int JobStatus::retries() const { return std::max(int_field(after_, {"retries"}).value_or(0), 0); }
 std::optional<Time> JobStatus::unplaceable_since() const { return kube::time_field(after_, {"unplaceableSince"}); }
 
+Time JobStatus::trouble_since(bool is) {
+  if (!is) after_.erase("troubleSince");
+  const auto since = kube::time_field(after_, {"troubleSince"});
+  if (is && !since) after_["troubleSince"] = kube::to_string(now_);
+  return since.value_or(now_);
+}
+
 void JobStatus::set_hints(const json& hints) {
   if (hints.is_object() && !hints.empty()) after_["train"] = hints;
 }
@@ -88,6 +95,7 @@ void JobStatus::set_unplaceable(bool is) {
 void JobStatus::set_phase(const std::string& phase, const std::string& reason, const std::string& message) {
   const bool ran = text_field(after_, {"phase"}) == "Running";
   if (ran && phase != "Running") after_["attainedService"] = attained_service({{"status", after_}}, now_);
+  after_.erase("troubleSince");
   after_["phase"] = phase;
   after_["phaseSince"] = kube::to_string(now_);
   set_reason(reason, message);

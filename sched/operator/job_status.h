@@ -2,8 +2,8 @@
 //
 // Besides the contract's fields it has, of ours: phaseSince (when the phase began), attainedService (replica-seconds
 // in Running before this phase), createdGroup (the last group of which all pods were created), retries and retryAfter
-// (starts in a row that failed through no fault of the job, and when to try again), unplaceableSince, and the
-// conditions Allocated, Running and Completed.
+// (starts in a row that failed through no fault of the job, and when to try again), unplaceableSince and troubleSince,
+// and the conditions Allocated, Running and Completed.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,8 @@ class JobStatus {
   int retries() const;
   bool created() const;  // all pods of the group were there once
   std::optional<kube::Time> unplaceable_since() const;
+  // Since when pods of the group cannot start. Begins now if there is none yet, and is forgotten where `is` is false.
+  kube::Time trouble_since(bool is);
 
   void set_hints(const nlohmann::json& hints);  // null leaves them as they are
   void set_allocation(const Allocation& nodes);

@@ -21,8 +21,9 @@ using std::chrono::seconds;
 
 // A group that ran at least so long is not part of a series of failed starts.
 constexpr seconds kSettled{60};
-// Kubernetes takes a node for down after 40 s without a sign of life.
-constexpr seconds kNodeLossNoticed{60};
+// Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
+constexpr seconds kNodeLossNoticed{90};
+constexpr seconds kNodeCheck{10};
 constexpr seconds kFirstPause{10}, kMaxPause{300};
 
 class Planner {
@@ -74,20 +75,20 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  bool all_exist(const Allocation& nodes) const {
-    return std::ranges::all_of(nodes,
-                               [this](const std::string& name) { return at_.node_state(name) != NodeState::kGone; });
+  bool is_ready(const std::string& node) const { return at_.node_state(node) == NodeState::kReady; }
+  bool all_ready(const Allocation& nodes) const {
+    return std::ranges::all_of(nodes, [this](const std::string& node) { return is_ready(node); });
   }
   // Where the job is to run next.
   Allocation next_nodes() const {
     Allocation nodes = at_.decision ? at_.decision->nodes : job_.allocation;
-    return all_exist(nodes) ? nodes : Allocation();
+    return all_ready(nodes) ? nodes : Allocation();
   }
 
   // ---- Pending
 
   void pending() {
-    if (job_.phase.empty()) status_.set_phase("Pending", "Waiting", "waits for nodes");
+    if (job_.phase.empty()) status_.set_phase("Pending", "New", "waits for nodes");
     if (remove_live()) return;
     if (const auto hold = retry_after(at_.job); hold && *hold > at_.now) {
       status_.set_allocation({});
@@ -176,9 +177,9 @@ class Planner {
     return true;
   }
 
-  // All are started again on the same nodes, if those are all there.
+  // All are started again on the same nodes, if those are all ready.
   bool restart(const char* reason, const std::string& message) {
-    stop(reason, message, all_exist(job_.allocation) ? job_.allocation : Allocation(), true);
+    stop(reason, message, all_ready(job_.allocation) ? job_.allocation : Allocation(), true);
     return true;
   }
 
@@ -197,7 +198,11 @@ class Planner {
         return restart("NodeLost", fmt::format("{} was on node {}, which is gone", who, pod->node));
       if (pod->end == PodEnd::kLost)
         return restart("ReplicaLost", fmt::format("{} {}", who, pod->message.empty() ? "was deleted" : pod->message));
-      if (pod->leaving && pod->live()) return restart("ReplicaLost", who + " is being deleted");
+      // A program that is asked to end exits with 143, which is no failure, whether or not the job is preemptible.
+      if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
+        return restart("ReplicaLost", who + " is being deleted");
+      // Nothing reports when a node that has no object any more is taken for gone.
+      if (pod->live() && !pod->node.empty() && !is_ready(pod->node)) look_again(at_.now + kNodeCheck);
     }
     return false;
   }
@@ -238,7 +243,7 @@ class Planner {
 
   void reallocate() {
     const JobDecision& decision = *at_.decision;
-    stop("Reallocated", decision.reason, all_exist(decision.nodes) ? decision.nodes : Allocation(), false);
+    stop("Reallocated", decision.reason, all_ready(decision.nodes) ? decision.nodes : Allocation(), false);
   }
 
   void refused(const PodRefusal& refusal) {
@@ -283,8 +288,8 @@ class Planner {
     for (const PodFacts* pod : replicas_) {
       if (pod != nullptr && pod->trouble != PodTrouble::kNone && troubled == nullptr) troubled = pod;
     }
+    const Time end = status_.trouble_since(troubled != nullptr) + settings_.start_timeout;
     if (troubled == nullptr) return;
-    const Time end = status_.phase_since() + settings_.start_timeout;
     if (end > at_.now) return look_again(end);
     const std::string what = fmt::format("replica {}: {}", troubled->rank, troubled->message);
     switch (troubled->trouble) {
@@ -319,7 +324,18 @@ class Planner {
   void stopping() {
     collect();
     if (succeeded()) return;
-    if (at_.decision) status_.set_allocation(next_nodes());
+    const PodFacts* const unconfirmed = on_lost_node();
+    if (unconfirmed != nullptr) {
+      // Whatever it could have meanwhile would lie idle.
+      status_.set_allocation({});
+      status_.set_reason("NodeLost",
+                         fmt::format("waits for node {}, which is not ready, to confirm the end of replica {}",
+                                     unconfirmed->node, unconfirmed->rank));
+      look_again(at_.now + kNodeCheck);
+    } else if (at_.decision) {
+      status_.set_allocation(next_nodes());
+      if (status_.reason() == "Reallocated") status_.set_reason("Reallocated", at_.decision->reason);
+    }
     if (remove_live()) return;
     const auto hold = retry_after(at_.job);
     const Allocation nodes = next_nodes();
@@ -330,6 +346,13 @@ class Planner {
     } else {
       start(nodes);
     }
+  }
+
+  const PodFacts* on_lost_node() const {
+    for (const PodFacts& pod : at_.pods) {
+      if (live(pod) && !pod.node.empty() && !is_ready(pod.node)) return &pod;
+    }
+    return nullptr;
   }
 
   void fail(const std::string& reason, const std::string& message) {

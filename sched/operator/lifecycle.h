@@ -37,6 +37,7 @@ struct JobDecision {
   Allocation nodes;  // none: it waits
   std::string reason;
   bool placeable = true;  // false: the cluster's nodes could not hold it even if they were empty
+  std::string uid;        // of the job: another one may have taken its name
 };
 
 // The API server, or an admission webhook, refused a pod for good or for now.

@@ -124,9 +124,18 @@ NodeFacts parse_node(const json& node) {
 Resources pod_requests(const json& pod) {
   Resources total;
   for (const json& container : array_field(pod, {"spec", "containers"})) total += container_requests(container);
+  Resources sidecars, peak;  // init containers that stay, and the most at a time while others run
   for (const json& container : array_field(pod, {"spec", "initContainers"})) {
-    for (const auto& [type, value] : container_requests(container)) total[type] = std::max(total[type], value);
+    Resources now = sidecars;
+    now += container_requests(container);
+    if (text_field(container, {"restartPolicy"}) == "Always") {
+      sidecars = now;
+      continue;
+    }
+    for (const auto& [type, value] : now) peak[type] = std::max(peak[type], value);
   }
+  total += sidecars;
+  for (const auto& [type, value] : peak) total[type] = std::max(total[type], value);
   const json& overhead = field(pod, {"spec", "overhead"});
   if (overhead.is_object()) {
     for (const auto& [type, value] : overhead.items()) total[type] += amount(type, value, true);
@@ -135,14 +144,27 @@ Resources pod_requests(const json& pod) {
   return total;
 }
 
-bool may_run(const json& pod, const NodeFacts& node) {
-  if (!node.ready || !is_selected(pod, node)) return false;
+namespace {
+
+// `state`: with the taints by which Kubernetes itself says in what state a node is.
+bool tolerates_all(const json& pod, const NodeFacts& node, bool state) {
   const auto& tolerations = array_field(pod, {"spec", "tolerations"});
   return std::ranges::all_of(node.taints, [&](const json& taint) {
     const std::string effect = text_field(taint, {"effect"});
     if (effect != "NoSchedule" && effect != "NoExecute") return true;
+    if (!state && text_field(taint, {"key"}).starts_with("node.kubernetes.io/")) return true;
     return std::ranges::any_of(tolerations, [&](const json& each) { return tolerates(each, taint); });
   });
+}
+
+}  // namespace
+
+bool could_run(const json& pod, const NodeFacts& node) {
+  return is_selected(pod, node) && tolerates_all(pod, node, false);
+}
+
+bool may_run(const json& pod, const NodeFacts& node) {
+  return node.ready && is_selected(pod, node) && tolerates_all(pod, node, true);
 }
 
 Resources& operator+=(Resources& sum, const Resources& more) {

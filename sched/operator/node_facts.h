@@ -24,6 +24,8 @@ NodeFacts parse_node(const nlohmann::json& node);
 // containers requests if that is more, and its overhead. A limit without a request is one.
 Resources pod_requests(const nlohmann::json& pod);
 
+// Whether the pod may run on the node once that is ready and not cordoned.
+bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // Whether the node is ready and the pod's node selector, required node affinity and tolerations let it run there.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 

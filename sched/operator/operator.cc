@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "kube/json_fields.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -17,7 +18,15 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kWatches = 3;
 // Between two looks at new jobs: those that are submitted together are looked at together.
-constexpr std::chrono::milliseconds kGather{100};
+constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
+
+// Whether the object asks for resources or may have freed some.
+bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& object) {
+  if (resource.kind == kube::kNodes.kind) return true;
+  const std::string phase = kube::text_field(object, {"status", "phase"});
+  const bool ended = phase == "Succeeded" || phase == "Failed";
+  return ended || (resource.kind == kube::kAdaptDLJobs.kind && (phase.empty() || phase == "Pending"));
+}
 
 std::string policy_name(const OperatorOptions& options) {
   return options.policy.empty() ? std::string(policy_names().front()) : options.policy;
@@ -50,18 +59,12 @@ void Operator::run(std::stop_token stop) {
     std::vector<std::jthread> threads;
     for (const kube::Resource* resource : {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes})
       threads.emplace_back([this, resource, ends] { guard(ends, [&] { watch(*resource, ends.get_token()); }); });
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, ends.get_token(), [this] { return synced_ == kWatches; });
-    }
-    if (!ends.stop_requested()) {
-      for (const std::string& key : state_.jobs()) controller_->announce(key);
-      supervisor_->set_all_jobs_known();
-      log::info("the jobs, pods and nodes of the cluster are known");
-    }
-    for (int i = 0; i < options_.workers; ++i)
-      threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
-    guard(ends, [&] { allocate(ends.get_token()); });
+    guard(ends, [&] {
+      if (!wait_until_synced(ends.get_token())) return;
+      for (int i = 0; i < options_.workers; ++i)
+        threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
+      allocate(ends.get_token());
+    });
   }
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
@@ -75,6 +78,19 @@ void Operator::guard(std::stop_source ends, const std::function<void()>& work) {
     if (!failure_) failure_ = std::current_exception();
     ends.request_stop();
   }
+}
+
+// Returns false once a stop is requested.
+bool Operator::wait_until_synced(std::stop_token stop) {
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, stop, [this] { return synced_ == kWatches; });
+  }
+  if (stop.stop_requested()) return false;
+  for (const std::string& key : state_.jobs()) controller_->announce(key);
+  supervisor_->set_all_jobs_known();
+  log::info("the jobs, pods and nodes of the cluster are known");
+  return true;
 }
 
 void Operator::watch(const kube::Resource& resource, std::stop_token stop) {
@@ -102,8 +118,7 @@ void Operator::apply(const kube::Resource& resource, const kube::Change& change)
   } else {
     add({gone ? state_.drop_job(change.object) : state_.put_job(change.object)});
   }
-  // What frees resources, or asks for them.
-  if (gone || resource.kind != kube::kPods.kind) wake_allocator();
+  if (gone || concerns_allocator(resource, change.object)) wake_allocator();
 }
 
 void Operator::add(const std::vector<std::string>& keys) {
@@ -133,7 +148,7 @@ void Operator::allocate(std::stop_token stop) {
     if (all) cycle = begin + options_.interval;
     allocate_once(all);
     // However many jobs there are, most of the time is left to all else.
-    const auto pause = std::max<Clock::duration>(kGather, 4 * (Clock::now() - begin));
+    const auto pause = std::clamp<Clock::duration>(4 * (Clock::now() - begin), kGather, kMaxGather);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
   }
@@ -160,7 +175,9 @@ void Operator::allocate_once(bool all) {
     job.current = found->second;
     job.waits_for_first_fit = false;
   }
-  for (auto& [key, decision] : all ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
+  const bool waits = std::ranges::any_of(cluster.jobs, &AllocatorJob::waits_for_first_fit);
+  const bool cycle = all || (waits && !allocator_.uses_first_fit());
+  for (auto& [key, decision] : cycle ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
     controller_->decide(key, std::move(decision));
 }
 

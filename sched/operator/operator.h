@@ -60,6 +60,7 @@ class Operator final : private SupervisorListener {
 
   // Ends all of it with the first exception of a part.
   void guard(std::stop_source ends, const std::function<void()>& work);
+  bool wait_until_synced(std::stop_token stop);
   void watch(const kube::Resource& resource, std::stop_token stop);
   void apply(const kube::Resource& resource, const kube::Change& change);
   void work(std::stop_token stop);

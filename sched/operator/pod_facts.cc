@@ -70,9 +70,12 @@ void set_end(const json& pod, PodFacts& facts) {
   if (phase != "Failed") return;
   const ContainerEnds ends = container_ends(pod);
   facts.ended = ends.first;
-  if (lost(pod) || ends.unknown) {
+  // A pod that its node does not admit fails before any of its containers.
+  const std::string reason = text_field(pod, {"status", "reason"});
+  const bool late = reason == "DeadlineExceeded", refused = !ends.any && !reason.empty() && !late;
+  if (lost(pod) || ends.unknown || refused) {
     facts.end = PodEnd::kLost;
-  } else if (ends.any && ends.all_checkpointed) {
+  } else if (ends.any && ends.all_checkpointed && !late) {
     facts.end = PodEnd::kCheckpointed;
   } else if (facts.leaving) {
     facts.end = PodEnd::kLost;

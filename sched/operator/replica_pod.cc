@@ -111,7 +111,8 @@ json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSetti
   spec["restartPolicy"] = "Never";
   spec["hostname"] = fmt::format("{}-{}-{}", text_field(job, {"metadata", "name"}), place.group, place.rank);
   if (!place.nodes.empty())
-    object_at(spec, "nodeSelector")["kubernetes.io/hostname"] = place.nodes[static_cast<std::size_t>(place.rank)];
+    object_at(spec, "nodeSelector")["kubernetes.io/hostname"] =
+        place.hostname.empty() ? place.nodes[static_cast<std::size_t>(place.rank)] : place.hostname;
   array_at(spec, "volumes").push_back({{"name", kSharedMemory}, {"emptyDir", {{"medium", "Memory"}}}});
   const Variables variables = environment(job, place, settings);
   for (json& container : array_at(spec, "containers")) {

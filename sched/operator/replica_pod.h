@@ -30,6 +30,7 @@ struct ReplicaPlace {
   int group = 0;     // counts the starts of the job
   int rank = 0;
   std::string token;
+  std::string hostname;  // the label kubernetes.io/hostname of its node; empty: the node's name
 };
 
 // REQUIRES 0 <= rank < nodes.size(), or no nodes for a pod that is only looked at. Throws Error if a patch does not

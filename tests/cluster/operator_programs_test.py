@@ -240,7 +240,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
 if __name__ == "__main__":
     try:
         make_bases()
-        PYTHON_PACKAGES = next(python_peer.adaptdl_torch().parents[1].glob("lib/python*/site-packages"))
+        PYTHON_PACKAGES = next(pathlib.Path(python_peer.adaptdl_torch()).parents[1].glob("lib/python*/site-packages"))
     except unittest.SkipTest as reason:
         print(f"skipped: {reason}")
         sys.exit(77)

@@ -111,6 +111,41 @@ TEST_CASE("first fit leaves out jobs that pause, that do not wait for it, or tha
   CHECK(Allocator::first_fit(cluster).empty());
 }
 
+TEST_CASE("first fit serves the oldest job first") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 1)};
+  cluster.jobs = {waiting(make_job("a-new")), waiting(make_job("z-old"))};
+  cluster.jobs[0].info.creation_time = 2;
+  cluster.jobs[1].info.creation_time = 1;
+  const JobDecisions decisions = Allocator::first_fit(cluster);
+  CHECK(decisions.size() == 1);
+  CHECK(decisions.contains("ns/z-old"));
+}
+
+TEST_CASE("only policies that adapt jobs to what they get start them by first fit") {
+  CHECK(Allocator(make_policy("adaptive", {})).uses_first_fit());
+  CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
+}
+
+TEST_CASE("jobs that may use fewer nodes leave running jobs that may use more their minimum") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 4, "x"), make_node("b", 0, "y")};
+  cluster.jobs = {in_zone(make_job("picky"), "x"), on(make_job("other", 2), {"a", "a", "a"})};
+  const JobDecisions decisions = cycle(cluster);
+  CHECK(decisions.at("ns/picky").nodes.size() <= 2);
+  CHECK(decisions.at("ns/other").nodes.size() >= 2);
+}
+
+TEST_CASE("a job is not beyond the cluster because its nodes are cordoned or not ready for now") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 4)};
+  cluster.nodes[0].ready = false;
+  cluster.jobs = {make_job("one"), make_job("large", 5)};
+  const JobDecisions decisions = cycle(cluster);
+  CHECK(decisions.at("ns/one").placeable);
+  CHECK_FALSE(decisions.at("ns/large").placeable);
+}
+
 TEST_CASE("a node has as many pods as it may run") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 100)};

@@ -175,8 +175,32 @@ TEST_CASE("no group starts while a pod of another one may still run") {
     Scene scene = stopping({"a"}, {"b"});
     scene.pods[0] = leaving(scene.pods[0]);
     scene.nodes["a"] = NodeState::kNotReady;
+    scene.decision = nodes({"c"});
+    const Plan plan = scene.step();
+    CHECK(plan.removals.empty());
+    CHECK(plan.look_again == kNow + 10s);
+    CHECK(scene.phase() == "Stopping");
+    CHECK(scene.reason() == "NodeLost");
+    CHECK(scene.allocation().empty());  // it would lie idle
     CHECK(scene.plan().changes_nothing());
   }
+}
+
+TEST_CASE("a pod that is deleted and exits with 143 is lost, also of a job that is not preemptible") {
+  Scene scene = running({"a", "a"});
+  scene.job["spec"]["preemptible"] = false;
+  scene.pods[1] = leaving(ended(scene.pods[1], PodEnd::kCheckpointed));
+  scene.step();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+}
+
+TEST_CASE("a job whose node is not ready is looked at again, as nothing reports that the node is gone") {
+  Scene scene = running({"a", "b"});
+  scene.nodes["b"] = NodeState::kNotReady;
+  CHECK(scene.step().look_again == kNow + 10s);
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.plan().changes_nothing());
 }
 
 TEST_CASE("a pod is asked to end once, and is removed by force only if its node is gone") {
@@ -305,7 +329,7 @@ TEST_CASE("a failure counts only after the time in which a node's loss would be 
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 5s);
   const Plan plan = scene.plan();
   CHECK(plan.changes_nothing());
-  CHECK(plan.look_again == kNow + 55s);
+  CHECK(plan.look_again == kNow + 85s);
   SUBCASE("the node turns out to be down") {
     scene.nodes["b"] = NodeState::kNotReady;
     scene.step();
@@ -313,7 +337,7 @@ TEST_CASE("a failure counts only after the time in which a node's loss would be 
     CHECK(scene.reason() == "NodeLost");
   }
   SUBCASE("it does not") {
-    scene.now = kNow + 55s;
+    scene.now = kNow + 85s;
     scene.step();
     CHECK(scene.phase() == "Failed");
   }
@@ -474,7 +498,7 @@ TEST_CASE("pods that cannot start fail the job after the timeout, with the reaso
     Scene scene = starting({"a", "b"});
     scene.pods[1] = troubled(scene.pods[1], trouble);
     const Plan plan = scene.step();
-    REQUIRE(plan.look_again == kNow - 10s + scene.settings.start_timeout);
+    REQUIRE(plan.look_again == kNow + scene.settings.start_timeout);
     CHECK(scene.phase() == "Starting");
     scene.now = *plan.look_again;
     scene.step();
@@ -487,6 +511,19 @@ TEST_CASE("pods that cannot start fail the job after the timeout, with the reaso
 TEST_CASE("pods that are not scheduled for the timeout give the job other nodes") {
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
+  scene.step();
+  CHECK(scene.phase() == "Starting");  // the time since the trouble began counts, not that since the start
+  scene.now += scene.settings.start_timeout - 1s;
+  SUBCASE("unless the trouble ends in between") {
+    scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);
+    scene.step();
+    scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
+    scene.now += 1s;
+    scene.step();
+    CHECK(scene.phase() == "Starting");
+    return;
+  }
+  scene.now += 1s;
   scene.step();
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.reason() == "Unschedulable");

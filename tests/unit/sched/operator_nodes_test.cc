@@ -92,6 +92,34 @@ TEST_CASE("a pod asks for the sum of its containers' requests, or the greatest o
         Resources{{"cpu", 4000}, {"memory", (1ll << 30) + (1 << 20)}, {"nvidia.com/gpu", 2}, {"pods", 1}});
 }
 
+TEST_CASE("an init container that stays is one more container, and others run beside those before them") {
+  json sidecar = container({{"requests", {{"cpu", "1"}}}});
+  sidecar["restartPolicy"] = "Always";
+  const json last = container({{"requests", {{"cpu", "4"}}}}), first = container({{"requests", {{"cpu", "5"}}}});
+  json pod{
+      {"spec", {{"containers", {container({{"requests", {{"cpu", "2"}}}})}}, {"initContainers", {first, sidecar}}}}};
+  CHECK(pod_requests(pod).at("cpu") == 5000);
+  pod["spec"]["initContainers"] = {sidecar};
+  CHECK(pod_requests(pod).at("cpu") == 3000);
+  pod["spec"]["initContainers"] = {sidecar, last};
+  CHECK(pod_requests(pod).at("cpu") == 5000);
+}
+
+TEST_CASE(
+    "a node that is cordoned, not ready or under pressure could run a pod later, one with another taint could not") {
+  NodeFacts node{.name = "a",
+                 .gpu_type = "",
+                 .allocatable = {},
+                 .ready = false,
+                 .labels = json::object(),
+                 .taints = json::array()};
+  node.taints.push_back({{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}});
+  CHECK_FALSE(may_run(json::object(), node));
+  CHECK(could_run(json::object(), node));
+  node.taints.push_back({{"key", "dedicated"}, {"effect", "NoSchedule"}});
+  CHECK_FALSE(could_run(json::object(), node));
+}
+
 TEST_CASE("a pod that asks for more than all bounds asks for much, and not for nothing") {
   json pod{{"spec", {{"containers", json::array()}}}};
   for (int i = 0; i < 100; ++i) pod["spec"]["containers"].push_back(container({{"limits", {{"gpu", "8e28"}}}}));

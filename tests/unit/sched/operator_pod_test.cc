@@ -245,6 +245,23 @@ TEST_CASE("a deadline that the template sets is the job's own failure") {
   CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
+TEST_CASE("a pod that its node refuses before any container runs is lost, for whatever reason") {
+  CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "NodePorts"}})).end == PodEnd::kLost);
+  CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "DeadlineExceeded"}})).end == PodEnd::kFailed);
+}
+
+TEST_CASE("a deadline counts also where the program exits with 143 when it is asked to end") {
+  CHECK(failed(exited(143), "DeadlineExceeded").end == PodEnd::kFailed);
+}
+
+TEST_CASE("a replica is bound to its node by the node's host name, where that is not its name") {
+  ReplicaPlace place = kPlace;
+  place.hostname = "ip-10-0-0-1";
+  const json pod = make_replica_pod(make_job(kTemplate), place, {});
+  CHECK(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "ip-10-0-0-1");
+  CHECK(pod["metadata"]["annotations"]["adaptdl/node"] == "b");
+}
+
 TEST_CASE("success is success, also of a pod that is leaving") {
   json pod = make_pod({{"phase", "Succeeded"}});
   CHECK(parse_pod(pod).end == PodEnd::kSucceeded);

@@ -164,9 +164,26 @@ TEST_CASE("a job is the allocator's with what it has, what its pods still hold, 
   CHECK(job.info.num_restarts == 3);
   CHECK(job.current == Allocation{"b"});
   CHECK(job.live == std::map<std::string, int>{{"a", 2}});
-  CHECK_FALSE(job.held);
   CHECK_FALSE(job.waits_for_first_fit);
   CHECK(cluster.used.empty());
+  // Its pods are on a node that is not there, or not ready, so that their end is not confirmed soon.
+  CHECK(job.held);
+  state.put_node(make_node());
+  CHECK_FALSE(state.cluster({}, kNow).jobs.at(0).held);
+  state.put_node(make_node(false));
+  CHECK(state.cluster({}, kNow).jobs.at(0).held);
+}
+
+TEST_CASE("hints that no job could send, which another writer put into a status, disturb nothing") {
+  for (const json& train : std::vector<json>{{{"localBszBounds", json::array()}},
+                                             {{"localBszBounds", {1, 2}}, {"maxBatchSize", -5}},
+                                             {{"maxProfiledReplicas", 1e300}},
+                                             {{"nothing", 1}}}) {
+    CAPTURE(train);
+    ClusterState state;
+    state.put_job(make_job({{"phase", "Pending"}, {"train", train}}));
+    CHECK(state.cluster({}, kNow).jobs.at(0).info.max_replicas == 4);
+  }
 }
 
 TEST_CASE("a job waits for first fit while it has nothing, and is held while it pauses") {
@@ -177,6 +194,10 @@ TEST_CASE("a job waits for first fit while it has nothing, and is held while it 
   };
   CHECK(look(json::object()).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}}).waits_for_first_fit);
+  CHECK(look({{"phase", "Pending"}, {"reason", "NodeLost"}}).waits_for_first_fit);
+  // What the policy has decided, first fit does not undo.
+  CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Waiting"}}).waits_for_first_fit);
+  CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Reallocated"}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Pending"}, {"allocation", {"a"}}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Starting"}, {"allocation", {"a"}}}).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
@@ -195,18 +216,31 @@ TEST_CASE("a patch of the settings that does not apply leaves the cluster as it 
 
 TEST_CASE("a node that comes, goes or changes its readiness concerns the jobs there, and nothing else does") {
   ClusterState state;
-  CHECK(state.node_state("a") == NodeState::kGone);
+  CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
   state.put_job(make_job({{"phase", "Starting"}, {"allocation", {"a"}}}));
   CHECK(state.put_node(make_node()) == Keys{"ns/job"});
-  CHECK(state.node_state("a") == NodeState::kReady);
+  CHECK(state.node_state("a", kNow) == NodeState::kReady);
   CHECK(state.put_node(make_node()).empty());
   CHECK(state.put_node(make_node(false)) == Keys{"ns/job"});
-  CHECK(state.node_state("a") == NodeState::kNotReady);
+  CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
   state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}}, "u", 11));
   CHECK(state.put_node(make_node()).empty());
   state.put_pod(make_pod("p", "u"));
   CHECK(state.drop_node(make_node()) == Keys{"ns/job"});
-  CHECK(state.node_state("a") == NodeState::kGone);
+  CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
+}
+
+TEST_CASE("a node without an object is gone after a while only, counted from when it was missed first") {
+  ClusterState state;
+  state.put_node(make_node());
+  state.drop_node(make_node());
+  const auto later = kNow + ClusterState::kMissingBeforeGone;
+  CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
+  CHECK(state.node_state("a", later - std::chrono::seconds(1)) == NodeState::kNotReady);
+  CHECK(state.node_state("a", later) == NodeState::kGone);
+  state.put_node(make_node());
+  state.drop_node(make_node());
+  CHECK(state.node_state("a", later) == NodeState::kNotReady);
 }
 
 TEST_CASE("objects that lack anything, or have anything in its place, are borne by the state") {
