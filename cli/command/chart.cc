@@ -21,7 +21,7 @@ using nlohmann::json;
 json read_document(const fs::path& file) {
   const auto documents = kube::parse_yaml_documents(kube::read_file(file, file.string()), file.string());
   if (documents.size() != 1 || !documents[0].value.is_object())
-    throw Error(fmt::format("{}: expected one document, a map", file.string()));
+    throw Error(fmt::format("{}: expected one YAML document that is a map", file.string()));
   return documents[0].value;
 }
 
@@ -31,7 +31,7 @@ std::string replaced(std::string text, const std::string& old, const std::string
   return text;
 }
 
-// The text of one expression, without its braces. Throws Error without the place.
+// Evaluates an expression, given without its braces. Throws Error, which does not name the template and the line.
 std::string evaluate(const std::string& expression, const json& scope) {
   static const std::regex path("[ ]*((?:[.][A-Za-z][A-Za-z0-9]*)+)[ ]*");
   static const std::regex function(R"re([|][ ]*(?:(toJson)|replace "([^"\\]*)" "([^"\\]*)")[ ]*)re");
@@ -165,10 +165,10 @@ void set_chart_value(Chart& chart, const std::string& assignment) {
     if (!target->is_object()) throw UsageError(fmt::format("{}: '{}' is not a map", option, parts[i - 1]));
     target = &(*target)[parts[i]];
   }
-  // Below the chart's own keys are fields of Kubernetes, whose types the API server knows.
+  // Nested keys are fields of Kubernetes objects, whose types the API server checks.
   const bool typed = parts.size() == 1;
   json value = parse_value(assignment.substr(equals + 1), option, typed && target->is_string());
-  // An empty map may stand for anything structured, as a patch of either kind.
+  // A patch may be a map or a list; its default is an empty map.
   const bool same = value.type() == target->type() || (target->is_object() && target->empty() && value.is_array());
   if (typed && !same)
     throw UsageError(fmt::format("{}: expected {}, got {}", option, type_of(*target), type_of(value)));
@@ -192,8 +192,8 @@ std::vector<RenderedTemplate> render_chart(const Chart& chart, const ChartReleas
 
 std::string json_for_yaml(const json& value) {
   const std::string text = value.dump(-1, ' ', true);
-  // YAML parsers know no surrogate pairs, but take characters beyond U+FFFF as they are. A pair is an escape whose
-  // backslash is not itself escaped.
+  // YAML parsers do not support surrogate pairs, but accept characters beyond U+FFFF. A pair begins with an escape
+  // whose backslash is not itself escaped.
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\') {

@@ -1,9 +1,9 @@
-// A Helm chart, rendered without Helm.
+// Renders a Helm chart without Helm.
 //
-// Templates use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
+// Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
 // .Values.KEY or .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
-// `replace "OLD" "NEW"`. Anything else is an error, so Helm renders every template that renders here to the same
-// values. JSON is YAML: what `toJson` writes is one value in any place where a plain scalar may be.
+// `replace "OLD" "NEW"`. Anything else is an error, so Helm renders the same values from every template that is
+// accepted here. JSON is valid YAML: the output of `toJson` is a single value wherever a plain scalar is allowed.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 namespace adaptdl::cli {
 
 struct ChartTemplate {
-  std::string name;  // its path, for messages
+  std::string name;  // path, for error messages
   std::string text;
 };
 
@@ -31,23 +31,23 @@ struct ChartRelease {
 
 struct RenderedTemplate {
   std::string text;
-  std::vector<nlohmann::json> documents;  // what the text says
+  std::vector<nlohmann::json> documents;  // parsed from the text
 };
 
 // Reads Chart.yaml, values.yaml and templates/*.yaml, sorted by name. Throws Error.
 Chart load_chart(const std::filesystem::path& directory);
 
-// Sets a value by "KEY=VALUE". VALUE is YAML, but any scalar is taken literally for a key whose value is a string.
-// Below a map, KEY may continue with `.` and a key of that map; `\.` is a dot within a key. Throws UsageError if the
-// chart has no such key, or VALUE is not of the type that the chart has for it; an empty map may become a list.
+// Sets a value by an assignment "KEY=VALUE". VALUE is YAML, but scalars are taken literally if the chart's value is a
+// string. `.` separates the keys of nested maps; `\.` is a dot in a key. Throws UsageError if the chart does not have
+// the key, or if its value has another type; an empty map may be replaced by a list.
 void set_chart_value(Chart& chart, const std::string& assignment);
 
-// Replaces the expressions of each template and parses the result; templates with a Deployment come last. Throws Error
-// that names the template and the line.
+// Replaces the expressions of each template and parses the result. Templates with a Deployment come last. Throws Error,
+// which names the template and the line.
 std::vector<RenderedTemplate> render_chart(const Chart& chart, const ChartRelease& release);
 
-// JSON on one line that every YAML parser reads as the same value. Throws nlohmann::json::exception if a string is not
-// UTF-8.
+// Returns JSON on one line that every YAML parser reads as the same value. Throws nlohmann::json::exception if a string
+// is not valid UTF-8.
 std::string json_for_yaml(const nlohmann::json& value);
 
 }  // namespace adaptdl::cli

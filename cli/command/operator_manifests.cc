@@ -20,12 +20,11 @@ constexpr const char* kRelease = "adaptdl";
 
 fs::path data_directory(const char* name) {
   const fs::path directory = installed_data(name);
-  if (directory.empty())
-    throw Error(fmt::format("share/adaptdl/{} not found beside adaptdl; install adaptdl again", name));
+  if (directory.empty()) throw Error(fmt::format("share/adaptdl/{} not found; reinstall adaptdl", name));
   return directory;
 }
 
-// Helm creates the namespace itself, so the chart has none.
+// The chart does not have the namespace, because Helm creates it.
 std::string namespace_document(const std::string& name) {
   return fmt::format("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {}\n", json_for_yaml(name));
 }
@@ -51,16 +50,15 @@ std::string operator_manifests(const OperatorManifestsOptions& options) {
 
 void add_operator_manifests(CLI::App& operator_app) {
   auto options = std::make_shared<OperatorManifestsOptions>();
-  CLI::App* verb = operator_app.add_subcommand("manifests", "print the objects that install the operator in a cluster");
-  verb->add_option("--image", options->image, "image of the operator; the same as --set image=IMAGE")
-      ->type_name("IMAGE");
-  verb->add_option("-n,--namespace", options->name_space, "namespace of the operator (default adaptdl)")
+  CLI::App* verb = operator_app.add_subcommand("manifests", "print the Kubernetes objects that install the operator");
+  verb->add_option("--image", options->image, "image of the operator, same as --set image=IMAGE")->type_name("IMAGE");
+  verb->add_option("-n,--namespace", options->name_space, "namespace of the operator (default: adaptdl)")
       ->type_name("NAMESPACE");
-  verb->add_option("--set", options->settings, "set a value of the installation; may be given several times")
+  verb->add_option("--set", options->settings, "set a value of the installation; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   verb->footer(
-      "Apply the output by `kubectl apply -f -`. VALUE is YAML; keys of nested maps are separated by dots. The values\n"
+      "Apply the output with `kubectl apply -f -`. VALUE is YAML; dots separate the keys of nested maps. The values\n"
       "and their defaults are in share/adaptdl/chart/values.yaml.");
   verb->callback([options] { fmt::print("{}", operator_manifests(*options)); });
 }

@@ -1,4 +1,4 @@
-// The objects of a cluster that AdaptDL's operator consists of, as YAML for `kubectl apply -f -`.
+// The verb `operator manifests`: prints the Kubernetes objects of the operator as YAML for `kubectl apply -f -`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,10 +10,11 @@ namespace adaptdl::cli {
 struct OperatorManifestsOptions {
   std::string image;  // empty: the chart's default
   std::string name_space = "adaptdl";
-  std::vector<std::string> settings;  // KEY=VALUE of the chart's values
+  std::vector<std::string> settings;  // assignments KEY=VALUE to the chart's values
 };
 
-// The CustomResourceDefinition, the namespace and the objects of share/adaptdl/chart, separated by `---`. Throws Error.
+// Returns the CustomResourceDefinition, the namespace and the objects of share/adaptdl/chart, separated by `---`.
+// Throws UsageError on invalid options, and Error if the chart cannot be read or rendered.
 std::string operator_manifests(const OperatorManifestsOptions& options);
 
 // Registers the verb `manifests`.

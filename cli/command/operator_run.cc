@@ -42,7 +42,8 @@ seconds parse_seconds(const std::string& text, const char* option) {
   return std::chrono::ceil<seconds>(env::parse_duration(text, fmt::format("operator run: {}", option)));
 }
 
-// Where the pods of jobs reach this supervisor: the service's address, as not every cluster resolves names.
+// Returns the URL by which pods reach this supervisor. It has the service's IP address, because not every cluster
+// resolves the names of services.
 std::string service_url(kube::Client& client, const std::string& service) {
   const std::size_t slash = service.find('/');
   if (slash == std::string::npos || slash == 0 || slash + 1 == service.size())
@@ -57,7 +58,7 @@ std::string service_url(kube::Client& client, const std::string& service) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", address, v6 ? "]" : "", port);
 }
 
-// A connection for each replica that waits for its peers.
+// Every replica that waits for its peers holds a connection.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -91,35 +92,35 @@ void run(OperatorRunOptions& options) {
 
 void add_operator_run(CLI::App& app) {
   auto options = std::make_shared<OperatorRunOptions>();
-  CLI::App* verb = app.add_subcommand("run", "schedule the jobs of a cluster until stopped by a signal");
+  CLI::App* verb = app.add_subcommand("run", "schedule the jobs of a cluster until interrupted");
   verb->add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
       ->type_name("NAME");
-  verb->add_option("--policy", options->policy, "scheduling policy (default adaptive)")->type_name("POLICY");
-  verb->add_option("--interval", options->interval, "time between scheduling cycles (default 1m)")
+  verb->add_option("--policy", options->policy, "scheduling policy (default: adaptive)")->type_name("POLICY");
+  verb->add_option("--interval", options->interval, "time between scheduling cycles (default: 1m)")
       ->type_name("DURATION");
   verb->add_option("--restart-cost", options->restart_cost,
-                   "time without progress that a change of allocation costs a job (default 30s)")
+                   "time without progress that a change of its allocation costs a job (default: 30s)")
       ->type_name("DURATION");
-  verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default 0.0.0.0)")
+  verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
-  verb->add_option("--port", options->port, "port that the supervisor listens on (default 8080)")->type_name("PORT");
-  verb->add_option("--service", options->service, "service by whose cluster IP replicas reach the supervisor")
+  verb->add_option("--port", options->port, "port that the supervisor listens on (default: 8080)")->type_name("PORT");
+  verb->add_option("--service", options->service, "service whose cluster IP replicas connect to")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--supervisor-url", options->supervisor_url,
-                   "URL by which replicas reach the supervisor (default: that of --service, else the address and port)")
+                   "URL of the supervisor for replicas (default: that of --service, else of --address and --port)")
       ->type_name("URL");
   verb->add_option("--job-resources", options->job_resources, "resources of containers that specify none")
       ->type_name("JSON");
-  verb->add_option("--pod-patch", options->pod_patch, "merge patch or JSON patch of every pod of a job")
+  verb->add_option("--pod-patch", options->pod_patch, "merge patch or JSON patch for every pod of a job")
       ->type_name("JSON");
   verb->add_option("--container-patch", options->container_patch,
-                   "merge patch or JSON patch of every container of a job")
+                   "merge patch or JSON patch for every container of a job")
       ->type_name("JSON");
   verb->add_option("--unschedulable-timeout", options->unschedulable_timeout,
-                   "fail a job that fits on no node after this time; 0 waits forever (default 10m)")
+                   "time after which a job that fits on no node fails; 0 waits forever (default: 10m)")
       ->type_name("DURATION");
   verb->add_option("--start-timeout", options->start_timeout,
-                   "fail a job whose pods cannot start after this time (default 10m)")
+                   "time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
   verb->callback([options] { run(*options); });
 }

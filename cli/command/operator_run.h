@@ -1,4 +1,4 @@
-// The verb `operator run`: the scheduler and supervisor of a cluster's AdaptDLJobs.
+// The verb `operator run`: runs the scheduler and the supervisor of a cluster's AdaptDLJobs.
 #pragma once
 
 #include <CLI/CLI.hpp>

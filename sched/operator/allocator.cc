@@ -25,7 +25,7 @@ void take(Free& free, const std::map<std::string, int>& replicas, const Resource
   }
 }
 
-// What jobs may take: all but what other pods hold.
+// Returns the resources that are available to jobs: those that no other pods hold.
 Free free_for_jobs(const AllocatorCluster& cluster) {
   Free free;
   for (const NodeFacts& node : cluster.nodes) {
@@ -47,7 +47,7 @@ std::vector<const NodeFacts*> usable_nodes(const AllocatorJob& job, const std::v
   return usable;
 }
 
-// Those that it may use, or could if they were ready and not cordoned.
+// Returns the nodes that the job may use, or could use if they were ready and not cordoned.
 std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
   std::vector<const NodeFacts*> possible;
   for (const NodeFacts& node : nodes) {
@@ -56,7 +56,7 @@ std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std:
   return possible;
 }
 
-// Whether the nodes, if they were empty, could hold the replicas that the job needs at least.
+// Whether the nodes could hold the job's minimum number of replicas if they were empty.
 bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   const std::int64_t needed = std::max(job.min_replicas, 1);
   std::int64_t room = 0;
@@ -74,11 +74,11 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
 
 bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
 
-// Whether the job runs and may not be moved. No policy is asked about it: policies give up on nodes that are cordoned,
-// not ready, or have lost a resource for a while.
+// Whether the job runs and must not be moved. Such jobs are hidden from policies, which would take them off nodes that
+// are cordoned, not ready, or temporarily lack a resource.
 bool stays(const AllocatorJob& job) { return is_pinned(job) && !job.live.empty(); }
 
-// Jobs that may use the same nodes.
+// A group of jobs that may use the same nodes.
 struct JobClass {
   std::vector<const NodeFacts*> nodes;
   std::vector<const AllocatorJob*> jobs;
@@ -99,7 +99,8 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster) {
   return classes;
 }
 
-// What a job is left with while jobs that may use fewer nodes are allocated: all if it is pinned, else its minimum.
+// Returns what a job keeps while jobs that may use fewer nodes are allocated: its whole allocation if it is pinned,
+// otherwise its minimum number of replicas.
 Allocation kept(const AllocatorJob& job) {
   if (is_pinned(job)) return job.current;
   const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));
@@ -113,10 +114,10 @@ std::string key_of(const std::vector<const NodeFacts*>& nodes) {
 }
 
 std::string why_no_node(const AllocatorCluster& cluster) {
-  if (cluster.nodes.empty()) return "waits: the cluster has no node";
+  if (cluster.nodes.empty()) return "waits: the cluster has no nodes";
   const bool ready = std::ranges::any_of(cluster.nodes, &NodeFacts::ready);
   if (!ready) return "waits: no node is ready";
-  return fmt::format("waits: of {}, none matches its node selector, affinity and tolerations",
+  return fmt::format("waits: no node matches its node selector, affinity and tolerations ({} in the cluster)",
                      counted(cluster.nodes.size(), "node"));
 }
 
@@ -164,7 +165,7 @@ JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
 JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
   Free free = free_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
-    // A pod holds its resources until it has ended, whatever the job is to have next.
+    // A pod holds its resources until it ends, even if the job has a new allocation.
     std::map<std::string, int> held = counts(job.current);
     for (const auto& [node, count] : job.live) held[node] = std::max(held[node], count);
     take(free, held, job.info.resources);

@@ -1,10 +1,11 @@
-// Which nodes the jobs of a cluster get: the cluster in a policy's terms.
+// Decides which jobs get which nodes by running a scheduling policy (policy/policy.h) on the state of the cluster.
 //
-// New jobs get nodes at once, by first fit; each cycle a policy allocates to all jobs. Policies know one set of nodes
-// for all jobs. Where jobs may use different ones (selectors, tolerations), those with the same nodes are allocated
-// together, the ones with fewest nodes to choose from first.
+// New jobs get nodes immediately by first fit; each scheduling cycle, the policy allocates nodes to all jobs. Policies
+// assume that all jobs may use the same nodes. Jobs are therefore grouped by the nodes that they may use (node
+// selector, affinity, tolerations), and the policy runs once per group, starting with the group that has the fewest
+// nodes.
 //
-// Threading: used by one thread at a time.
+// Threading: not thread-safe.
 #pragma once
 
 #include <map>
@@ -21,20 +22,20 @@ namespace adaptdl::sched {
 
 struct AllocatorJob {
   JobInfo info;
-  nlohmann::json pod;               // of a replica, for the nodes that it may use
-  Allocation current;               // that it has, or is about to have
-  std::map<std::string, int> live;  // pods that may still run, by node
+  nlohmann::json pod;               // a replica's pod, which determines the nodes that it may use
+  Allocation current;               // the allocation that it has or is about to get
+  std::map<std::string, int> live;  // by node: number of pods that may still run
   std::string uid;
   bool waits_for_first_fit = false;
   bool stopping = false;
-  bool held = false;  // it must not be started now
+  bool held = false;  // must not be started now
 };
 
 struct AllocatorCluster {
   double now = 0;  // seconds
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
-  std::map<std::string, Resources> used;  // by node: what pods other than those of `jobs` hold
+  std::map<std::string, Resources> used;  // by node: held by pods that do not belong to `jobs`
 };
 
 using JobDecisions = std::map<std::string, JobDecision>;  // by job
@@ -43,16 +44,18 @@ class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
 
-  // For all jobs but those that are held, or run and may not be moved.
+  // Returns decisions for all jobs except those that are held, and running jobs that must not be moved.
   JobDecisions cycle(const AllocatorCluster& cluster);
-  // Whether new jobs get nodes by first fit. Under policies with fixed sizes, the next cycle would change all of that.
+  // Whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their next
+  // cycle would undo it.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }
-  // For jobs that wait for it, the oldest first, as far as they fit on what is free now. The others are left out.
+  // Returns decisions for the jobs that wait for first fit, the oldest first. Omits jobs that do not fit on what is
+  // free.
   static JobDecisions first_fit(const AllocatorCluster& cluster);
 
  private:
   std::unique_ptr<Policy> policy_;
-  std::map<std::string, std::shared_ptr<const PolicyState>> states_;  // by the names of the nodes
+  std::map<std::string, std::shared_ptr<const PolicyState>> states_;  // by the names of a group's nodes
 };
 
 }  // namespace adaptdl::sched

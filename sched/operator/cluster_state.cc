@@ -53,7 +53,7 @@ AllocatorJob to_allocator_job(const std::string& key, const json& object, const 
   try {
     each.pod = make_replica_pod(object, {}, settings);
   } catch (const Error&) {
-    each.pod = field(object, {"spec", "template"});  // the job fails when its pods are to be created
+    each.pod = field(object, {"spec", "template"});  // reported when the pods are created
   }
   info.resources = pod_requests(each.pod);
   info.min_replicas = std::max(job.min_replicas.value_or(0), 0);
@@ -63,7 +63,7 @@ AllocatorJob to_allocator_job(const std::string& key, const json& object, const 
   info.attained_service = attained_service(object, now);
   info.num_restarts = std::max(job.group.value_or(0), 0);
   if (job.train.is_object()) {
-    // The status may be another writer's: what is wrong with it must not stop the scheduling of all jobs.
+    // Another client may have written the status. Invalid hints must not stop the scheduling of other jobs.
     try {
       check_sched_hints(job.train);
       apply_hints(job.train, info);
@@ -76,7 +76,7 @@ AllocatorJob to_allocator_job(const std::string& key, const json& object, const 
   each.stopping = job.phase == "Stopping";
   each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
   each.uid = job.uid;
-  // Once the policy has decided that a job waits, only the policy ends that.
+  // Once the policy has decided that a job must wait, only the policy may give it nodes.
   const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
   each.waits_for_first_fit = (job.phase.empty() || (job.phase == "Pending" && !decided)) && job.allocation.empty();
   return each;
@@ -200,7 +200,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   const std::lock_guard lock(mutex_);
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
-  std::map<std::string, std::size_t> index;  // of jobs, by uid
+  std::map<std::string, std::size_t> index;  // of cluster.jobs, by uid of the job
   for (const auto& [key, entry] : jobs_) {
     const kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
@@ -213,7 +213,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (const auto found = index.find(pod.job_uid); found != index.end()) {
       AllocatorJob& job = cluster.jobs[found->second];
       ++job.live[pod.node];
-      // It cannot start elsewhere before that pod has ended, which nothing confirms.
+      // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
       const auto node = nodes_.find(pod.node);
       if (job.stopping && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {

@@ -1,7 +1,7 @@
-// The cluster as the watches and the operator's own calls report it: jobs, pods and nodes.
+// Cache of jobs, pods and nodes, filled from watches and API responses. Stale versions and deleted objects are ignored.
 //
-// An object that comes later than a newer version of it is passed over. So is one that was deleted: the answer to a
-// call may arrive after the watch has reported the end of what was created.
+// The response to the creation of an object may arrive after the watch has reported its deletion, so the uids of
+// deleted objects are remembered.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -31,33 +31,33 @@ class ClusterState {
     std::vector<PodFacts> pods;
   };
 
-  // Each returns the key, namespace/name, of the job that is concerned; empty: none.
+  // Each returns the key (namespace/name) of the affected job, or an empty string if there is none.
   std::string put_job(const nlohmann::json& object);
   std::string drop_job(const nlohmann::json& object);
   std::string put_pod(const nlohmann::json& object);
   std::string drop_pod(const nlohmann::json& object);
-  // Returns the jobs that are concerned.
+  // Each returns the keys of the affected jobs.
   std::vector<std::string> put_node(const nlohmann::json& object);
   std::vector<std::string> drop_node(const nlohmann::json& object);
 
   std::optional<JobView> job(const std::string& key) const;
-  // A node that has no object is gone after a while only: an object that was deleted by mistake is created again by its
-  // node, whose pods still run.
+  // How long a node must have no Node object before it counts as gone. If the object was deleted by mistake, the pods
+  // still run, and the kubelet creates the object again.
   static constexpr std::chrono::seconds kMissingBeforeGone{40};
   NodeState node_state(const std::string& name, kube::Time now);
-  // Its label kubernetes.io/hostname, which may be other than its name. Empty if there is none.
+  // Returns the node's label kubernetes.io/hostname, which may differ from its name. Empty if it has none.
   std::string hostname(const std::string& node) const;
-  // The keys of all jobs.
+  // Returns the keys of all jobs.
   std::vector<std::string> jobs() const;
-  // For the allocator. `settings` makes the pods of jobs as they would be created.
+  // Returns a snapshot for the allocator. `settings` determine the pods that would be created for the jobs.
   AllocatorCluster cluster(const PodSettings& settings, kube::Time now) const;
 
  private:
   struct Pod {
-    std::string version, job_uid, node;  // job_uid: empty if it is no job's
+    std::string version, job_uid, node;  // job_uid is empty if the pod does not belong to a job
     Resources requests;
-    bool holds = false;  // its requests: it has not ended
-    PodFacts facts;      // of a job's pod
+    bool holds = false;  // whether it holds its requests, because it has not ended
+    PodFacts facts;      // only set for pods of jobs
   };
   struct JobEntry {
     nlohmann::json object;
@@ -71,11 +71,11 @@ class ClusterState {
 
   mutable std::mutex mutex_;
   std::map<std::string, JobEntry> jobs_;                      // by namespace/name
-  std::map<std::string, std::string> key_by_uid_;             // of jobs
+  std::map<std::string, std::string> key_by_uid_;             // keys of jobs, by uid
   std::map<std::string, Pod> pods_;                           // by uid
   std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by uid of the job
   std::map<std::string, NodeFacts> nodes_;                    // by name
-  std::map<std::string, kube::Time> missing_since_;           // nodes that were asked for
+  std::map<std::string, kube::Time> missing_since_;           // by name: nodes without an object
   std::set<std::string> deleted_;                             // uids
   std::deque<std::string> deleted_order_;
 };

@@ -21,7 +21,7 @@ namespace {
 using kube::text_field;
 using nlohmann::json;
 
-// Steps of a job in a row: none needs more than three.
+// Maximum number of steps per sync(). No job needs more than three.
 constexpr int kMaxSteps = 16;
 constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
 
@@ -38,8 +38,8 @@ bool exceeds_quota(const kube::ApiError& error) {
   return error.code() == 403 && std::string_view(error.what()).find("exceeded quota") != std::string_view::npos;
 }
 
-// Refusals that are not the pod's fault: the operator lacks a permission, or the namespace or its quota was created a
-// moment ago.
+// Messages of 403 responses that are not caused by the pod: the operator lacks a permission, or the namespace or its
+// quota has just been created.
 constexpr std::array<std::string_view, 3> kTemporary = {"cannot create resource", "error looking up service account",
                                                         "status unknown for quota"};
 
@@ -71,7 +71,7 @@ void Controller::sync(const std::string& key) {
       const std::lock_guard lock(mutex_);
       failures = ++memory_[key].failures;
     }
-    // A conflict is what another writer causes, and over as soon as the watch has reported its change.
+    // Conflicts are caused by other writers, and are resolved when the watch reports their changes.
     const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
     const bool usual = refused != nullptr && (refused->conflict() || refused->not_found());
     if (!usual || failures > 5) log::warn(fmt::format("job {}: {}", key, error.what()));
@@ -97,7 +97,7 @@ std::optional<Allocation> Controller::undone(const std::string& key) const {
   return found->second.decision->nodes;
 }
 
-// One step. Returns whether another may be possible at once.
+// Performs one step. Returns whether another step may be possible immediately.
 bool Controller::advance(const std::string& key) {
   const auto view = state_.job(key);
   if (!view) {
@@ -111,7 +111,7 @@ bool Controller::advance(const std::string& key) {
   {
     const std::lock_guard lock(mutex_);
     Memory& memory = memory_[key];
-    // Another job may have taken the name since it was decided on.
+    // The job may have been replaced by another one of the same name since the decision.
     if (memory.decision && memory.decision->uid != memory.uid) memory.decision.reset();
     decision = memory.decision;
     decisions = memory.decisions;
@@ -139,7 +139,7 @@ bool Controller::advance(const std::string& key) {
     const auto wait = std::max(*plan.look_again - situation.now, kube::Time::duration(0));
     queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
-  // The status decides what is missing: where it has just changed, the next step looks again.
+  // Which pods are missing depends on the status. If it has just changed, the next step computes them again.
   if (!plan.status.is_null()) return true;
   for (const int rank : plan.missing) {
     try {
@@ -148,7 +148,7 @@ bool Controller::advance(const std::string& key) {
       if (!error.conflict()) report_create_error(key, view->job, error.what());
       throw;
     }
-    // The first pod decides on the token of the others.
+    // The first pod determines the token of the others.
     if (!situation.refusal && rank == 0) return true;
     if (!situation.refusal) continue;
     situation.decision.reset();
@@ -160,8 +160,8 @@ bool Controller::advance(const std::string& key) {
   return false;
 }
 
-// Asks the API server. A pod whose creation was never answered, or that another operator created, may not have been
-// reported yet, and would be alive beside the next group.
+// Lists the job's pods and returns whether all of them are in the cache. A pod whose creation was not acknowledged, or
+// that another operator created, may not have been reported yet, and would run alongside the next group.
 bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const kube::ListOptions options{.label_selector = kube::replica_selector(kube::name_of(view.job))};
@@ -175,7 +175,7 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   return known;
 }
 
-// Once for a series of failures: it says why the job does not start.
+// Writes an event that says why the job does not start. Only the first of consecutive failures is reported.
 void Controller::report_create_error(const std::string& key, const json& job, const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
@@ -188,7 +188,7 @@ void Controller::announce(const std::string& key) {
   if (const auto view = state_.job(key)) token_of(key, *view);
 }
 
-// The token of the job's pods, or a new one where there are none.
+// Returns the token of the job's pods, or a new one if it has no pods.
 std::string Controller::token_of(const std::string& key, const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const int group = kube::int_field(view.job, {"status", "group"}).value_or(-1);
@@ -203,7 +203,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
   Memory& memory = memory_[key];
   const bool known = memory.uid == uid;
   if (known && (given.empty() || given == memory.token)) return memory.token;
-  if (!known) {  // the first look at this job, or at another of its name
+  if (!known) {  // the job is new, or replaces one of the same name
     memory.uid = uid;
     memory.token = random_token();
     supervisor_.remove_job(key);
@@ -261,7 +261,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
     return {};
   } catch (const kube::ApiError& error) {
     if (error.reason() == "AlreadyExists") {
-      // It is there, created by this operator or by one that is about to end, and the watch has not reported it yet.
+      // This operator or its terminating predecessor has created it, and the watch has not reported it yet.
       state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
       return {};
     }
@@ -299,9 +299,8 @@ void Controller::write_event(const json& job, const JobEvent& event) {
   try {
     client_.create(kube::path(kube::kEvents, name_space_of(job)), object);
   } catch (const kube::ApiError& error) {
-    // An event is for the reader: a namespace that is about to go takes none.
-    log::warn(
-        fmt::format("job {}/{}: cannot write an event: {}", name_space_of(job), kube::name_of(job), error.what()));
+    // Events are informational, and a terminating namespace rejects them.
+    log::warn(fmt::format("job {}/{}: cannot create event: {}", name_space_of(job), kube::name_of(job), error.what()));
   }
 }
 

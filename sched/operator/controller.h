@@ -1,6 +1,6 @@
-// Brings jobs forward: looks at a job, has the lifecycle decide, and does what it says by calls to the API server.
+// Reconciles jobs: computes a plan for a job (lifecycle.h) and carries it out through the API server.
 //
-// Threading: sync() may be called from several threads at once, for different jobs; all else from any thread.
+// Threading: sync() may be called concurrently for different jobs; all other methods may be called from any thread.
 #pragma once
 
 #include <map>
@@ -21,28 +21,28 @@ namespace adaptdl::sched {
 
 class Controller {
  public:
-  // All must outlive it.
+  // All arguments must outlive the controller.
   Controller(kube::Client& client, ClusterState& state, WorkQueue& queue, Supervisor& supervisor,
              const PodSettings& pods, const LifecycleSettings& lifecycle)
       : client_(client), state_(state), queue_(queue), supervisor_(supervisor), pods_(pods), lifecycle_(lifecycle) {}
 
-  // Looks at the job, which may be gone by now. What cannot be done now is tried again later.
+  // Reconciles the job, which may have been deleted. If that fails, the job is queued again.
   void sync(const std::string& key);
 
-  // Makes a job known to the supervisor.
+  // Registers the job with the supervisor.
   void announce(const std::string& key);
 
-  // What the allocator decided; the job is looked at soon.
+  // Stores the allocator's decision and queues the job.
   void decide(const std::string& key, JobDecision decision);
-  // The job's nodes as decided, if that is not in its status yet.
+  // Returns the nodes that were decided for the job, if its status does not have them yet.
   std::optional<Allocation> undone(const std::string& key) const;
 
  private:
   struct Memory {
     std::string uid, token;
     std::optional<JobDecision> decision;
-    std::uint64_t decisions = 0;  // how many there were
-    int failures = 0;             // calls in a row that failed
+    std::uint64_t decisions = 0;  // number of decisions so far
+    int failures = 0;             // consecutive failed calls of sync()
   };
 
   bool advance(const std::string& key);

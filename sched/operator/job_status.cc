@@ -19,7 +19,7 @@ json status_of(const json& job) {
   return status.is_object() ? status : json::object();
 }
 
-// The merge patch that makes `after` of `before`: what differs, and null for what is gone.
+// Returns the merge patch that turns `before` into `after`: changed values, and null for removed ones.
 json difference(const json& before, const json& after) {
   json patch = json::object();
   for (const auto& [name, value] : after.items()) {
@@ -125,7 +125,7 @@ void JobStatus::finish(const std::string& phase, const std::string& reason, cons
   set_phase(phase, reason, message);
   after_["allocation"] = json::array();
   after_["readyReplicas"] = 0;
-  // The Python command parses an offset, not the letter Z.
+  // The Python command expects a UTC offset and cannot parse the letter Z.
   std::string when = kube::to_string(now_);
   when.pop_back();
   after_["completionTimestamp"] = when + "+00:00";
@@ -144,7 +144,7 @@ void JobStatus::set_conditions(json& status) const {
     const bool same = old != nullptr && text_field(*old, {"status"}) == value;
     const std::string since = same ? text_field(*old, {"lastTransitionTime"}) : kube::to_string(now_);
     json condition{{"type", type}, {"status", value}, {"reason", why}, {"lastTransitionTime", since}};
-    // Kubernetes 1.20 takes an empty string for null, and refuses that.
+    // Kubernetes 1.20 reads an empty string as null and rejects it.
     if (!said.empty()) condition["message"] = said;
     conditions.push_back(std::move(condition));
   };

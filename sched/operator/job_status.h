@@ -1,9 +1,9 @@
-// The status of an AdaptDLJob while the operator decides on it: what it is, what it becomes, and the difference.
+// Computes the new status of an AdaptDLJob and the patch that updates it.
 //
-// Besides the contract's fields it has, of ours: phaseSince (when the phase began), attainedService (replica-seconds
-// in Running before this phase), createdGroup (the last group of which all pods were created), retries and retryAfter
-// (starts in a row that failed through no fault of the job, and when to try again), unplaceableSince and troubleSince,
-// and the conditions Allocated, Running and Completed.
+// In addition to the fields of the contract between jobs and schedulers, the operator writes phaseSince (when the phase
+// began), attainedService (replica-seconds in earlier Running phases), createdGroup (the last group of which all pods
+// were created), retries and retryAfter (consecutive failed starts that were not the job's fault, and the time of the
+// next one), unplaceableSince and troubleSince, and the conditions Allocated, Running and Completed.
 #pragma once
 
 #include <chrono>
@@ -22,20 +22,21 @@ class JobStatus {
 
   std::string reason() const;
   std::string message() const;
-  kube::Time phase_since() const;  // now, if that is not known
+  kube::Time phase_since() const;  // now if unknown
   int retries() const;
-  bool created() const;  // all pods of the group were there once
+  bool created() const;  // whether all pods of the group were created
   std::optional<kube::Time> unplaceable_since() const;
-  // Since when pods of the group cannot start. Begins now if there is none yet, and is forgotten where `is` is false.
+  // Returns since when pods of the group cannot start. If `is` is true, the time is set unless it already is; if it is
+  // false, the time is cleared.
   kube::Time trouble_since(bool is);
 
-  void set_hints(const nlohmann::json& hints);  // null leaves them as they are
+  void set_hints(const nlohmann::json& hints);  // null keeps the previous hints
   void set_allocation(const Allocation& nodes);
   void set_ready(int replicas);
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
-  // A phase begins.
+  // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
   void start(int group, const Allocation& nodes, const std::string& why);
   void stop(const std::string& reason, const std::string& message, const Allocation& next, int retries,
@@ -43,7 +44,7 @@ class JobStatus {
   void end_pause();
   void finish(const std::string& phase, const std::string& reason, const std::string& message);
 
-  // The merge patch from the status that the job has to this one. Null if they are equal.
+  // Returns the merge patch that turns the job's status into this one, or null if they are equal.
   nlohmann::json patch() const;
 
  private:
@@ -54,7 +55,7 @@ class JobStatus {
   const kube::Time now_;
 };
 
-// Replica-seconds that a job has held so far, on the clock of `now`.
+// Returns the replica-seconds that the job has used until `now`.
 double attained_service(const nlohmann::json& job, kube::Time now);
 
 }  // namespace adaptdl::sched

@@ -19,7 +19,7 @@ using kube::Time;
 using nlohmann::json;
 using std::chrono::seconds;
 
-// A group that ran at least so long is not part of a series of failed starts.
+// A group that ran at least this long ends a series of failed starts.
 constexpr seconds kSettled{60};
 // Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
 constexpr seconds kNodeLossNoticed{90};
@@ -35,7 +35,7 @@ class Planner {
         status_(situation.job, situation.now) {}
 
   Plan run() {
-    if (job_.deleted) return {};  // its pods go with it
+    if (job_.deleted) return {};  // its pods are deleted with it
     status_.set_hints(at_.hints);
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
       remove_live();
@@ -55,12 +55,12 @@ class Planner {
   bool live(const PodFacts& pod) const { return pod.live() && !gone(pod); }
 
   void remove(const PodFacts& pod) {
-    // A pod that is leaving needs no second request, unless its node is gone: then nothing else removes it.
+    // A terminating pod needs no second request, unless its node is gone and nothing else would remove it.
     if (pod.leaving && !gone(pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
     plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
   }
-  // Returns whether any pod may still run.
+  // Removes all pods that have not ended. Returns whether any pod may still run.
   bool remove_live() {
     bool any = false;
     for (const PodFacts& pod : at_.pods) {
@@ -79,7 +79,7 @@ class Planner {
   bool all_ready(const Allocation& nodes) const {
     return std::ranges::all_of(nodes, [this](const std::string& node) { return is_ready(node); });
   }
-  // Where the job is to run next.
+  // Returns the nodes that the job must run on next; empty if one of them is not ready.
   Allocation next_nodes() const {
     Allocation nodes = at_.decision ? at_.decision->nodes : job_.allocation;
     return all_ready(nodes) ? nodes : Allocation();
@@ -95,7 +95,7 @@ class Planner {
       look_again(*hold);
       return;
     }
-    status_.end_pause();  // a change, which has the allocator look at the job
+    status_.end_pause();  // changes the status, which wakes the allocator
     if (const Allocation nodes = next_nodes(); !nodes.empty()) {
       start(nodes);
     } else {
@@ -143,9 +143,9 @@ class Planner {
   void watch_group() {
     if (at_.refusal) return refused(*at_.refusal);
     collect();
-    // Another writer's doing: what the pods were created by is not known.
+    // Another client changed the status, so the allocation that the pods were created for is unknown.
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
-      return stop("Reallocated", "its allocation and its number of replicas differ", {}, false);
+      return stop("Reallocated", "status.allocation and status.replicas differ", {}, false);
     if (succeeded() || lost() || failed()) return;
     if (at_.decision && at_.decision->nodes != job_.allocation) return reallocate();
     if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
@@ -153,7 +153,7 @@ class Planner {
     report();
   }
 
-  // The pods of the group by rank; all others are in the way.
+  // Sorts the pods into those of the group, by rank, and others, which are removed.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::max(job_.replicas.value_or(0), 0)), nullptr);
     for (const PodFacts& pod : at_.pods) {
@@ -177,31 +177,31 @@ class Planner {
     return true;
   }
 
-  // All are started again on the same nodes, if those are all ready.
+  // Restarts all replicas, on the same nodes if all of them are ready and no pause is due.
   bool restart(const char* reason, const std::string& message) {
     stop(reason, message, all_ready(job_.allocation) ? job_.allocation : Allocation(), true);
     return true;
   }
 
-  // A replica that something other than its program ended, or is about to end. This goes before failures: replicas that
-  // lose a peer fail.
+  // Restarts the job if something other than a replica's program ended the replica, or is about to. This must be
+  // checked before failures, because replicas that lose a peer fail.
   bool lost() {
     for (std::size_t rank = 0; rank < replicas_.size(); ++rank) {
       const PodFacts* pod = replicas_[rank];
       const std::string who = fmt::format("replica {}", rank);
       if (pod == nullptr) {
-        // Until all pods were created once, those that are still to be created are missing, too.
+        // Before all pods of the group were created, a missing pod is not a lost one.
         if (job_.phase == "Running" || status_.created()) return restart("ReplicaLost", who + " was deleted");
         continue;
       }
       if (gone(*pod) && pod->end != PodEnd::kSucceeded)
-        return restart("NodeLost", fmt::format("{} was on node {}, which is gone", who, pod->node));
+        return restart("NodeLost", fmt::format("{} was on node {}, which no longer exists", who, pod->node));
       if (pod->end == PodEnd::kLost)
         return restart("ReplicaLost", fmt::format("{} {}", who, pod->message.empty() ? "was deleted" : pod->message));
-      // A program that is asked to end exits with 143, which is no failure, whether or not the job is preemptible.
+      // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
       if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
         return restart("ReplicaLost", who + " is being deleted");
-      // Nothing reports when a node that has no object any more is taken for gone.
+      // No event reports when a node without an object counts as gone.
       if (pod->live() && !pod->node.empty() && !is_ready(pod->node)) look_again(at_.now + kNodeCheck);
     }
     return false;
@@ -227,7 +227,8 @@ class Planner {
     return true;
   }
 
-  // Whether a replica may have failed because the node of a peer went down, which takes the cluster a while to notice.
+  // Whether the replica may have failed because the node of a peer failed, which Kubernetes detects with a delay.
+  // Restarts the job if such a node is known, otherwise waits until it would be.
   bool is_consequence(const PodFacts& failure) {
     const Time end = failure.ended ? *failure.ended + kNodeLossNoticed : at_.now;
     for (const PodFacts* pod : replicas_) {
@@ -255,7 +256,7 @@ class Planner {
     }
   }
 
-  // Creates what is missing and reports how far the group is.
+  // Plans the creation of missing pods and updates the number of ready replicas and the phase.
   void report() {
     int ready = 0, running = 0;
     bool addresses = true;
@@ -314,7 +315,7 @@ class Planner {
     seconds wait(0);
     if (pause && retries > 1) wait = std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause);
     if (std::string_view(reason) == "QuotaExceeded") wait = std::max(wait, kFirstPause);
-    // While a job pauses, the allocator gives its nodes to others.
+    // During a pause, the allocator may give the job's nodes to others.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
     tell(pause, reason, message);
     plan_.missing.clear();
@@ -326,10 +327,10 @@ class Planner {
     if (succeeded()) return;
     const PodFacts* const unconfirmed = on_lost_node();
     if (unconfirmed != nullptr) {
-      // Whatever it could have meanwhile would lie idle.
+      // Nodes that are allocated to the job before its pods have ended would be idle.
       status_.set_allocation({});
       status_.set_reason("NodeLost",
-                         fmt::format("waits for node {}, which is not ready, to confirm the end of replica {}",
+                         fmt::format("waits for node {}, which is not ready, to confirm that replica {} has ended",
                                      unconfirmed->node, unconfirmed->rank));
       look_again(at_.now + kNodeCheck);
     } else if (at_.decision) {

@@ -1,15 +1,15 @@
-// The life of an AdaptDLJob: what is to be done next for a job, given what the cluster says of it.
+// The life cycle of an AdaptDLJob: computes the next actions for a job from its status and its pods.
 //
-//   Pending    it has no nodes
-//   Starting   it has nodes, and a group of pods is created on them, one pod per replica
-//   Running    all of the group run
-//   Stopping   the group's pods were asked to checkpoint and end; the next group starts when all have ended
-//   Succeeded  every replica of a group exited with 0
+//   Pending    the job has no nodes
+//   Starting   the job has nodes, and a group of pods is created on them, one pod per replica
+//   Running    all pods of the group run
+//   Stopping   the pods were asked to checkpoint and exit; the next group starts when all of them have ended
+//   Succeeded  all replicas of a group exited with code 0
 //   Failed     see `reason`
 //
-// A pure function decides. All that it goes by is in the job's status and in the pods, and the status is written before
-// the pods are changed, so an operator that ends at any point is followed by one that decides the same. A group is
-// started only when no pod of another one may still run.
+// plan_job() is a pure function. All state is stored in the job's status and the pods, and the status is written before
+// the pods are changed, so an operator that is restarted at any point makes the same decisions. A group is started only
+// when no pod of another group may still run.
 #pragma once
 
 #include <chrono>
@@ -26,23 +26,23 @@
 namespace adaptdl::sched {
 
 struct LifecycleSettings {
-  // How long pods may fail to start before the job fails, or gets other nodes if only those are the trouble.
+  // How long pods may fail to start before the job fails or, if they are not scheduled, before nodes are chosen again.
   std::chrono::seconds start_timeout{600};
-  // How long a job may wait that no node of the cluster could ever hold. 0: for ever.
+  // How long a job may wait that the nodes could not hold even if they were empty. 0: forever.
   std::chrono::seconds unschedulable_timeout{600};
 };
 
-// The allocator's word on a job.
+// The allocator's decision on a job.
 struct JobDecision {
-  Allocation nodes;  // none: it waits
+  Allocation nodes;  // empty: the job must wait
   std::string reason;
-  bool placeable = true;  // false: the cluster's nodes could not hold it even if they were empty
-  std::string uid;        // of the job: another one may have taken its name
+  bool placeable = true;  // false: the nodes could not hold the job even if they were empty
+  std::string uid;        // of the job, which may have been replaced by another one of the same name
 };
 
-// The API server, or an admission webhook, refused a pod for good or for now.
+// The API server or an admission webhook refused to create a pod.
 struct PodRefusal {
-  bool quota = false;  // it exceeds the namespace's quota
+  bool quota = false;  // the pod exceeds a quota of the namespace, so a retry may succeed
   std::string message;
 };
 
@@ -50,17 +50,17 @@ enum class NodeState { kGone, kNotReady, kReady };
 
 struct JobSituation {
   const nlohmann::json& job;
-  const std::vector<PodFacts>& pods;    // all that the job owns
-  std::optional<JobDecision> decision;  // if there is a new one
+  const std::vector<PodFacts>& pods;    // all pods that the job owns
+  std::optional<JobDecision> decision;  // if there is a new decision
   std::optional<PodRefusal> refusal;    // of one of its pods
-  nlohmann::json hints;                 // that its replicas sent; null: none
+  nlohmann::json hints;                 // from its replicas; null: none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
 };
 
 struct PodRemoval {
   std::string name, uid;
-  bool force = false;  // its node is gone, so that nothing confirms its end
+  bool force = false;  // its node is gone and cannot confirm its end
 };
 
 struct JobEvent {
@@ -68,17 +68,17 @@ struct JobEvent {
   std::string reason, message;
 };
 
-// What to do, in this order.
+// The actions to carry out, in this order.
 struct Plan {
-  nlohmann::json status;  // a merge patch of the job's status; null: no change
+  nlohmann::json status;  // merge patch of the job's status; null: no change
   std::vector<PodRemoval> removals;
-  std::vector<int> missing;  // ranks of the present group whose pods are to be created
+  std::vector<int> missing;  // ranks of the current group whose pods must be created
   std::vector<JobEvent> events;
-  std::optional<kube::Time> look_again;
+  std::optional<kube::Time> look_again;  // when to reconcile the job again
 
-  // Whether the status starts a new group. That must not happen on what is known of the pods from watches alone.
+  // Whether the status starts a new group. The pods must be listed first, because watches may be delayed.
   bool starts = false;
-  // Addresses by rank of the group, once all are known.
+  // Addresses of the group by rank; empty until all of them are known.
   std::vector<std::string> addresses;
 
   bool changes_nothing() const { return status.is_null() && removals.empty() && missing.empty(); }
@@ -86,7 +86,7 @@ struct Plan {
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings);
 
-// Until when a job must not be started again, after a start that failed through no fault of its own.
+// Returns until when the job must not be started again, after failed starts that were not its fault.
 std::optional<kube::Time> retry_after(const nlohmann::json& job);
 
 }  // namespace adaptdl::sched

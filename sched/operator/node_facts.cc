@@ -16,7 +16,7 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr const char* kCordon = "node.kubernetes.io/unschedulable";
-// More than any machine has; sums of such amounts do not overflow.
+// This is more than any machine has, and sums of such amounts do not overflow.
 constexpr std::int64_t kMaxAmount = std::int64_t{1} << 53;
 
 std::int64_t amount(const std::string& type, const json& value, bool round_up) {
@@ -33,7 +33,7 @@ std::int64_t amount(const std::string& type, const json& value, bool round_up) {
 
 Resources container_requests(const json& container) {
   Resources requests;
-  for (const char* part : {"limits", "requests"}) {  // a request replaces the limit
+  for (const char* part : {"limits", "requests"}) {  // requests override limits
     const json& values = field(container, {"resources", part});
     if (!values.is_object()) continue;
     for (const auto& [type, value] : values.items()) requests[type] = amount(type, value, true);
@@ -124,7 +124,7 @@ NodeFacts parse_node(const json& node) {
 Resources pod_requests(const json& pod) {
   Resources total;
   for (const json& container : array_field(pod, {"spec", "containers"})) total += container_requests(container);
-  Resources sidecars, peak;  // init containers that stay, and the most at a time while others run
+  Resources sidecars, peak;  // sidecars keep running; peak: maximum while other init containers run
   for (const json& container : array_field(pod, {"spec", "initContainers"})) {
     Resources now = sidecars;
     now += container_requests(container);
@@ -146,7 +146,7 @@ Resources pod_requests(const json& pod) {
 
 namespace {
 
-// `state`: with the taints by which Kubernetes itself says in what state a node is.
+// `state`: whether to check the taints by which Kubernetes reports the state of a node (node.kubernetes.io/*).
 bool tolerates_all(const json& pod, const NodeFacts& node, bool state) {
   const auto& tolerations = array_field(pod, {"spec", "tolerations"});
   return std::ranges::all_of(node.taints, [&](const json& taint) {

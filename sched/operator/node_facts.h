@@ -1,7 +1,7 @@
-// What the operator has to know of a node, and which pods may run there.
+// The properties of a node that the operator needs, and whether a pod may run on it.
 //
-// Amounts are as in policy.h: processors in thousandths, everything else in whole units, and the resource "pods", of
-// which a node has as many as it may run and every pod takes one.
+// Amounts are in the units of policy.h: CPUs in thousandths, everything else in whole units. The resource "pods" is the
+// number of pods that a node may run; every pod requests one.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,22 +15,22 @@ struct NodeFacts {
   std::string name, gpu_type;
   Resources allocatable;
   bool ready = false;
-  nlohmann::json labels, taints;  // an object; an array, that of a cordon among them
+  nlohmann::json labels, taints;  // an object; an array, including the taint of a cordon
 };
 
 NodeFacts parse_node(const nlohmann::json& node);
 
-// What Kubernetes' scheduler reserves for a pod: the sum of its containers' requests, or what one of its init
-// containers requests if that is more, and its overhead. A limit without a request is one.
+// Returns what the Kubernetes scheduler reserves for a pod: the sum of its containers' requests, or the request of an
+// init container if that is larger, plus its overhead. A limit without a request counts as a request.
 Resources pod_requests(const nlohmann::json& pod);
 
-// Whether the pod may run on the node once that is ready and not cordoned.
+// Whether the pod could run on the node if it were ready and not cordoned.
 bool could_run(const nlohmann::json& pod, const NodeFacts& node);
-// Whether the node is ready and the pod's node selector, required node affinity and tolerations let it run there.
+// Whether the node is ready, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
 Resources& operator+=(Resources& sum, const Resources& more);
-// Down to 0 at least; resources that `sum` lacks are left out.
+// Subtracts `times` times `less`, but not below 0. Resources that `sum` does not have are ignored.
 void subtract(Resources& sum, const Resources& less, std::int64_t times = 1);
 
 }  // namespace adaptdl::sched

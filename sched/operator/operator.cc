@@ -17,10 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kWatches = 3;
-// Between two looks at new jobs: those that are submitted together are looked at together.
+// Pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
 
-// Whether the object asks for resources or may have freed some.
+// Whether the object requests resources or may have released some.
 bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& object) {
   if (resource.kind == kube::kNodes.kind) return true;
   const std::string phase = kube::text_field(object, {"status", "phase"});
@@ -53,8 +53,8 @@ Operator::~Operator() = default;
 void Operator::run(std::stop_token stop) {
   std::stop_source ends;
   const std::stop_callback pass_on(stop, [&] { ends.request_stop(); });
-  log::info(fmt::format("policy {}; replicas reach the supervisor at {}", policy_name(options_),
-                        options_.pods.supervisor_url));
+  log::info(
+      fmt::format("scheduling policy: {}; supervisor URL: {}", policy_name(options_), options_.pods.supervisor_url));
   {
     std::vector<std::jthread> threads;
     for (const kube::Resource* resource : {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes})
@@ -89,7 +89,7 @@ bool Operator::wait_until_synced(std::stop_token stop) {
   if (stop.stop_requested()) return false;
   for (const std::string& key : state_.jobs()) controller_->announce(key);
   supervisor_->set_all_jobs_known();
-  log::info("the jobs, pods and nodes of the cluster are known");
+  log::info("received all jobs, pods and nodes of the cluster");
   return true;
 }
 
@@ -108,7 +108,7 @@ void Operator::watch(const kube::Resource& resource, std::stop_token stop) {
 
 void Operator::apply(const kube::Resource& resource, const kube::Change& change) {
   using Kind = kube::Change::Kind;
-  if (change.kind == Kind::kInterrupted) log::warn(fmt::format("the API server cannot be reached: {}", change.message));
+  if (change.kind == Kind::kInterrupted) log::warn(fmt::format("cannot reach the API server: {}", change.message));
   if (change.kind == Kind::kInterrupted || change.kind == Kind::kSynced) return;
   const bool gone = change.kind == Kind::kDeleted;
   if (resource.kind == kube::kNodes.kind) {
@@ -147,14 +147,14 @@ void Operator::allocate(std::stop_token stop) {
     const bool all = begin >= cycle;
     if (all) cycle = begin + options_.interval;
     allocate_once(all);
-    // However many jobs there are, most of the time is left to all else.
+    // The pause leaves most of the time to other work, however many jobs there are.
     const auto pause = std::clamp<Clock::duration>(4 * (Clock::now() - begin), kGather, kMaxGather);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
   }
 }
 
-// Returns whether there is something to allocate: false once a stop is requested.
+// Waits for a change or the next cycle. Returns false once a stop is requested.
 bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
   std::unique_lock lock(mutex_);
   wake_.wait_until(lock, stop, cycle, [this] { return changed_; });
@@ -163,7 +163,7 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 }
 
 void Operator::allocate_once(bool all) {
-  // Before the jobs themselves: a decision that is carried out in between is in its job's status by then.
+  // These must be read before the jobs: a decision that is carried out in between is then in its job's status.
   std::map<std::string, Allocation> undone;
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);

@@ -1,12 +1,12 @@
 // The scheduler of a Kubernetes cluster: allocates nodes to AdaptDLJobs, creates the pods of their replicas, and serves
-// what the replicas ask.
+// the requests of the replicas.
 //
-//   watches      jobs, pods and nodes of the whole cluster, into the ClusterState
-//   allocator    decides which job gets which nodes: at once for a new job, each cycle for all
-//   workers      bring one job at a time forward (Controller)
-//   supervisor   answers the replicas: who their peers are, and takes their hints
+//   watches      keep the jobs, pods and nodes of the cluster in a cache (ClusterState)
+//   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
+//   workers      reconcile jobs, each worker one job at a time (Controller)
+//   supervisor   reports the addresses of their peers to replicas, and receives their hints
 //
-// All state is in the cluster. An operator that ends at any moment is followed by one that continues.
+// All state is stored in the cluster. An operator may exit at any time; the next one continues its work.
 #pragma once
 
 #include <chrono>
@@ -32,25 +32,25 @@
 namespace adaptdl::sched {
 
 struct OperatorOptions {
-  std::string address = "0.0.0.0";  // that the supervisor listens on
-  std::uint16_t port = 8080;        // 0: a free one
-  std::string policy;               // empty: the default one
+  std::string address = "0.0.0.0";  // IP address that the supervisor listens on
+  std::uint16_t port = 8080;        // 0: any free port
+  std::string policy;               // empty: the default policy
   PolicyOptions policy_options;
-  std::chrono::milliseconds interval = std::chrono::minutes(1);  // between cycles
+  std::chrono::milliseconds interval = std::chrono::minutes(1);  // between scheduling cycles
   int workers = 8;
-  PodSettings pods;  // without a supervisor_url: the address and port above
+  PodSettings pods;  // an empty supervisor_url stands for the address and port above
   LifecycleSettings lifecycle;
 };
 
 class Operator final : private SupervisorListener {
  public:
-  // Listens. Throws UsageError on a wrong policy or address, and Error if the system refuses the socket. The client
-  // must outlive it.
+  // Starts to listen. Throws UsageError if the policy or the address is invalid, and Error if the socket cannot be
+  // opened. The client must outlive the operator.
   Operator(kube::Client& client, OperatorOptions options);
   ~Operator() override;
 
-  // Until a stop is requested. Throws what ends the watches: Error if the cluster has no AdaptDLJobs, or permits the
-  // operator too little.
+  // Runs until a stop is requested. Throws Error if a watch fails permanently: the cluster does not have the resource
+  // AdaptDLJob, or the operator lacks a permission.
   void run(std::stop_token stop);
 
  private:
@@ -58,7 +58,7 @@ class Operator final : private SupervisorListener {
   void foreign_discovers(const std::string&) override {}
   void replica_waits(const std::string&, const std::string&, int, bool) override {}
 
-  // Ends all of it with the first exception of a part.
+  // Calls `work`. The first exception is stored and stops all threads.
   void guard(std::stop_source ends, const std::function<void()>& work);
   bool wait_until_synced(std::stop_token stop);
   void watch(const kube::Resource& resource, std::stop_token stop);
@@ -78,10 +78,10 @@ class Operator final : private SupervisorListener {
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Controller> controller_;
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;
-  int synced_ = 0;        // watches that have told all there is
-  bool changed_ = false;  // since the allocator looked
+  int synced_ = 0;        // number of watches that have reported all existing objects
+  bool changed_ = false;  // since the allocator last ran
   std::exception_ptr failure_;
 };
 

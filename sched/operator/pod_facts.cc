@@ -22,7 +22,7 @@ bool is_any_of(std::string_view text, const std::array<std::string_view, N>& all
   return std::ranges::find(all, text) != all.end();
 }
 
-// Why Kubernetes, not the program, ended a pod: pod.status.reason.
+// Values of pod.status.reason of pods that Kubernetes ended.
 constexpr std::array<std::string_view, 12> kLostReasons = {
     "Evicted",      "NodeLost", "Preempting",   "Preempted",  "UnexpectedAdmissionError", "TopologyAffinityError",
     "NodeAffinity", "Shutdown", "NodeShutdown", "Terminated", "TaintToleration",          "DisruptionTarget"};
@@ -35,11 +35,11 @@ bool lost(const json& pod) {
   });
 }
 
-// The containers that ended with an error: how, and when the first of them did.
+// Summary of the containers that exited with an error.
 struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
-  bool unknown = false;  // the node lost sight of one, as after a reboot, and its code says nothing
-  std::optional<kube::Time> first;
+  bool unknown = false;             // the node lost track of one, for example in a reboot, so its code means nothing
+  std::optional<kube::Time> first;  // when the first of them exited
 };
 
 ContainerEnds container_ends(const json& pod) {
@@ -52,7 +52,7 @@ ContainerEnds container_ends(const json& pod) {
       ends.any = true;
       const std::string reason = text_field(ended, {"reason"});
       ends.out_of_memory |= reason == "OOMKilled";
-      ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // Kubernetes', containerd's
+      ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // of the kubelet, of containerd
       ends.all_checkpointed = ends.all_checkpointed && code == 143;
       const auto when = kube::time_field(ended, {"finishedAt"});
       if (when && (!ends.first || *when < *ends.first)) ends.first = when;
@@ -70,7 +70,7 @@ void set_end(const json& pod, PodFacts& facts) {
   if (phase != "Failed") return;
   const ContainerEnds ends = container_ends(pod);
   facts.ended = ends.first;
-  // A pod that its node does not admit fails before any of its containers.
+  // A pod that its node refuses fails without any container having run.
   const std::string reason = text_field(pod, {"status", "reason"});
   const bool late = reason == "DeadlineExceeded", refused = !ends.any && !reason.empty() && !late;
   if (lost(pod) || ends.unknown || refused) {

@@ -1,8 +1,8 @@
-// What the operator has to know of a pod of a job: which replica it is, where, and how it ended.
+// The properties of a job's pod that the operator needs: which replica it is, its node, and how it ended.
 //
-// An end counts as the job's failure or it does not. It does not if something other than the program ended it (an
-// eviction, a preemption, a node that refused it or is gone, a deletion), or if the program exited with 143, which
-// says that it saved a checkpoint on request.
+// Two kinds of ends are not failures of the job: the pod was ended by something other than its program (an eviction, a
+// preemption, a deletion, a node that refused it or is gone), or the program exited with code 143, which means that it
+// saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see lifecycle.cc.)
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,29 +14,29 @@
 namespace adaptdl::sched {
 
 enum class PodEnd {
-  kNone,          // it has not ended
-  kSucceeded,     // every container exited with 0
-  kCheckpointed,  // exited with 143
-  kLost,          // something else ended it
+  kNone,          // the pod has not ended
+  kSucceeded,     // every container exited with code 0
+  kCheckpointed,  // the program exited with code 143
+  kLost,          // something other than the program ended the pod
   kFailed,        // the program failed
 };
 
-// What keeps a pod from running.
+// The problem that keeps a pod from running.
 enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 
 struct PodFacts {
   std::string name, uid, node, ip;
-  int group = -1, rank = -1;  // -1: it does not say
-  std::string token;          // its job's, from its environment
-  bool leaving = false;       // its deletion was requested
-  bool running = false;       // all its containers run
+  int group = -1, rank = -1;  // -1: missing or invalid
+  std::string token;          // of the job, from the pod's environment
+  bool leaving = false;       // the pod is terminating
+  bool running = false;       // all containers run
   PodEnd end = PodEnd::kNone;
-  std::string reason;  // of kFailed: PodFailure or OOMKilled
+  std::string reason;  // for kFailed: PodFailure or OOMKilled
   std::optional<kube::Time> ended;
   PodTrouble trouble = PodTrouble::kNone;
-  std::string message;  // how it ended, or the trouble, in words
+  std::string message;  // describes how the pod ended, or its problem
 
-  // It runs, or may still run.
+  // Whether the pod runs or may still run.
   bool live() const { return end == PodEnd::kNone; }
 };
 

@@ -17,7 +17,7 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr int kFirstPort = 47000, kPorts = 18000;
-// The protocol's version: the Python package refuses any other major number.
+// Version of the protocol. The Python package rejects other major versions.
 constexpr const char* kSchedVersion = "0.2.12";
 constexpr const char* kSharedMemory = "adaptdl-shm";
 
@@ -42,7 +42,7 @@ void apply_patch(json& target, const json& patch, const char* what) {
       target.merge_patch(patch);
     }
   } catch (const json::exception& error) {
-    throw Error(fmt::format("cannot apply the {} patch of the operator's settings: {}", what, error.what()));
+    throw Error(fmt::format("cannot apply the operator's {} patch: {}", what, error.what()));
   }
 }
 
@@ -67,7 +67,7 @@ void complete_container(json& container, const Variables& variables, const PodSe
   const json& resources = field(container, {"resources"});
   const bool asks = !field(resources, {"requests"}).empty() || !field(resources, {"limits"}).empty();
   if (!asks && !settings.resources.empty()) container["resources"] = settings.resources;
-  // Where a name is there twice, Kubernetes takes the last.
+  // If a name occurs twice, Kubernetes uses the last value.
   json& env = array_at(container, "env");
   for (const auto& [name, value] : variables) env.push_back({{"name", name}, {"value", value}});
   json& mounts = array_at(container, "volumeMounts");

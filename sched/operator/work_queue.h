@@ -1,6 +1,7 @@
-// Keys that are to be looked at, each by one worker at a time.
+// Queue of keys for workers. A key is processed by one worker at a time.
 //
-// A key that is added while it waits is looked at once; one that is added while a worker has it is looked at again.
+// A key that is added again while it waits is processed once; a key that is added while a worker has it is processed
+// again.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -29,16 +30,16 @@ class WorkQueue {
     wake_.notify_one();
   }
 
-  // Not before this time; an earlier time replaces a later one.
+  // Adds the key at this time. If it is already due to be added, the earlier time counts.
   void add_at(const std::string& key, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);
     if (!added) entry->second = std::min(entry->second, when);
-    // All workers: the one that waits for this time may be busy with another key when it comes.
+    // Wakes all workers, because the one that waits for this time may be busy with another key by then.
     wake_.notify_all();
   }
 
-  // Waits for a key, which is the caller's until done(). Empty once a stop is requested.
+  // Waits for a key, which the caller owns until done(). Returns nothing once a stop is requested.
   std::optional<std::string> take(std::stop_token stop) {
     std::unique_lock lock(mutex_);
     while (!stop.stop_requested()) {
@@ -67,7 +68,7 @@ class WorkQueue {
   }
 
  private:
-  // Makes ready what is due, and returns when the next key is.
+  // Adds the keys that are due, and returns when the next one is.
   Clock::time_point collect_due(Clock::time_point now) {
     Clock::time_point next = now + std::chrono::hours(1);
     for (auto entry = later_.begin(); entry != later_.end();) {
@@ -85,7 +86,7 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable_any wake_;
   std::deque<std::string> ready_;
-  std::set<std::string> waiting_, taken_;  // waiting: to be looked at, whether ready or taken
+  std::set<std::string> waiting_, taken_;  // waiting_: must be processed, also if a worker has it
   std::map<std::string, Clock::time_point> later_;
 };
 

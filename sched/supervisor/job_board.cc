@@ -19,7 +19,7 @@ bool same_secret(std::string_view given, std::string_view secret) {
 
 Answer JobBoard::unknown(const std::string& job_id) const {
   if (!all_jobs_known_) return ask_again();
-  return {404, fmt::format("no job is named {}", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
+  return {404, fmt::format("job {} not found", json(job_id).dump(-1, ' ', true, json::error_handler_t::replace)), ""};
 }
 
 void JobBoard::set_all_jobs_known(bool known) {

@@ -31,14 +31,14 @@ struct Poll {
 
 class JobBoard {
  public:
-  // Whether a job that was not added does not exist, or may only not be known yet.
+  // Sets whether requests for jobs that were not added are refused. If not, they are asked to retry.
   void set_all_jobs_known(bool known);
   void add(const std::string& job_id, std::optional<std::string> token);
   void remove(const std::string& job_id);
   void set_addresses(const std::string& job_id, int group, std::vector<std::string> addresses);
   void set_generation(const std::string& job_id, std::optional<Generation> generation);
 
-  // Replaces them. Anything but an object stands for none.
+  // Replaces the hints. Values other than objects clear them.
   void set_hints(const std::string& job_id, nlohmann::json hints);
   // Merges hints that were checked. Returns whether that changed anything.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);

@@ -48,8 +48,8 @@ struct SupervisorOptions {
   // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python
   // package sends none.
   bool require_token = false;
-  // Whether a job that was not added does not exist. false: those who ask for it are told to ask again, until
-  // set_all_jobs_known(). For an owner that has to find its jobs first.
+  // Whether requests for jobs that were not added are refused. If false, they are asked to retry until
+  // set_all_jobs_known() is called, for owners that must find their jobs first.
   bool all_jobs_known = true;
   // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
   // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.
@@ -79,7 +79,7 @@ class Supervisor {
   // nothing for a job that is not there.
   void add_job(const std::string& job_id, std::optional<std::string> token = {});
   void set_all_jobs_known();
-  // What the job said before this supervisor was there, as hints() returned it.
+  // Restores the hints that an earlier supervisor received and hints() returned.
   void set_hints(const std::string& job_id, nlohmann::json hints);
   // Who waits is told that the job is unknown.
   void remove_job(const std::string& job_id);

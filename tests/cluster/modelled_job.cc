@@ -1,17 +1,16 @@
-// An elastic job whose steps take a modelled time and no processor: a replica for tests of schedulers in a cluster.
+// A replica of an elastic job for tests of schedulers. Its steps take a modelled time, in which the process sleeps.
 //
 //   modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--until FILE]
 //
 // A step trains on B samples (default: 64), shared evenly among the replicas, and takes T milliseconds (default: 800)
 // on one replica, or T/n + S (default: 5) on n > 1. The job ends after N samples or, with --until, once FILE exists.
-// Rank 0 posts hints that promise this step time multiplied by F (default: 1), so that schedulers see a job that takes
-// longer than the test.
+// Rank 0 posts hints with this step time multiplied by F (default: 1), so that the job seems to take longer than the
+// test.
 //
-// What was trained is accounted for twice in $ADAPTDL_SHARE_PATH. done.json, written at the end, is the checkpointed
-// state: the number of samples, the sum of their indices and of the squares of their indices, all added up over the
-// replicas, and which start trained which range. journal.jsonl is the history: a line for each start and end of a
-// replica and each step of the job, in the order in which they happened, including steps that were lost in a crash and
-// repeated.
+// Two files in $ADAPTDL_SHARE_PATH record what was trained. done.json, written at the end, is the checkpointed state:
+// the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
+// that each start trained. journal.jsonl has a line for each start and end of a replica and for each step of the job,
+// in order, including steps that were repeated after a crash.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -93,7 +92,7 @@ struct Sums {
   }
 };
 
-// The samples that are trained, and by which start.
+// The samples that were trained, and by which start.
 class Trained : public checkpoint::State {
  public:
   Trained() : State("trained") {}
@@ -138,7 +137,7 @@ std::optional<std::filesystem::path> shared_file(const char* name) {
   return std::filesystem::path(*directory) / name;
 }
 
-// One write per line, so that lines of several processes never mix.
+// Writes each line with a single call, so that the lines of several processes do not mix.
 void append_to_journal(const char* event, json fields) {
   const auto path = shared_file("journal.jsonl");
   if (!path) return;
@@ -168,8 +167,8 @@ void write_done(const Trained& trained) {
   std::filesystem::rename(partial, *path);
 }
 
-// Posts hints every few seconds on a thread of its own, so that a supervisor that is away delays no step. Never
-// destroyed: the process exits without waiting for a request in progress.
+// Posts hints every few seconds on a separate thread, so that an unreachable supervisor does not delay steps. It is
+// never destroyed, so that the process exits without waiting for a request in progress.
 class Hints {
  public:
   explicit Hints(const Options& options) : options_(options) {}
@@ -225,7 +224,8 @@ class Hints {
 
 bool stop_requested() { return signal::stop_signal() != 0; }
 
-// Empty if a stop was requested meanwhile. A supervisor that is restarted may be unreachable, or not know the job yet.
+// Returns nothing if a stop is requested. Errors are retried, because a restarting supervisor may be unreachable or not
+// know the job yet.
 std::optional<std::string> find_master() {
   const auto url = env::supervisor_url();
   if (!url) return env::master_addr();
@@ -313,8 +313,8 @@ int run(const Options& options) {
   return code;
 }
 
-// Runs until the process must exit. A replica that was asked to stop and then lost its peers has nothing to add to the
-// newest checkpoint.
+// Returns the exit code of the process. A replica that was asked to stop and then loses its peers exits as if it had
+// stopped, because it has nothing to add to the newest checkpoint.
 int run_to_exit_code(int argc, char** argv) {
   try {
     return run(parse(argc, argv));

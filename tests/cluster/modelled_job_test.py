@@ -1,5 +1,5 @@
-"""modelled_job, by which the operator's tests are measured, without a cluster: it stops, restarts, crashes and ends, and its
-account of samples shows when one was trained twice."""
+"""Tests modelled_job, which the tests of the operator rely on, without a cluster: it stops, restarts, crashes and ends, and its
+files show whether a sample was trained twice."""
 
 import json
 import os
@@ -46,7 +46,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.supervisor.stdin.flush()
 
     def start(self, replicas, samples, announce=True):
-        """The processes of the next group."""
+        """Starts the next group. Returns its processes."""
         group, port = self.groups, free_port()
         self.groups += 1
         if announce:
@@ -69,7 +69,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         return [process.wait(60) for process in processes]
 
     def wait_for_steps(self, count):
-        """Waits until the group that was started last has made so many steps."""
+        """Waits until the last group has completed more than `count` steps."""
         steps = eventually(lambda: [line for line in self.journal("job", "step") if line["group"] == self.groups - 1][count:])
         self.assertTrue(steps)
 
@@ -98,7 +98,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.assertEqual(self.codes(running), [-signal.SIGKILL, 1])
         self.assertEqual(self.codes(self.start(2, samples)), [0, 0])
         self.assert_trained_once("job", samples, crashed=True)
-        # One that was started again after its end has nothing to do.
+        # A job that is started again after its end has nothing to do.
         self.assertEqual(self.codes(self.start(1, samples)), [0])
         self.assert_trained_once("job", samples, crashed=True)
 

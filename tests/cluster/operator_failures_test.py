@@ -1,5 +1,5 @@
-"""What goes wrong with a job in a cluster, each failure made for real: which ones end the job, which ones do not, and how each
-one is reported in the job's status and by `adaptdl ls`."""
+"""Tests failures of jobs in a cluster: which ones end the job, which ones restart it, and how each one is reported in the job's
+status and by `adaptdl ls`. The failures are real."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import time
 import cluster_support
 from operator_support import GPUS, INTERVAL, ONE_GPU, OperatorTest
 
-TIMEOUT = 40  # seconds, of starting and of scheduling: longer than a pod takes on a machine that is busy
+TIMEOUT = 40  # seconds; both timeouts, longer than a pod needs to start on a busy machine
 EVICTIONS = 3
 FIRST_START = '[ "$ADAPTDL_NUM_RESTARTS" -eq 0 ]'
 
@@ -17,7 +17,7 @@ class FailuresTest(OperatorTest):
     settings = {"startTimeout": f"{TIMEOUT}s", "unschedulableTimeout": f"{TIMEOUT}s"}
 
     def assert_failed(self, name, reason, why, patience=cluster_support.PATIENCE):
-        """Waits until the job has failed for this reason, which is also what `ls` says."""
+        """Waits until the job has failed for this reason, and checks that `ls` shows it."""
         status = self.wait_for_status("ended", name, lambda status: status.get("phase") in ("Succeeded", "Failed"), patience)
         self.assertEqual((status["phase"], status.get("reason")), ("Failed", reason), status)
         self.assertTrue(status.get("message"), status)
@@ -33,12 +33,12 @@ class FailuresTest(OperatorTest):
         return status
 
     def start_modelled_job(self, replicas=2, **spec):
-        """A job that runs with so many replicas until it is finished."""
+        """Creates a job that runs with a fixed number of replicas until finish() is called."""
         self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=replicas, maxReplicas=replicas, **spec)
         return self.wait_for_replicas("job", replicas)
 
     def wait_for_next_group(self, before):
-        """Waits until the job, which has not failed, trains in a later group. Returns its status."""
+        """Waits until the job trains in a later group, and checks that it has not failed. Returns its status."""
         self.wait_for_status(
             "restarted", "job", lambda status: status.get("group", 0) > before["group"] or status.get("phase") in ("Failed", "Succeeded")
         )
@@ -51,11 +51,11 @@ class FailuresTest(OperatorTest):
         self.assert_succeeds("job")
         self.assert_trained_once("job", crashed=crashed)
 
-    # What ends a job.
+    # These failures end the job.
 
     def test_an_image_that_cannot_be_pulled_fails_the_job_after_the_start_timeout(self):
         self.create_program_job("job", "true", image="127.0.0.1:1/no/such:1")
-        # It is reported long before.
+        # The failure is reported long before.
         self.wait_for("the image is named", lambda: re.search(r"127\.0\.0\.1:1/no/such:1", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "ImagePullFailed", r"127\.0\.0\.1:1/no/such:1", TIMEOUT + cluster_support.PATIENCE)
 
@@ -84,7 +84,7 @@ class FailuresTest(OperatorTest):
         self.wait_for("it says what is missing", lambda: re.search("64.*nvidia.com/gpu|nvidia.com/gpu.*64", self.listed("job")["why"]), TIMEOUT)
         self.assert_failed("job", "Unschedulable", r"nvidia\.com/gpu", TIMEOUT + cluster_support.PATIENCE)
 
-    # What does not.
+    # These events do not end the job.
 
     def test_a_checkpoint_on_request_of_a_preemptible_job_restarts_it(self):
         self.create_program_job("job", f"if {FIRST_START}; then exit 143; fi; echo restarted")
@@ -99,7 +99,7 @@ class FailuresTest(OperatorTest):
         self.finish_and_check(crashed=False)
 
     def test_a_pod_that_is_deleted_without_grace_restarts_the_job_from_its_checkpoint(self):
-        """The other replicas lose their peer and exit with an error, which is a consequence."""
+        """The other replica loses its peer and exits with an error, which must not count as a failure."""
         before = self.start_modelled_job()
         self.kubectl("delete", "pod", self.pods_of("job")[1]["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
         self.wait_for_next_group(before)
@@ -108,7 +108,7 @@ class FailuresTest(OperatorTest):
     def test_evictions_restart_the_job_and_do_not_count_as_failures(self):
         status = self.start_modelled_job()
         for _ in range(EVICTIONS):
-            # Those of earlier groups may not have left yet.
+            # Pods of earlier groups may still exist.
             pods = [pod for pod in self.pods_of("job") if pod["metadata"]["annotations"]["adaptdl/group"] == str(status["group"])]
             name = pods[0]["metadata"]["name"]
             self.kubectl(
@@ -126,8 +126,8 @@ class FailuresTest(OperatorTest):
         self.addCleanup(self.kubectl, "delete", "resourcequota", "small", "--ignore-not-found")
         self.wait_for("the quota is in force", lambda: self.get("resourcequota", "small").get("status", {}).get("hard"))
         self.create_program_job("job", "true")
-        over = ("Pending", "Starting", "Stopping")  # each try starts the job, until its pods are refused
-        # Neither timeout applies.
+        over = ("Pending", "Starting", "Stopping")  # each retry starts the job until its pods are refused
+        # Neither of the two timeouts applies.
         deadline = time.monotonic() + TIMEOUT + 2 * INTERVAL
         while time.monotonic() < deadline:
             status = self.wait_for_status("over quota", "job", lambda status: status.get("reason") == "QuotaExceeded")
@@ -151,7 +151,7 @@ class FailuresTest(OperatorTest):
         done = self.adaptdl("delete", "job")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.pods_of("job"), [])
-        # And nothing creates them again.
+        # The operator must not create them again.
         time.sleep(INTERVAL + 2)
         self.assertEqual(self.pods_of("job"), [])
 

@@ -1,6 +1,6 @@
-"""The operator is killed at random moments while jobs share the GPUs: nothing is lost, doubled or stuck.
+"""Kills the operator at random times while jobs share the GPUs, and checks that no work is lost, repeated or stuck.
 
-$ADAPTDL_OPERATOR_KILLS says how often (default: 3), $ADAPTDL_OPERATOR_SEED which moments (default: others each time).
+$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 3), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
 """
 
 import itertools
@@ -15,18 +15,18 @@ from operator_support import ENDED, GPUS, INTERVAL, NODES, OperatorTest
 KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "3"))
 SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
 ALL_GPUS = GPUS * len(NODES)
-SAMPLES = 6_000  # of each job but the first: 20 s on half of the GPUs
+SAMPLES = 6_000  # of each job except the first; they take 20 s on half of the GPUs
 
 
 class KillsTest(OperatorTest):
     def kill_operator(self, count):
-        """Alternately its process, which its pod starts again, and its pod, which its deployment replaces."""
+        """Kills, in turn, the operator's process, which is restarted in its pod, and its pod, which the deployment replaces."""
         return self.kill_operator_process() if count % 2 else self.kill_operator_pod()
 
     def test_an_operator_that_is_killed_at_random_moments_continues_where_it_was(self):
         print(f"{KILLS} kills, ADAPTDL_OPERATOR_SEED={SEED}", flush=True)
         choice = random.Random(SEED)
-        # The first job runs throughout; others come and go beside it.
+        # The first job runs all the time; other jobs start and end alongside it.
         self.create_modelled_job("first", samples=1_000_000, until="finish")
         names = (f"other-{number}" for number in itertools.count())
         others = []
@@ -47,7 +47,7 @@ class KillsTest(OperatorTest):
         self.wait_for_operator()
         for name in others:
             self.wait_for_status("ended", name, lambda status: status.get("phase") in ENDED, 2 * cluster_support.PATIENCE)
-        # The operator still schedules: the job that is left has all GPUs.
+        # The operator still schedules: the remaining job gets all GPUs.
         self.wait_for_replicas("first", ALL_GPUS, patience=2 * cluster_support.PATIENCE)
         self.finish("first")
         self.wait_for_status("ended", "first", lambda status: status.get("phase") in ENDED)

@@ -1,4 +1,4 @@
-"""A node of the cluster loses power: the job that it was part of moves to the nodes that are left."""
+"""Simulates a power loss of a node, and checks that a job with a replica there moves to the remaining node."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from cluster_support import kubectl
 from operator_support import OperatorTest
 
 NODE = "node1"
-NOTICED = 120  # seconds until Kubernetes takes a node without a sign of life for down, and some more
+NOTICED = 120  # seconds; longer than Kubernetes needs to mark a node without heartbeats as not ready
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -24,7 +24,7 @@ class NodeTest(OperatorTest):
 
     @staticmethod
     def power_off():
-        """Ends the node's kubelet, then all processes of its pods, none of which has a chance to do anything about it."""
+        """Kills the node's kubelet, then all processes of its pods."""
         kube_cluster("kill", "kubelet1")
         for file in CGROUPS.glob(f"*/adaptdl-kubernetes-{NODE}/**/cgroup.procs"):
             for process in file.read_text().split():
@@ -52,11 +52,11 @@ class NodeTest(OperatorTest):
 
         self.power_off()
         self.addCleanup(self.power_on)
-        # The replica on the other node fails as it loses its peer. That is not the job's fault.
+        # The replica on the other node fails because it loses its peer. This must not fail the job.
         stopped = self.wait_for_status("stopped", "job", lambda status: status.get("phase") != "Running", NOTICED)
         self.assertEqual(stopped["phase"], "Stopping", stopped)
         self.assertEqual(stopped["reason"], "NodeLost", stopped)
-        # Until somebody says so, its pods may still run.
+        # The node's pods may still run until its object is deleted.
         self.set_gpus(2, "node0")
         kubectl("delete", "node", NODE)
         after = self.wait_for_replicas("job", 2)

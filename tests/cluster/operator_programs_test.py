@@ -1,8 +1,8 @@
-"""Users' programs by the README's words: the operator's image and those of hello_world, of digits and of a program on the
-published Python package are built by our builder, pushed, and pulled by the nodes, and the operator runs them.
+"""Runs users' programs as the README describes: `adaptdl build` and `adaptdl submit` build and push the images of the operator, of
+hello_world, of digits and of a program on the published Python package, the nodes pull them, and the operator runs the jobs.
 
-The base images are made by mmdebstrap, under their official names. They and the build cache are kept in
-$ADAPTDL_TEST_CACHE/digits, so that only the first run installs and compiles all; delete that to have it done again.
+mmdebstrap creates the base images, which are pushed under their official names. They and the build cache are kept in
+$ADAPTDL_TEST_CACHE/digits, so that only the first run installs and compiles everything; delete the directory to repeat that.
 """
 
 import collections
@@ -30,7 +30,7 @@ import python_peer  # noqa: E402
 
 KEPT = python_peer.cache_directory() / "digits"
 EXAMPLE = SOURCE_ROOT / "share/adaptdl/examples/digits"
-SLOW = 3600  # to install and compile it all on a machine that does other things, too
+SLOW = 3600  # seconds; enough to install and compile everything on a busy machine
 EPOCHS, PYTHON_EPOCHS = 20, 15
 PYTHON_DOCKERFILE = """FROM debian:bookworm
 RUN apt-get update && apt-get install -y --no-install-recommends python3-torch
@@ -38,12 +38,12 @@ COPY packages /opt/packages
 COPY program.py /root/
 ENV PYTHONPATH=/opt/packages PYTHONUNBUFFERED=true
 """
-# As the official ones are: dpkg does not wait for the disk, and the one with slim in its name has no documentation.
+# Like in the official images, dpkg does not wait for the disk, and the slim image has no documentation.
 BASES = {
     "debian:bookworm": [],
     "debian:bookworm-slim": [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")],
 }
-# They keep no packages that were installed, either.
+# Like the official images, these do not keep the archives of installed packages.
 APT = 'DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb || true"; };\n'
 DOCKERFILE = """FROM scratch
 ADD base.tar /
@@ -54,15 +54,15 @@ CMD ["bash"]
 
 
 class Proxy:
-    """An HTTP proxy in the cluster's network, which has no way out: it is served by threads that never entered it."""
+    """An HTTP proxy in the cluster's network, which has no route outside. Its threads remain in the original network."""
 
     def __init__(self):
-        """Before the cluster's network is entered."""
+        """Must be called before the process enters the cluster's network."""
         self._listeners = queue.SimpleQueue()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def open(self):
-        """Once it is entered. Returns the proxy's URL."""
+        """Must be called after the process has entered the cluster's network. Returns the proxy's URL."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._listeners.put(listener)
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -74,7 +74,7 @@ class Proxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
-        """A connection is to one host, as apt's are; it is asked as a proxy is."""
+        """Serves a connection whose requests are all for the same host, as apt's are. The server must accept proxy requests."""
         with client:
             request = b""
             while b"\r\n" not in request:
@@ -106,7 +106,7 @@ PROXY = Proxy()
 
 
 def make_bases():
-    """Archives of the base images' files, before the cluster's network is entered."""
+    """Creates archives of the base images' files. Must be called before the process enters the cluster's network."""
     KEPT.mkdir(parents=True, exist_ok=True)
     for name, options in BASES.items():
         kept = KEPT / name.replace(":", "-") / "base.tar"
@@ -158,7 +158,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
 
     @classmethod
     def report(cls, what):
-        """Prints how long it took since the last time."""
+        """Prints the time since the last call."""
         now = time.monotonic()
         print(f"{what}: {now - cls.began:.0f} s", flush=True)
         cls.began = now
@@ -184,7 +184,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.project = SOURCE_ROOT
         self.add_storage()
         digits = ("-d", EXAMPLE / "Dockerfile", "-f", EXAMPLE / "adaptdljob.yaml", *self.proxy)
-        # The operator has a part of a processor on one of the nodes, which have two each.
+        # Each node has two CPUs, and the operator requests a part of one.
         submitted = self.submitted(*digits, "--min-replicas", 3, "--max-replicas", 3, "--", "--epochs", EPOCHS)
         ProgramsTest.report("digits is built, pushed and submitted")
         name = submitted["name"]
@@ -204,7 +204,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.assertEqual([f"{epoch['accuracy']:.4f}" for epoch in epochs], [accuracy for _, accuracy in lines])
         done = self.adaptdl("checkpoint", "verify", self.copied(name, "checkpoint"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        # What was built is found again.
+        # The second submission finds the image in the cache.
         self.assertEqual(self.submitted(*digits)["image"], submitted["image"])
         ProgramsTest.report("digits is submitted again")
 
@@ -223,7 +223,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         ProgramsTest.report("the Python program is built, pushed and submitted")
         follow = self.start("logs", name, "--follow")
         follow.wait_for(r"rank 0 of 1 begins after step 0", 600)
-        # The operator has nothing to measure at first, and tries two replicas.
+        # Without measurements, the operator tries two replicas.
         steps = int(follow.wait_for(r"rank 1 of 2 begins after step (\d+)", 600)[1])
         self.assertGreater(steps, 0)
         status = self.wait_for_phase(name, "Succeeded", patience=600)

@@ -1,7 +1,7 @@
-"""What tests of the operator share: an image of this build, the operator installed from its manifests, and jobs of modelled
-step time whose samples are accounted for.
+"""Support for tests of the operator: an image of this build, the operator installed from its manifests, and jobs with modelled
+step times that record which samples they train.
 
-The operator acts on the jobs of all namespaces, so these tests run alone in their cluster.
+The operator manages the jobs of all namespaces, so these tests must run alone in their cluster.
 """
 
 import collections
@@ -24,21 +24,21 @@ from cluster_support import ADAPTDL, ClusterTest, clean_environment
 
 IMAGE = "localhost/adaptdl-operator-test:1"
 MODELLED_JOB = os.environ.get("MODELLED_JOB")
-LIBCURL = "libcurl.so.4"  # loaded when it is needed, so that ldd does not show it
+LIBCURL = "libcurl.so.4"  # loaded on demand, so ldd does not list it
 NODES = ("node0", "node1")
 GPUS = 4  # per node
 INTERVAL = 10  # seconds between scheduling cycles
-# With these costs the policy gives two equal jobs half of the GPUs each, and one job all of them.
+# With this restart cost, the policy gives two equal jobs half of the GPUs each, and a single job all of them.
 SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s"}
 DEPLOYMENT = "adaptdl-operator"
 OPERATOR_LABEL = "app.kubernetes.io/name=adaptdl-operator"
 ONE_GPU = {"limits": {"nvidia.com/gpu": 1}}
-CHECKPOINT_SECONDS = 5  # so much is repeated after a crash
+CHECKPOINT_SECONDS = 5  # interval between checkpoints, and so the work that a crash may repeat
 ENDED = ("Succeeded", "Failed")
 
 
 def shared_libraries(*programs):
-    """The files that the dynamic loader maps for these programs or libraries, the loader among them, as absolute paths."""
+    """Returns the absolute paths of the files that the dynamic loader maps for the programs or libraries, including the loader."""
     found = set()
     for program in programs:
         done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, timeout=60, env=clean_environment())
@@ -55,7 +55,7 @@ def library_path(name):
 
 
 def write_image(archive):
-    """An image with busybox, this build's command as its entry point, and /usr/bin/modelled_job."""
+    """Writes an image with busybox, this build's command as its entry point, and /usr/bin/modelled_job."""
     libcurl = library_path(LIBCURL)
     files = {"usr/bin/adaptdl": ADAPTDL, "usr/bin/modelled_job": MODELLED_JOB, libcurl: libcurl}
     files.update({path: path for path in shared_libraries(ADAPTDL, MODELLED_JOB, libcurl)})
@@ -63,12 +63,12 @@ def write_image(archive):
 
 
 class PodWatch:
-    """All that happens to the pods of jobs, from the first to the last event. A job must never have live pods of two groups."""
+    """Records all events of the pods of jobs, and checks that no job ever has live pods of two groups."""
 
     def __init__(self, namespace, kubeconfig):
         self.lock = threading.Lock()
         self.live = collections.defaultdict(dict)  # job -> pod -> group
-        self.groups = collections.defaultdict(list)  # job -> groups in order of their first pods
+        self.groups = collections.defaultdict(list)  # job -> groups, in the order of their first pods
         self.allocations = collections.defaultdict(dict)  # job -> group -> rank -> node
         self.problems = []
         command = ["kubectl", "--kubeconfig", str(kubeconfig), "-n", namespace, "get", "pods", "-l", "adaptdl=true", "--watch",
@@ -83,7 +83,7 @@ class PodWatch:
         decoder, text = json.JSONDecoder(), ""
         for line in self.process.stdout:
             text += line
-            # An event may be printed over several lines.
+            # kubectl may print an event on several lines.
             if not line.startswith("}") and not (line.startswith("{") and line.rstrip().endswith("}")):
                 continue
             while text.strip():
@@ -113,12 +113,12 @@ class PodWatch:
             self.problems.append(f"{job}: live pods of the groups {alive} at once: {sorted(self.live[job])}")
 
     def sizes(self, job):
-        """The number of replicas of each group so far, in order."""
+        """Returns the number of replicas of each group so far, in order."""
         with self.lock:
             return [len(self.allocations[job][group]) for group in self.groups[job]]
 
     def stop(self):
-        """What was wrong, each of it once."""
+        """Stops watching. Returns the problems without duplicates."""
         ended = self.process.poll() is not None
         self.process.kill()
         self.process.wait(30)
@@ -132,7 +132,7 @@ class PodWatch:
 
 
 class TrainedOnce:
-    """What jobs of modelled_job wrote to their shares, `self.shares` by the job's name, proves what they trained."""
+    """Checks what jobs of modelled_job trained by the files that they write to their shares (`self.shares`, by the job's name)."""
 
     def journal(self, name, event=None):
         path = self.shares[name] / "journal.jsonl"
@@ -141,8 +141,8 @@ class TrainedOnce:
         return [line for line in lines if event in (None, line["event"])]
 
     def assert_trained_once(self, name, samples=None, crashed=False):
-        """Every sample of the job that has ended was trained once, and no two groups trained at a time. Without a crash,
-        no step was repeated either."""
+        """Checks that the completed job trained every sample once, and that no two groups trained at the same time. Unless the
+        job crashed, no step may have been repeated either."""
         done = json.loads((self.shares[name] / "done.json").read_text(encoding="utf-8"))
         count = done["samples"]
         if samples is not None:
@@ -178,10 +178,10 @@ class TrainedOnce:
 
 
 class OperatorTest(TrainedOnce, ClusterTest):
-    """The operator of this build, installed from its manifests. The nodes have virtual GPUs."""
+    """Base class of tests with the operator of this build, installed from its manifests. The nodes have virtual GPUs."""
 
-    settings = {}  # of a class of tests besides SETTINGS
-    image = IMAGE  # of the operator; None: the class has its own, and installs it by itself
+    settings = {}  # values of a test class in addition to SETTINGS
+    image = IMAGE  # of the operator; None: the class installs an image of its own
 
     @classmethod
     def setUpClass(cls):
@@ -195,7 +195,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
             archive.unlink()
             cls.install(cls.image, imagePullPolicy="Never")
 
-    # Installation.
+    # The methods below install and control the operator.
 
     @classmethod
     def install(cls, image, **settings):
@@ -213,7 +213,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         if manifests.returncode:
             raise AssertionError(f"adaptdl operator manifests failed: {manifests.stderr}")
         parsed = cls.kubectl_in(cls.operator_namespace, "create", "--dry-run=client", "-o", "json", "-f", "-", text=manifests.stdout)
-        # All tests share the definition of jobs.
+        # All tests share the CustomResourceDefinition.
         cls.installed = [item for item in cls._objects(parsed) if item["kind"] != "CustomResourceDefinition"]
         cls.addClassCleanup(cls.uninstall)
         cls.kubectl_in(cls.operator_namespace, "apply", "-f", "-", text=manifests.stdout)
@@ -221,7 +221,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @staticmethod
     def _objects(text):
-        """kubectl prints one object after another, or lists of them."""
+        """Parses the output of kubectl, which is a sequence of objects or lists."""
         decoder = json.JSONDecoder()
         while text := text.strip():
             value, end = decoder.raw_decode(text)
@@ -238,20 +238,20 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @classmethod
     def uninstall(cls):
-        """Waits until its namespace is gone, so that the next installation schedules alone."""
+        """Deletes the operator and waits for that, so that the next installation is the only scheduler."""
         objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
         cls.kubectl_in(cls.operator_namespace, "delete", "--ignore-not-found", "--wait=true", "-f", "-", text=objects, timeout=300)
 
     @classmethod
     def operator_pod(cls):
-        """The pod that runs now, or None."""
+        """Returns the operator's running pod, or None."""
         pods = json.loads(cls.kubectl_in(cls.operator_namespace, "get", "pods", "-l", OPERATOR_LABEL, "-o", "json"))["items"]
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
         return live[0] if live else None
 
     @classmethod
     def operator_report(cls):
-        """Its pods, events and the end of its logs, for whoever reads why a test failed."""
+        """Returns the operator's pods and events and the end of its logs, which help to debug a failed test."""
         report = []
         for words in (("get", "pods", "-o", "wide"), ("get", "events"), ("logs", "-l", OPERATOR_LABEL, "--tail=200"),
                       ("logs", "-l", OPERATOR_LABEL, "--tail=50", "--previous")):  # fmt: skip
@@ -260,7 +260,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return "\n".join(report)
 
     def kill_operator_pod(self):
-        """Deletes its pod without grace. Returns False if none runs at this moment."""
+        """Deletes the operator's pod without a grace period. Returns False if none is running."""
         pod = self.operator_pod()
         if not pod:
             return False
@@ -270,7 +270,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return True
 
     def kill_operator_process(self):
-        """Sends SIGKILL to its process. Returns False if none runs at this moment."""
+        """Sends SIGKILL to the operator's process. Returns False if none is running."""
         pod = self.operator_pod()
         statuses = pod["status"].get("containerStatuses", []) if pod else []
         containers = [status.get("containerID", "").partition("://")[2] for status in statuses]
@@ -282,10 +282,10 @@ class OperatorTest(TrainedOnce, ClusterTest):
                     os.kill(int(process.name), signal.SIGKILL)
                     killed = True
             except (FileNotFoundError, ProcessLookupError):
-                continue  # ended meanwhile
+                continue  # the process has exited
         return killed
 
-    # Jobs.
+    # The methods below create and check jobs.
 
     def setUp(self):
         super().setUp()
@@ -313,11 +313,11 @@ class OperatorTest(TrainedOnce, ClusterTest):
         }))  # fmt: skip
 
     def create_program_job(self, name, command, resources=None, image=IMAGE, volume=None, **spec):
-        """A job that runs a command of the shell, with one GPU per replica."""
+        """Creates a job that runs a shell command, with one GPU per replica."""
         self.create_job(name, self.make_template(command, image=image, volume=volume, resources=resources or ONE_GPU), **spec)
 
     def create_modelled_job(self, name, samples, until=None, step_ms=800, slowdown=20, **spec):
-        """A job of modelled_job. `until`: the name of a file in its share at which it ends. Returns its share, as seen here."""
+        """Creates a job of modelled_job, which ends once the file `until` exists in its share. Returns the path of the share."""
         claim = f"adaptdl-pvc-{secrets.token_hex(8)}"
         share = self.make_volume(claim) / "adaptdl/share"
         template = self.make_template("", image=IMAGE, volume=claim, resources=ONE_GPU)
@@ -343,7 +343,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return json.loads(done.stdout)[0]
 
     def wait_for_status(self, what, name, condition, patience=cluster_support.PATIENCE):
-        """Waits until the condition holds for the job's status, and returns the status."""
+        """Waits until the condition holds for the job's status. Returns the status."""
         status = None
 
         def holds():
@@ -355,7 +355,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return status
 
     def wait_for_phase(self, name, *phases, patience=cluster_support.PATIENCE):
-        """Fails at once where the job ends in another phase."""
+        """Waits until the job is in one of the phases. Fails immediately if it ends in another one."""
         status = self.wait_for_status(
             " or ".join(phases), name, lambda status: status.get("phase") in (*phases, *ENDED), patience
         )
@@ -363,7 +363,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return status
 
     def wait_for_replicas(self, name, fewest, most=None, patience=cluster_support.PATIENCE):
-        """Waits until so many replicas run and train."""
+        """Waits until `fewest` to `most` replicas run and train."""
 
         def runs(status):
             ready = status.get("readyReplicas") or 0
@@ -377,7 +377,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return status
 
     def assert_pods_as_agreed(self, name):
-        """The job's live pods are as programs and other tools expect them. Returns them by rank."""
+        """Checks that the job's pods comply with the contract between jobs and schedulers. Returns them by rank."""
         job, pods = self.get("adaptdljob", name), self.pods_of(name)
         uid, status = job["metadata"]["uid"], job["status"]
         group, allocation = status["group"], status["allocation"]
@@ -415,5 +415,5 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return pods
 
     def finish(self, name):
-        """Lets a job with `until="finish"` end."""
+        """Ends a job that was created with `until="finish"`."""
         (self.shares[name] / "finish").touch()

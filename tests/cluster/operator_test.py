@@ -1,4 +1,4 @@
-"""The scheduler in a cluster: two jobs of modelled step time share the GPUs of two nodes, from their creation to their end."""
+"""Tests the operator in a cluster: two jobs with modelled step times share the GPUs of two nodes, from creation to completion."""
 
 import json
 import time
@@ -7,20 +7,20 @@ import cluster_support
 from operator_support import GPUS, INTERVAL, NODES, OperatorTest
 
 ALL_GPUS = GPUS * len(NODES)
-# The second job must have been given replicas by then: one scheduling cycle, and the time to checkpoint and stop others.
+# Time in which the second job must get replicas: a scheduling cycle, plus the time to checkpoint and stop replicas of the first.
 ONE_CYCLE = INTERVAL + 20
 
 
 class SharingTest(OperatorTest):
     def row(self, name):
-        """Its row in the table for people, without its name."""
+        """Returns the job's row in the table of `adaptdl ls`, without its name."""
         rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
         return next(row[1:] for row in rows if row and row[0] == name)
 
     def test_jobs_grow_share_and_take_over_gpus_and_train_every_sample_once(self):
         self.create_modelled_job("first", samples=1_000_000, until="finish")
         self.wait_for_replicas("first", 1)
-        # It grows as it is measured.
+        # The job gets more replicas as it is measured.
         alone = self.wait_for_replicas("first", ALL_GPUS)
         self.assertEqual(sorted(alone["allocation"]), sorted(NODES * GPUS))
         sizes = self.watch.sizes("first")
@@ -57,7 +57,7 @@ class SharingTest(OperatorTest):
             self.assertEqual(self.listed(name)["why"], "")
 
     def test_a_job_that_must_wait_says_why(self):
-        """All GPUs are held by a job that must not be preempted."""
+        """All GPUs are in use by a job that is not preemptible."""
         self.create_program_job("holder", "sleep 100000", minReplicas=ALL_GPUS, maxReplicas=ALL_GPUS, preemptible=False)
         self.wait_for_status("running", "holder", lambda status: status.get("readyReplicas") == ALL_GPUS)
         self.create_program_job("waiting", "true")

@@ -44,7 +44,7 @@ std::string argument(const std::vector<json>& documents, const std::string& opti
   return *(found + 1);
 }
 
-// Kubernetes' expansion of arguments, where no variable is defined.
+// Expands an argument like Kubernetes does if no variable is defined.
 std::string expanded(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -75,7 +75,7 @@ const json kNamespaced = json::parse(R"([
 
 }  // namespace
 
-TEST_CASE("the manifests are the definition, the namespace, and the operator's objects, the deployment last") {
+TEST_CASE("the manifests are the CRD, the namespace and the operator's objects, with the deployment last") {
   const auto documents = manifests();
   std::vector<std::string> kinds;
   for (const json& document : documents) {
@@ -91,9 +91,9 @@ TEST_CASE("the manifests are the definition, the namespace, and the operator's o
   CHECK(object(documents, "Deployment")["metadata"]["labels"]["app.kubernetes.io/version"] == ADAPTDL_VERSION);
 }
 
-TEST_CASE("every namespaced object is in the namespace that is asked for") {
+TEST_CASE("every namespaced object is in the specified namespace") {
   const std::set<std::string> global = {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding"};
-  const auto documents = manifests({.name_space = "on"});  // without quotes, true in YAML 1.1
+  const auto documents = manifests({.name_space = "on"});  // `on` without quotes is true in YAML 1.1
   for (const json& document : documents) {
     CAPTURE(document.dump());
     if (global.contains(document["kind"]))
@@ -107,7 +107,7 @@ TEST_CASE("every namespaced object is in the namespace that is asked for") {
     CHECK_THROWS_AS(cli::operator_manifests({.name_space = name}), UsageError);
 }
 
-TEST_CASE("permissions are exactly those that are documented, without wildcards") {
+TEST_CASE("permissions are exactly the documented ones, without wildcards") {
   const auto documents = manifests();
   CHECK(object(documents, "ClusterRole")["rules"] == kCluster);
   CHECK(object(documents, "Role")["rules"] == kNamespaced);
@@ -122,7 +122,7 @@ TEST_CASE("permissions are exactly those that are documented, without wildcards"
   }
 }
 
-TEST_CASE("service, network policy and deployment choose the operator's pod, and not that of a replica") {
+TEST_CASE("service, network policy and deployment select the operator's pod, and not those of replicas") {
   const auto documents = manifests();
   const json deployment = object(documents, "Deployment")["spec"];
   const json labels = deployment["template"]["metadata"]["labels"];
@@ -161,7 +161,7 @@ TEST_CASE("values reach the deployment with their types") {
   for (const json& word : pod["containers"][0]["args"]) CHECK(word.is_string());
 }
 
-TEST_CASE("a value stays one value, whatever is in it") {
+TEST_CASE("any value remains a single value") {
   const std::size_t count = manifests().size();
   for (const std::string text :
        {"a\n---\nkind: Pod", "\"quoted\": 'x'", "{{ .Values.policy }}", "# comment", "a: b", "- a", "*x", "\\ \t", "",
@@ -178,7 +178,7 @@ TEST_CASE("a value stays one value, whatever is in it") {
   CHECK_THROWS_AS(cli::operator_manifests({.image = "\xff"}), Error);
 }
 
-TEST_CASE("a wrong setting is refused") {
+TEST_CASE("an invalid setting is rejected") {
   refused("imge=x", "--set imge: unknown key; did you mean 'image'?");
   refused("q.w=x", "--set q.w: unknown key");
   refused("image", "--set expects KEY=VALUE, got 'image'");
@@ -194,7 +194,7 @@ TEST_CASE("a wrong setting is refused") {
   CHECK_THROWS_AS(cli::operator_manifests({.settings = {"podPatch={"}}), UsageError);
 }
 
-TEST_CASE("a template that Helm might read otherwise is refused by file and line") {
+TEST_CASE("a template that Helm might read differently is rejected with file and line") {
   const json values = {{"a", {{"b", "$x"}}}, {"list", {1, 2}}};
   CHECK(render("n: {{ .Release.Namespace }}{{.Release.Name|toJson}}\n") == "n: space\"adaptdl\"\n");
   CHECK(render("v: {{ .Chart.AppVersion | toJson }}\n") == "v: \"1.2.3\"\n");
@@ -217,7 +217,7 @@ TEST_CASE("a template that Helm might read otherwise is refused by file and line
   CHECK_THROWS_WITH_AS(render("a: 1\nb: [{{ .Values.a | toJson }}\n", values), doctest::Contains("t.yaml:"), Error);
 }
 
-TEST_CASE("in the chart's templates, every expression becomes JSON, and every value is used") {
+TEST_CASE("the chart's templates write all expressions as JSON and use all values") {
   const cli::Chart chart = cli::load_chart(cli::installed_data("chart"));
   CHECK(chart.app_version == ADAPTDL_VERSION);
   std::string all;
@@ -234,7 +234,7 @@ TEST_CASE("in the chart's templates, every expression becomes JSON, and every va
   }
 }
 
-TEST_CASE("a chart that cannot be read is named") {
+TEST_CASE("the error for an unreadable chart names the file") {
   const testing::TemporaryDirectory directory;
   const auto write = [&](const char* name, const char* text) { std::ofstream(directory.path() / name) << text; };
   CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("Chart.yaml"), Error);

@@ -20,7 +20,7 @@ NodeFacts make_node(const std::string& name, int gpus, const std::string& zone =
           .taints = json::array()};
 }
 
-// One that wants as many replicas as there are GPUs, one GPU each.
+// A job that can use any number of replicas, with one GPU each.
 AllocatorJob make_job(const std::string& name, int min = 0, int max = 8) {
   AllocatorJob job;
   job.info.name = "ns/" + name;
@@ -54,7 +54,7 @@ JobDecisions cycle(const AllocatorCluster& cluster, const char* policy = "adapti
   return Allocator(make_policy(policy, {})).cycle(cluster);
 }
 
-// GPUs of this node that the decisions give away.
+// Number of replicas that the decisions place on the node.
 std::int64_t given(const JobDecisions& decisions, const std::string& node) {
   std::int64_t count = 0;
   for (const auto& [name, decision] : decisions) count += std::ranges::count(decision.nodes, node);
@@ -63,7 +63,7 @@ std::int64_t given(const JobDecisions& decisions, const std::string& node) {
 
 }  // namespace
 
-TEST_CASE("first fit gives a waiting job its minimum on one node, of what others leave") {
+TEST_CASE("first fit allocates a waiting job's minimum of replicas on one node, from free resources") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4), make_node("b", 4)};
   cluster.used["a"] = {{"gpu", 3}, {"pods", 3}};
@@ -73,19 +73,19 @@ TEST_CASE("first fit gives a waiting job its minimum on one node, of what others
   CHECK(decisions.at("ns/two").nodes == Allocation{"b", "b"});
 }
 
-TEST_CASE("first fit gives nothing twice: not among new jobs, nor what is allocated, nor what pods still hold") {
+TEST_CASE("first fit does not allocate resources of new jobs, of allocations, or of existing pods twice") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2)};
   SUBCASE("new jobs") {
     cluster.jobs = {waiting(make_job("x")), waiting(make_job("y")), waiting(make_job("z"))};
     CHECK(Allocator::first_fit(cluster).size() == 2);
   }
-  SUBCASE("an allocation whose pods are not there yet") {
+  SUBCASE("an allocation whose pods do not exist yet") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].live.clear();
     CHECK(Allocator::first_fit(cluster).empty());
   }
-  SUBCASE("pods that are still to end, of a job that gets other nodes") {
+  SUBCASE("pods that have not ended, of a job that gets other nodes") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].current = {};
     CHECK(Allocator::first_fit(cluster).empty());
@@ -94,7 +94,7 @@ TEST_CASE("first fit gives nothing twice: not among new jobs, nor what is alloca
     cluster.jobs[1].live["a"] = 1;
     CHECK(Allocator::first_fit(cluster).size() == 1);
   }
-  SUBCASE("what a job that pauses still holds") {
+  SUBCASE("pods of a paused job") {
     cluster.jobs = {waiting(make_job("x")), on(make_job("y"), {"a", "a"})};
     cluster.jobs[1].current = {};
     cluster.jobs[1].held = true;
@@ -102,7 +102,7 @@ TEST_CASE("first fit gives nothing twice: not among new jobs, nor what is alloca
   }
 }
 
-TEST_CASE("first fit leaves out jobs that pause, that do not wait for it, or that fit on no node") {
+TEST_CASE("first fit omits jobs that are paused, do not wait for first fit, or fit on no node") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.jobs = {waiting(make_job("held")), make_job("other"), waiting(make_job("large", 5)),
@@ -111,7 +111,7 @@ TEST_CASE("first fit leaves out jobs that pause, that do not wait for it, or tha
   CHECK(Allocator::first_fit(cluster).empty());
 }
 
-TEST_CASE("first fit serves the oldest job first") {
+TEST_CASE("first fit allocates the oldest job first") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 1)};
   cluster.jobs = {waiting(make_job("a-new")), waiting(make_job("z-old"))};
@@ -122,12 +122,12 @@ TEST_CASE("first fit serves the oldest job first") {
   CHECK(decisions.contains("ns/z-old"));
 }
 
-TEST_CASE("only policies that adapt jobs to what they get start them by first fit") {
+TEST_CASE("only policies that adapt the batch size use first fit") {
   CHECK(Allocator(make_policy("adaptive", {})).uses_first_fit());
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());
 }
 
-TEST_CASE("jobs that may use fewer nodes leave running jobs that may use more their minimum") {
+TEST_CASE("jobs that may use fewer nodes leave the minimum of replicas to running jobs that may use more nodes") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4, "x"), make_node("b", 0, "y")};
   cluster.jobs = {in_zone(make_job("picky"), "x"), on(make_job("other", 2), {"a", "a", "a"})};
@@ -136,7 +136,7 @@ TEST_CASE("jobs that may use fewer nodes leave running jobs that may use more th
   CHECK(decisions.at("ns/other").nodes.size() >= 2);
 }
 
-TEST_CASE("a job is not beyond the cluster because its nodes are cordoned or not ready for now") {
+TEST_CASE("a job remains placeable while its nodes are cordoned or not ready") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 4)};
   cluster.nodes[0].ready = false;
@@ -146,7 +146,7 @@ TEST_CASE("a job is not beyond the cluster because its nodes are cordoned or not
   CHECK_FALSE(decisions.at("ns/large").placeable);
 }
 
-TEST_CASE("a node has as many pods as it may run") {
+TEST_CASE("the number of pods of a node is limited") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 100)};
   cluster.used["a"] = {{"pods", 9}};
@@ -155,7 +155,7 @@ TEST_CASE("a node has as many pods as it may run") {
   CHECK(given(cycle(cluster), "a") == 1);
 }
 
-TEST_CASE("a cycle decides on every job but those that pause, within what others leave, with a reason") {
+TEST_CASE("a cycle decides on all jobs that are not paused, within the free resources, with a reason") {
   for (const std::string_view policy : policy_names()) {
     CAPTURE(policy);
     AllocatorCluster cluster;
@@ -173,7 +173,7 @@ TEST_CASE("a cycle decides on every job but those that pause, within what others
   }
 }
 
-TEST_CASE("jobs of different nodes get only their own, and share what is common without giving it away twice") {
+TEST_CASE("jobs get only nodes that they may use, and nodes of several groups of jobs are not allocated twice") {
   for (const std::string_view policy : policy_names()) {
     CAPTURE(policy);
     AllocatorCluster cluster;
@@ -187,8 +187,7 @@ TEST_CASE("jobs of different nodes get only their own, and share what is common 
   }
 }
 
-TEST_CASE(
-    "what a job that may not be moved has is given to nobody, also not to those with fewer nodes to choose from") {
+TEST_CASE("the nodes of a job that must not be moved are not allocated to jobs that may use fewer nodes") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
   cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
@@ -201,7 +200,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a job that may not be moved stays where it runs when a node is cordoned, not ready or short of something") {
+TEST_CASE("a job that must not be moved keeps running when a node is cordoned, not ready or lacks a resource") {
   enum class Trouble { kCordoned, kNotReady, kNoGpu };
   for (const std::string_view policy : policy_names()) {
     for (const Trouble trouble : {Trouble::kCordoned, Trouble::kNotReady, Trouble::kNoGpu}) {
@@ -212,7 +211,7 @@ TEST_CASE("a job that may not be moved stays where it runs when a node is cordon
       cluster.jobs = {on(make_job("pinned"), {"a", "b"}, false), make_job("other", 0, 1)};
       if (trouble == Trouble::kCordoned) cluster.nodes[1].taints.push_back({{"key", "x"}, {"effect", "NoSchedule"}});
       if (trouble == Trouble::kNotReady) cluster.nodes[1].ready = false;
-      if (trouble == Trouble::kNoGpu) cluster.nodes[1].allocatable["gpu"] = 0;  // its device plugin starts again
+      if (trouble == Trouble::kNoGpu) cluster.nodes[1].allocatable["gpu"] = 0;  // its device plugin is restarting
       const JobDecisions decisions = cycle(cluster, std::string(policy).c_str());
       CHECK_FALSE(decisions.contains("ns/pinned"));
       CHECK(decisions.at("ns/other").nodes == Allocation{"a"});
@@ -220,7 +219,7 @@ TEST_CASE("a job that may not be moved stays where it runs when a node is cordon
   }
 }
 
-TEST_CASE("a job that may not be moved, and whose pods are not there yet, keeps its nodes too") {
+TEST_CASE("a job that must not be moved keeps its nodes before its pods exist") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2, "y"), make_node("b", 2, "z")};
   cluster.jobs = {on(make_job("pinned"), {"a", "a"}, false), in_zone(make_job("y"), "y")};
@@ -230,7 +229,7 @@ TEST_CASE("a job that may not be moved, and whose pods are not there yet, keeps 
   CHECK(decisions.at("ns/y").nodes.empty());
 }
 
-TEST_CASE("a job that may not be moved, and has not started on a node that is cordoned, gets another") {
+TEST_CASE("a job that must not be moved gets another node if its node is not ready before it starts") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.nodes[1].ready = false;
@@ -239,7 +238,7 @@ TEST_CASE("a job that may not be moved, and has not started on a node that is co
   CHECK(cycle(cluster).at("ns/pinned").nodes != Allocation{"b"});
 }
 
-TEST_CASE("a job that may be moved leaves a node that is cordoned") {
+TEST_CASE("a preemptible job leaves a cordoned node") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.nodes[1].taints.push_back({{"key", "x"}, {"effect", "NoSchedule"}});
@@ -249,7 +248,7 @@ TEST_CASE("a job that may be moved leaves a node that is cordoned") {
   CHECK(std::ranges::count(nodes, "b") == 0);
 }
 
-TEST_CASE("a job that only has to wait is told apart from one that the cluster could never hold") {
+TEST_CASE("jobs that must wait are distinguished from jobs that the cluster could never hold") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.used["a"] = cluster.used["b"] = {{"gpu", 2}};
@@ -264,19 +263,19 @@ TEST_CASE("a job that only has to wait is told apart from one that the cluster c
   CHECK_FALSE(decisions.at("ns/fpga").placeable);
 }
 
-TEST_CASE("a job without any node is told why") {
+TEST_CASE("the reason says why a job has no usable node") {
   AllocatorCluster cluster;
   cluster.jobs = {in_zone(make_job("job"), "y")};
-  CHECK(cycle(cluster).at("ns/job").reason == "waits: the cluster has no node");
+  CHECK(cycle(cluster).at("ns/job").reason == "waits: the cluster has no nodes");
   cluster.nodes = {make_node("a", 2)};
   CHECK(cycle(cluster).at("ns/job").reason ==
-        "waits: of 1 node, none matches its node selector, affinity and tolerations");
+        "waits: no node matches its node selector, affinity and tolerations (1 node in the cluster)");
   CHECK_FALSE(cycle(cluster).at("ns/job").placeable);
   cluster.nodes[0].ready = false;
   CHECK(cycle(cluster).at("ns/job").reason == "waits: no node is ready");
 }
 
-TEST_CASE("cycles that follow each other on the same cluster move nothing") {
+TEST_CASE("consecutive cycles on an unchanged cluster move no job") {
   AllocatorCluster cluster;
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.jobs = {make_job("x"), make_job("y"), in_zone(make_job("z"), "z")};

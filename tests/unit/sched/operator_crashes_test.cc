@@ -1,4 +1,4 @@
-// The lifecycle in a small cluster in memory, whose operator may end at any point between two of its calls.
+// Runs the life cycle in a simulated cluster, in which the operator may crash between any two API calls.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Cluster {
   LifecycleSettings settings;
 
   std::map<int, Allocation> starts;   // by group
-  bool failure_counts = false;        // something happened that may fail the job
+  bool failure_counts = false;        // an event that may fail the job has happened
   std::function<void()> crash_point;  // may throw Crash
   int created = 0;
 
@@ -43,12 +43,12 @@ struct Cluster {
     const auto found = nodes.find(node);
     return found == nodes.end() ? NodeState::kGone : found->second;
   }
-  // Of a pod that nothing has ended, on a machine that is there.
+  // Whether the pod has not ended and its node exists.
   bool alive(const PodFacts& pod) const {
     return pod.live() && (pod.node.empty() || state_of(pod.node) != NodeState::kGone);
   }
 
-  // One step of the operator, as the controller does it. Returns whether it changed anything.
+  // Performs one step like Controller::advance(). Returns whether it changed anything.
   bool step() {
     const auto at = [this](const std::string& node) { return state_of(node); };
     JobSituation situation{job, pods, decision, {}, json(), at, now};
@@ -75,14 +75,14 @@ struct Cluster {
     return false;
   }
 
-  // Until nothing is left to be done at this time. An operator that ends is followed by another.
+  // Performs steps until nothing is left to do at this time. After a crash, the next operator continues.
   void sync() {
     for (int steps = 0;; ++steps) {
       REQUIRE(steps < 60);
       try {
         if (!step()) return;
       } catch (const Crash&) {
-        decision.reset();  // it was in memory
+        decision.reset();  // it was stored in memory
       }
       check();
     }
@@ -111,7 +111,7 @@ struct Cluster {
     const json made = make_replica_pod(job, {allocation, group(), rank, "token"}, {});
     const json& annotations = field(made, {"metadata", "annotations"});
     PodFacts pod{.name = text_field(made, {"metadata", "name"}), .uid = "pod" + std::to_string(created++)};
-    for (const PodFacts& other : pods) REQUIRE(other.name != pod.name);  // the API server would refuse it
+    for (const PodFacts& other : pods) REQUIRE(other.name != pod.name);  // the API server would reject it
     pod.group = std::stoi(text_field(annotations, {kGroupAnnotation}));
     pod.rank = std::stoi(text_field(annotations, {kRankAnnotation}));
     const Allocation& started = starts[pod.group];
@@ -121,7 +121,7 @@ struct Cluster {
     pods.push_back(pod);
   }
 
-  // A pod that runs gets time to end, one that does not is gone at once.
+  // A running pod gets time to terminate; other pods are deleted immediately.
   void remove(const PodRemoval& removal) {
     const auto pod = std::ranges::find(pods, removal.uid, &PodFacts::uid);
     if (pod == pods.end()) return;
@@ -142,7 +142,7 @@ struct Cluster {
     CHECK(live.size() <= 1);
   }
 
-  // The kubelets and Kubernetes' own scheduler: one thing that may happen to this pod. Returns false if it is gone.
+  // Simulates one action of the kubelet or the Kubernetes scheduler on a pod. Returns false if the pod was deleted.
   bool progress(std::size_t index) {
     PodFacts& pod = pods[index];
     if (pod.node.empty()) {
@@ -177,7 +177,7 @@ struct Cluster {
   }
 };
 
-// Calls `what` with a crash at the first, second, … point, until there is none.
+// Calls `what` with a crash at the first, second, … crash point, until none is reached. Returns the number of points.
 int for_each_crash(const std::function<void(Cluster&)>& what) {
   for (int at = 0;; ++at) {
     CAPTURE(at);
@@ -194,7 +194,7 @@ int for_each_crash(const std::function<void(Cluster&)>& what) {
   }
 }
 
-// A decision may be lost with the operator that made it; the next one makes it again.
+// A decision may be lost in a crash; the next operator makes it again.
 void decide(Cluster& cluster, const Allocation& nodes) {
   for (int i = 0; i < 2; ++i) {
     const bool done = cluster.group() >= 0 && cluster.job["status"]["allocation"] == json(nodes);
@@ -214,7 +214,7 @@ void run_all(Cluster& cluster) {
 
 }  // namespace
 
-TEST_CASE("an operator that ends at any one point is followed by one that does the same: no start more, none less") {
+TEST_CASE("an operator that crashes at any point is replaced by one that makes the same starts") {
   const int points = for_each_crash([](Cluster& cluster) {
     decide(cluster, {"a", "a", "b"});
     run_all(cluster);
@@ -235,7 +235,7 @@ TEST_CASE("an operator that ends at any one point is followed by one that does t
   CHECK(points > 20);
 }
 
-TEST_CASE("a failure is found by the operator that follows, and the other replicas are ended by it") {
+TEST_CASE("the next operator detects a failure and stops the other replicas") {
   for_each_crash([](Cluster& cluster) {
     decide(cluster, {"a", "a"});
     run_all(cluster);
@@ -251,7 +251,7 @@ TEST_CASE("a failure is found by the operator that follows, and the other replic
 
 namespace {
 
-// What may happen to a cluster and a job while an operator works, drawn at random.
+// Random events in a cluster while an operator manages a job.
 class Storm {
  public:
   explicit Storm(unsigned seed) : random_(seed) {
@@ -270,7 +270,7 @@ class Storm {
     }
   }
 
-  // Nothing disturbs any more: the job gets nodes when it waits for them, and its pods do what they should.
+  // Ends all disturbances: the job gets nodes when it waits for them, and its pods make progress.
   void calm() {
     crashes_ = false;
     cluster_.next_refusal.reset();
@@ -345,7 +345,7 @@ class Storm {
       cluster_.failure_counts = true;
       cluster_.end(pod, PodEnd::kFailed);
     } else if (kind == 11 && runs && !pod.leaving && cluster_.phase() == "Running" && breaks(pod)) {
-      cluster_.end(pod, PodEnd::kFailed);  // what a replica does whose peer is gone; it does not count
+      cluster_.end(pod, PodEnd::kFailed);  // a replica fails after it loses a peer; this must not fail the job
     } else if (kind == 12 && runs && cluster_.phase() == "Running") {
       cluster_.end(pod, PodEnd::kSucceeded);
     } else if (kind > 12) {
@@ -353,7 +353,7 @@ class Storm {
     }
   }
 
-  // Whether a peer in the pod's group is gone, visibly.
+  // Whether a peer in the pod's group is visibly lost.
   bool breaks(const PodFacts& pod) const {
     const auto& pods = cluster_.pods;
     const auto peers = std::ranges::count_if(pods, [&](const PodFacts& peer) {
@@ -375,7 +375,7 @@ class Storm {
         if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kNotReady;
         break;
       default:
-        // A node that comes back under its name has none of the pods that it had.
+        // A node that is created again does not have its earlier pods.
         if (!cluster_.nodes.contains(name))
           std::erase_if(cluster_.pods, [&](const PodFacts& pod) { return pod.node == name; });
         cluster_.nodes[name] = NodeState::kReady;
@@ -389,7 +389,7 @@ class Storm {
 
 }  // namespace
 
-TEST_CASE("whatever is lost, deleted, refused or decided while operators end: one live group, and an end that is due") {
+TEST_CASE("random losses, deletions, refusals, decisions and crashes never leave two live groups or a stuck job") {
   int groups = 0;
   std::map<std::string, int> phases;
   for (unsigned seed = 0; seed < 20; ++seed) {
@@ -400,7 +400,7 @@ TEST_CASE("whatever is lost, deleted, refused or decided while operators end: on
     storm.calm();
     groups += storm.cluster().group();
   }
-  // The storm is worth its name, and leaves jobs in all kinds of states.
+  // The random events are frequent enough, and leave jobs in various phases.
   CHECK(groups > 100);
   CHECK(phases["Failed"] < 15);
   CHECK(phases.size() >= 4);

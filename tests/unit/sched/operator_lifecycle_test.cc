@@ -1,4 +1,4 @@
-// What the lifecycle decides, case by case. Sequences with crashes are in operator_crashes_test.cc.
+// Tests single decisions of the life cycle. Sequences with crashes are tested in operator_crashes_test.cc.
 #include "operator/lifecycle.h"
 
 #include <doctest/doctest.h>
@@ -46,11 +46,11 @@ PodFacts leaving(PodFacts pod) {
 PodFacts troubled(PodFacts pod, PodTrouble trouble) {
   pod.running = false;
   pod.trouble = trouble;
-  pod.message = "the trouble";
+  pod.message = "the problem";
   return pod;
 }
 
-// A job, its pods, and nodes a, b and c.
+// A job with its pods in a cluster of nodes a, b and c.
 struct Scene {
   json job{{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "u"}}},
            {"spec", {{"maxReplicas", 8}}},
@@ -69,7 +69,7 @@ struct Scene {
     };
     return plan_job({job, pods, decision, refusal, json(), state, now}, settings);
   }
-  // Also changes the status, and takes the decision as carried out.
+  // Applies the planned status, and clears the decision.
   Plan step() {
     Plan planned = plan();
     if (!planned.status.is_null()) job["status"].merge_patch(planned.status);
@@ -82,7 +82,7 @@ struct Scene {
   Allocation allocation() const { return job["status"]["allocation"].get<Allocation>(); }
 };
 
-// One whose group 0 runs on these nodes.
+// A job whose group 0 runs on these nodes.
 Scene running(const Allocation& nodes, const char* since = kTenMinutesAgo) {
   Scene scene;
   scene.job["status"] = {{"phase", "Running"}, {"phaseSince", since},      {"allocation", nodes},
@@ -115,13 +115,13 @@ JobDecision nodes(const Allocation& allocation) { return {allocation, "chosen", 
 
 }  // namespace
 
-TEST_CASE("a new job waits for nodes, starts when it gets some, and runs when all of its pods run") {
+TEST_CASE("a new job waits for nodes, starts when it gets them, and runs when all of its pods run") {
   Scene scene;
   scene.step();
   CHECK(scene.phase() == "Pending");
   CHECK(scene.plan().changes_nothing());
   scene.decision = nodes({"a", "a", "b"});
-  CHECK(scene.step().missing.empty());  // not before the status says which group this is
+  CHECK(scene.step().missing.empty());  // the status with the group must be written first
   CHECK(scene.phase() == "Starting");
   CHECK(scene.job["status"]["group"] == 0);
   CHECK(scene.job["status"]["replicas"] == 3);
@@ -137,7 +137,7 @@ TEST_CASE("a new job waits for nodes, starts when it gets some, and runs when al
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("the addresses of a group are told once all of them are known") {
+TEST_CASE("the addresses of a group are reported when all of them are known") {
   Scene scene = starting({"a", "b"});
   scene.pods[1].ip.clear();
   CHECK(scene.plan().addresses.empty());
@@ -145,15 +145,15 @@ TEST_CASE("the addresses of a group are told once all of them are known") {
   CHECK(scene.plan().addresses == std::vector<std::string>{"10.0.0.0", "10.0.0.7"});
 }
 
-TEST_CASE("no group starts while a pod of another one may still run") {
-  SUBCASE("of a job without nodes") {
+TEST_CASE("no group starts while a pod of another group may still run") {
+  SUBCASE("of a pending job") {
     Scene scene = pending();
     scene.pods = {make_pod(0, "a", 3)};
     scene.decision = nodes({"b"});
     CHECK(scene.step().removals.size() == 1);
     CHECK(scene.phase() == "Pending");
   }
-  SUBCASE("of a job that stops") {
+  SUBCASE("of a stopping job") {
     Scene scene = stopping({"a", "b"}, {"c"});
     scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
     scene.pods[1] = leaving(scene.pods[1]);
@@ -163,7 +163,7 @@ TEST_CASE("no group starts while a pod of another one may still run") {
     CHECK(scene.phase() == "Starting");
     CHECK(scene.job["status"]["group"] == 1);
   }
-  SUBCASE("one that appears late") {
+  SUBCASE("that is reported late") {
     Scene scene = starting({"a", "b"});
     scene.job["status"]["group"] = 1;
     const Plan plan = scene.plan();
@@ -181,12 +181,12 @@ TEST_CASE("no group starts while a pod of another one may still run") {
     CHECK(plan.look_again == kNow + 10s);
     CHECK(scene.phase() == "Stopping");
     CHECK(scene.reason() == "NodeLost");
-    CHECK(scene.allocation().empty());  // it would lie idle
+    CHECK(scene.allocation().empty());  // they would be idle
     CHECK(scene.plan().changes_nothing());
   }
 }
 
-TEST_CASE("a pod that is deleted and exits with 143 is lost, also of a job that is not preemptible") {
+TEST_CASE("a deleted pod that exits with 143 is lost, even if the job is not preemptible") {
   Scene scene = running({"a", "a"});
   scene.job["spec"]["preemptible"] = false;
   scene.pods[1] = leaving(ended(scene.pods[1], PodEnd::kCheckpointed));
@@ -195,7 +195,7 @@ TEST_CASE("a pod that is deleted and exits with 143 is lost, also of a job that 
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("a job whose node is not ready is looked at again, as nothing reports that the node is gone") {
+TEST_CASE("a job whose node is not ready is reconciled again, because no event reports that the node is gone") {
   Scene scene = running({"a", "b"});
   scene.nodes["b"] = NodeState::kNotReady;
   CHECK(scene.step().look_again == kNow + 10s);
@@ -203,7 +203,7 @@ TEST_CASE("a job whose node is not ready is looked at again, as nothing reports 
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a pod is asked to end once, and is removed by force only if its node is gone") {
+TEST_CASE("a pod is deleted once, and by force only if its node is gone") {
   Scene scene = stopping({"a", "b"}, {"c"});
   scene.pods[0] = leaving(scene.pods[0]);
   auto removals = scene.plan().removals;
@@ -216,7 +216,7 @@ TEST_CASE("a pod is asked to end once, and is removed by force only if its node 
   CHECK(removals[0].force);
 }
 
-TEST_CASE("pods on a node that is gone hold nobody up") {
+TEST_CASE("pods on a node that is gone do not delay the next start") {
   Scene scene = running({"a", "b"});
   scene.nodes.erase("b");
   scene.step();
@@ -229,7 +229,7 @@ TEST_CASE("pods on a node that is gone hold nobody up") {
   CHECK(scene.phase() == "Starting");
 }
 
-TEST_CASE("a job succeeds when all replicas exited with 0, even while it stops, and its pods are kept") {
+TEST_CASE("a job succeeds when all replicas have exited with 0, even while it stops, and its pods are kept") {
   for (Scene scene : {running({"a", "b"}), starting({"a", "b"}), stopping({"a", "b"}, {"c"})}) {
     for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);
     scene.step();
@@ -240,7 +240,7 @@ TEST_CASE("a job succeeds when all replicas exited with 0, even while it stops, 
   }
 }
 
-TEST_CASE("replicas that succeed one after the other leave the job running") {
+TEST_CASE("a job keeps running while only some of its replicas have succeeded") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
   scene.step();
@@ -248,7 +248,7 @@ TEST_CASE("replicas that succeed one after the other leave the job running") {
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a job that is restarted after some of its replicas succeeded starts all of them") {
+TEST_CASE("a restart after some replicas have succeeded starts all replicas") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
   scene.pods[1] = ended(scene.pods[1], PodEnd::kLost);
@@ -261,7 +261,7 @@ TEST_CASE("a job that is restarted after some of its replicas succeeded starts a
   CHECK(plan.missing == std::vector<int>{0, 1});
 }
 
-TEST_CASE("what other things than the program ended restarts the job on its nodes") {
+TEST_CASE("an end that the program did not cause restarts the job on its nodes") {
   SUBCASE("an eviction") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = ended(scene.pods[1], PodEnd::kLost);
@@ -269,25 +269,25 @@ TEST_CASE("what other things than the program ended restarts the job on its node
     CHECK(scene.reason() == "ReplicaLost");
     CHECK(scene.allocation() == Allocation{"a", "b"});
   }
-  SUBCASE("a deletion that was requested") {
+  SUBCASE("a requested deletion") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = leaving(scene.pods[1]);
     scene.step();
     CHECK(scene.reason() == "ReplicaLost");
   }
-  SUBCASE("a pod that is gone") {
+  SUBCASE("a missing pod") {
     Scene scene = running({"a", "b"});
     scene.pods.pop_back();
     scene.step();
     CHECK(scene.reason() == "ReplicaLost");
   }
-  SUBCASE("a replica that checkpointed by itself") {
+  SUBCASE("a replica that checkpointed and exited by itself") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
     scene.step();
     CHECK(scene.reason() == "ReplicaStopped");
   }
-  SUBCASE("and it does so although a peer failed of it") {
+  SUBCASE("an eviction that makes a peer fail") {
     Scene scene = running({"a", "b"});
     scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
     scene.pods[1] = ended(scene.pods[1], PodEnd::kLost);
@@ -296,22 +296,22 @@ TEST_CASE("what other things than the program ended restarts the job on its node
   }
 }
 
-TEST_CASE("a failure of the program fails the job, with the first replica's reason") {
+TEST_CASE("a failure of the program fails the job, with the reason of the first failure") {
   Scene scene = running({"a", "a", "a"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 3s);
   scene.pods[2] = ended(scene.pods[2], PodEnd::kFailed, kNow - 5s);
   scene.pods[2].reason = "OOMKilled";
-  scene.decision = nodes({"b"});  // comes too late
+  scene.decision = nodes({"b"});  // is ignored
   scene.step();
   CHECK(scene.phase() == "Failed");
   CHECK(scene.reason() == "OOMKilled");
   CHECK(scene.text("message") == "replica 2 exited with code 1");
-  const auto removals = scene.plan().removals;  // the one that runs; the others are kept for their logs
+  const auto removals = scene.plan().removals;  // only the running pod; the others are kept for their logs
   REQUIRE(removals.size() == 1);
   CHECK(removals[0].uid == "uid-0-1");
 }
 
-TEST_CASE("143 fails a job that is not preemptible, unless something else ended the pod") {
+TEST_CASE("exit code 143 fails a job that is not preemptible, unless something else ended the pod") {
   Scene scene = running({"a"});
   scene.job["spec"]["preemptible"] = false;
   scene.pods[0] = ended(scene.pods[0], PodEnd::kCheckpointed);
@@ -324,24 +324,24 @@ TEST_CASE("143 fails a job that is not preemptible, unless something else ended 
   CHECK(evicted.phase() == "Stopping");
 }
 
-TEST_CASE("a failure counts only after the time in which a node's loss would be noticed") {
+TEST_CASE("a failure counts only after the time in which the loss of a node would be detected") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 5s);
   const Plan plan = scene.plan();
   CHECK(plan.changes_nothing());
   CHECK(plan.look_again == kNow + 85s);
-  SUBCASE("the node turns out to be down") {
+  SUBCASE("the node is down") {
     scene.nodes["b"] = NodeState::kNotReady;
     scene.step();
     CHECK(scene.phase() == "Stopping");
     CHECK(scene.reason() == "NodeLost");
   }
-  SUBCASE("it does not") {
+  SUBCASE("the node is not down") {
     scene.now = kNow + 85s;
     scene.step();
     CHECK(scene.phase() == "Failed");
   }
-  SUBCASE("the peer fails as well, and nothing is left to wait for") {
+  SUBCASE("the peer fails as well, so there is nothing to wait for") {
     scene.pods[1] = ended(scene.pods[1], PodEnd::kFailed, kNow - 1s);
     scene.step();
     CHECK(scene.phase() == "Failed");
@@ -349,14 +349,14 @@ TEST_CASE("a failure counts only after the time in which a node's loss would be 
   }
 }
 
-TEST_CASE("a failure of which no time is known fails the job while peers still run") {
+TEST_CASE("a failure without a time fails the job while peers still run") {
   Scene scene = running({"a", "b"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, std::nullopt);
   for (int i = 0; i < 5 && scene.phase() == "Running"; ++i, scene.now += 1h) scene.step();
   CHECK(scene.phase() == "Failed");
 }
 
-TEST_CASE("a failure in a job that stops does not count: it is started again") {
+TEST_CASE("a failure in a stopping job does not count, and the job is restarted") {
   Scene scene = stopping({"a", "b"}, {"c"});
   scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
   scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
@@ -365,7 +365,7 @@ TEST_CASE("a failure in a job that stops does not count: it is started again") {
   CHECK(scene.allocation() == Allocation{"c"});
 }
 
-TEST_CASE("a decision for other nodes stops the job, the same nodes leave it running") {
+TEST_CASE("a decision for other nodes stops the job, and one for the same nodes does not") {
   Scene scene = running({"a", "b"});
   scene.decision = nodes({"a", "b"});
   CHECK(scene.step().removals.empty());
@@ -376,7 +376,7 @@ TEST_CASE("a decision for other nodes stops the job, the same nodes leave it run
   CHECK(scene.reason() == "Reallocated");
   CHECK(scene.allocation() == Allocation{"a", "c"});
   CHECK(scene.plan().removals.size() == 2);
-  SUBCASE("the latest decision is the one that it starts with") {
+  SUBCASE("it starts with the latest decision") {
     scene.decision = nodes({"b"});
     scene.step();
     scene.pods.clear();
@@ -384,7 +384,7 @@ TEST_CASE("a decision for other nodes stops the job, the same nodes leave it run
     CHECK(scene.phase() == "Starting");
     CHECK(scene.allocation() == Allocation{"b"});
   }
-  SUBCASE("it waits if its nodes are gone meanwhile") {
+  SUBCASE("it waits if its nodes are gone by then") {
     scene.nodes.erase("c");
     scene.pods.clear();
     scene.step();
@@ -393,7 +393,7 @@ TEST_CASE("a decision for other nodes stops the job, the same nodes leave it run
   }
 }
 
-TEST_CASE("a decision without nodes stops the job, and it waits") {
+TEST_CASE("a decision without nodes stops the job, which then waits") {
   Scene scene = running({"a"});
   scene.decision = JobDecision{{}, "waits: others are before it", true};
   scene.step();
@@ -404,7 +404,7 @@ TEST_CASE("a decision without nodes stops the job, and it waits") {
   CHECK(scene.text("message") == "waits: others are before it");
 }
 
-TEST_CASE("starts that fail in a row are tried again after growing pauses, at most 5 minutes") {
+TEST_CASE("consecutive failed starts are retried after increasing pauses of at most 5 minutes") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   std::vector<std::chrono::seconds> pauses;
   for (int i = 0; i < 9; ++i) {
@@ -417,7 +417,7 @@ TEST_CASE("starts that fail in a row are tried again after growing pauses, at mo
       scene.step();
       CHECK(scene.phase() == "Pending");
       scene.decision = nodes({"a"});
-      CHECK(scene.step().look_again == hold);  // a decision that comes too early starts nothing
+      CHECK(scene.step().look_again == hold);  // a decision during the pause starts nothing
       CHECK(scene.phase() == "Pending");
       scene.now = *hold;
       scene.decision = nodes({"a"});
@@ -429,7 +429,7 @@ TEST_CASE("starts that fail in a row are tried again after growing pauses, at mo
   CHECK(pauses == std::vector<std::chrono::seconds>{0s, 10s, 20s, 40s, 80s, 160s, 300s, 300s, 300s});
 }
 
-TEST_CASE("the end of a pause changes the status, so that the allocator looks at the job before its next cycle") {
+TEST_CASE("the end of a pause changes the status, which wakes the allocator") {
   Scene scene = pending();
   scene.job["status"]["retryAfter"] = adaptdl::kube::to_string(kNow + 10s);
   CHECK(scene.plan().look_again == kNow + 10s);
@@ -440,10 +440,10 @@ TEST_CASE("the end of a pause changes the status, so that the allocator looks at
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a group that ran for a minute ends the series of failed starts, and reallocations are no part of it") {
+TEST_CASE("a group that ran for a minute ends the series of failed starts, and reallocations do not count") {
   Scene scene = running({"a"}, kTenMinutesAgo);
   scene.job["status"]["retries"] = 5;
-  SUBCASE("a loss after a long time") {
+  SUBCASE("a loss after ten minutes") {
     scene.pods[0] = ended(scene.pods[0], PodEnd::kLost);
     scene.step();
     CHECK(scene.job["status"]["retries"] == 0);
@@ -457,21 +457,21 @@ TEST_CASE("a group that ran for a minute ends the series of failed starts, and r
   }
 }
 
-TEST_CASE("a job that is to pause keeps no nodes meanwhile: others may get them") {
+TEST_CASE("a paused job releases its nodes") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.job["status"]["retries"] = 1;
   scene.pods[0] = leaving(scene.pods[0]);
   scene.step();
   REQUIRE(scene.phase() == "Stopping");
   REQUIRE(retry_after(scene.job));
-  // Its pods end after the pause. The allocator passed over the job in between, and gave its nodes away.
+  // Its pods end after the pause. The allocator may have given its nodes to other jobs by then.
   scene.now = *retry_after(scene.job) + 10s;
   scene.pods.clear();
   scene.step();
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a pod over quota makes the job wait and try again, any other refusal fails it") {
+TEST_CASE("a pod that exceeds a quota pauses the job, and any other refusal fails it") {
   Scene scene = starting({"a", "b"});
   scene.pods.pop_back();
   Scene other = scene;
@@ -490,7 +490,7 @@ TEST_CASE("a pod over quota makes the job wait and try again, any other refusal 
   CHECK(other.text("message") == "spec.containers: Required value");
 }
 
-TEST_CASE("pods that cannot start fail the job after the timeout, with the reason") {
+TEST_CASE("pods that cannot start fail the job after the start timeout") {
   const std::map<PodTrouble, std::string> reasons{{PodTrouble::kImage, "ImagePullFailed"},
                                                   {PodTrouble::kContainer, "ContainerFailed"},
                                                   {PodTrouble::kVolume, "VolumeUnavailable"}};
@@ -504,17 +504,17 @@ TEST_CASE("pods that cannot start fail the job after the timeout, with the reaso
     scene.step();
     CHECK(scene.phase() == "Failed");
     CHECK(scene.reason() == reason);
-    CHECK(scene.text("message") == "replica 1: the trouble");
+    CHECK(scene.text("message") == "replica 1: the problem");
   }
 }
 
-TEST_CASE("pods that are not scheduled for the timeout give the job other nodes") {
+TEST_CASE("pods that are not scheduled within the start timeout cause a reallocation") {
   Scene scene = starting({"a"}, kTenMinutesAgo);
   scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
   scene.step();
-  CHECK(scene.phase() == "Starting");  // the time since the trouble began counts, not that since the start
+  CHECK(scene.phase() == "Starting");  // the timeout begins with the problem, not with the start
   scene.now += scene.settings.start_timeout - 1s;
-  SUBCASE("unless the trouble ends in between") {
+  SUBCASE("unless the problem ends in between") {
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kNone);
     scene.step();
     scene.pods[0] = troubled(make_pod(0, ""), PodTrouble::kUnscheduled);
@@ -530,7 +530,7 @@ TEST_CASE("pods that are not scheduled for the timeout give the job other nodes"
   CHECK(scene.allocation().empty());
 }
 
-TEST_CASE("a pod that is missing before all were there is created, in the same group") {
+TEST_CASE("a pod that is missing before all pods were created is created in the same group") {
   Scene scene = starting({"a", "b"});
   scene.pods.erase(scene.pods.begin());
   const Plan plan = scene.step();
@@ -538,7 +538,7 @@ TEST_CASE("a pod that is missing before all were there is created, in the same g
   CHECK(scene.phase() == "Starting");
 }
 
-TEST_CASE("a pod that is deleted after all were created restarts the job, whose replicas may know its address") {
+TEST_CASE("a pod that is deleted after all pods were created restarts the job") {
   Scene scene = starting({"a", "b"});
   scene.step();
   CHECK(scene.job["status"]["createdGroup"] == 0);
@@ -548,7 +548,7 @@ TEST_CASE("a pod that is deleted after all were created restarts the job, whose 
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("a job that no node could hold fails after the timeout, if the allocator still says so") {
+TEST_CASE("a job that the nodes could not hold fails after the timeout, if the allocator confirms it") {
   Scene scene = pending();
   const JobDecision no{{}, "waits: no node has 8 GPUs", false};
   scene.decision = no;
@@ -559,14 +559,14 @@ TEST_CASE("a job that no node could hold fails after the timeout, if the allocat
   scene.step();
   CHECK(scene.phase() == "Pending");
   scene.now += 2s;
-  SUBCASE("it does") {
+  SUBCASE("the allocator confirms it") {
     scene.decision = no;
     scene.step();
     CHECK(scene.phase() == "Failed");
     CHECK(scene.reason() == "Unschedulable");
     CHECK(scene.text("message") == "no node has 8 GPUs");
   }
-  SUBCASE("it has not looked yet: the operator was away, and nodes may have come") {
+  SUBCASE("the allocator has not decided yet, because the operator was down") {
     scene.now += 1h;
     scene.step();
     CHECK(scene.phase() == "Pending");
@@ -575,13 +575,13 @@ TEST_CASE("a job that no node could hold fails after the timeout, if the allocat
     CHECK(scene.phase() == "Starting");
     CHECK_FALSE(scene.job["status"].contains("unplaceableSince"));
   }
-  SUBCASE("it fits now, and waits for room") {
+  SUBCASE("the job fits now, and must wait") {
     scene.decision = JobDecision{{}, "waits: others are before it", true};
     scene.step();
     CHECK(scene.phase() == "Pending");
     CHECK_FALSE(scene.job["status"].contains("unplaceableSince"));
   }
-  SUBCASE("there is no timeout") {
+  SUBCASE("no timeout is set") {
     scene.settings.unschedulable_timeout = 0s;
     scene.decision = no;
     scene.step();
@@ -589,7 +589,7 @@ TEST_CASE("a job that no node could hold fails after the timeout, if the allocat
   }
 }
 
-TEST_CASE("a job that is being deleted is left alone") {
+TEST_CASE("a job that is being deleted does not change") {
   Scene scene = running({"a", "b"});
   scene.job["metadata"]["deletionTimestamp"] = kTenSecondsAgo;
   scene.pods.clear();
@@ -597,7 +597,7 @@ TEST_CASE("a job that is being deleted is left alone") {
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a job that has ended stays as it is, whatever comes") {
+TEST_CASE("a job that has ended does not change") {
   for (const char* phase : {"Succeeded", "Failed"}) {
     Scene scene = running({"a"});
     scene.job["status"]["phase"] = phase;
@@ -610,7 +610,7 @@ TEST_CASE("a job that has ended stays as it is, whatever comes") {
   }
 }
 
-TEST_CASE("a status that others wrote neither crashes the operator nor leaves the job without pods") {
+TEST_CASE("an invalid status neither crashes the operator nor leaves the job without pods") {
   const auto fixed_point = [](const json& status) {
     CAPTURE(status);
     Scene scene;
@@ -637,7 +637,7 @@ TEST_CASE("a status that others wrote neither crashes the operator nor leaves th
   fixed_point({{"phase", 3}});
 }
 
-TEST_CASE("a pod that does not say its group or rank, or says another's, is in the way and removed") {
+TEST_CASE("a pod with a missing or wrong group or rank is removed") {
   Scene scene = running({"a"});
   for (const auto& [group, rank] : {std::pair(-1, -1), std::pair(0, 1), std::pair(1, 0), std::pair(0, -1)}) {
     PodFacts other = make_pod(7, "b");

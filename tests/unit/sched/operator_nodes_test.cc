@@ -42,7 +42,7 @@ json container(const json& resources) { return {{"name", "c"}, {"resources", res
 
 }  // namespace
 
-TEST_CASE("a node's amounts are processors in thousandths and whole units of all else, rounded down") {
+TEST_CASE("the amounts of a node are CPUs in thousandths and whole units of other resources, rounded down") {
   const NodeFacts node = parse_node(make_node());
   CHECK(node.name == "a");
   CHECK(node.gpu_type == "H100");
@@ -57,7 +57,7 @@ TEST_CASE("a node's amounts are processors in thousandths and whole units of all
   CHECK(amounts.at("y") == 0);
 }
 
-TEST_CASE("amounts beyond all bounds are large, never negative") {
+TEST_CASE("huge amounts are large and never negative") {
   json node = make_node();
   for (const char* amount : {"9223372036854775807", "10E", "8e28"}) {
     CAPTURE(amount);
@@ -68,7 +68,7 @@ TEST_CASE("amounts beyond all bounds are large, never negative") {
   }
 }
 
-TEST_CASE("a node is ready if its condition says so, and not before it has one") {
+TEST_CASE("a node is ready only if it has the condition Ready with status True") {
   json node = make_node();
   for (const char* status : {"False", "Unknown"}) {
     node["status"]["conditions"][1]["status"] = status;
@@ -79,7 +79,7 @@ TEST_CASE("a node is ready if its condition says so, and not before it has one")
   CHECK_FALSE(parse_node(node).ready);
 }
 
-TEST_CASE("a pod asks for the sum of its containers' requests, or the greatest of its init containers'") {
+TEST_CASE("a pod requests the sum of its containers' requests, or the largest request of an init container") {
   const json pod{
       {"spec",
        {{"containers",
@@ -92,7 +92,7 @@ TEST_CASE("a pod asks for the sum of its containers' requests, or the greatest o
         Resources{{"cpu", 4000}, {"memory", (1ll << 30) + (1 << 20)}, {"nvidia.com/gpu", 2}, {"pods", 1}});
 }
 
-TEST_CASE("an init container that stays is one more container, and others run beside those before them") {
+TEST_CASE("sidecars count as containers, and later init containers run alongside them") {
   json sidecar = container({{"requests", {{"cpu", "1"}}}});
   sidecar["restartPolicy"] = "Always";
   const json last = container({{"requests", {{"cpu", "4"}}}}), first = container({{"requests", {{"cpu", "5"}}}});
@@ -105,8 +105,7 @@ TEST_CASE("an init container that stays is one more container, and others run be
   CHECK(pod_requests(pod).at("cpu") == 5000);
 }
 
-TEST_CASE(
-    "a node that is cordoned, not ready or under pressure could run a pod later, one with another taint could not") {
+TEST_CASE("a pod could run on a node that is cordoned or not ready, but not on one with another taint") {
   NodeFacts node{.name = "a",
                  .gpu_type = "",
                  .allocatable = {},
@@ -120,19 +119,19 @@ TEST_CASE(
   CHECK_FALSE(could_run(json::object(), node));
 }
 
-TEST_CASE("a pod that asks for more than all bounds asks for much, and not for nothing") {
+TEST_CASE("huge requests are large and do not overflow") {
   json pod{{"spec", {{"containers", json::array()}}}};
   for (int i = 0; i < 100; ++i) pod["spec"]["containers"].push_back(container({{"limits", {{"gpu", "8e28"}}}}));
   CHECK(pod_requests(pod).at("gpu") > (1ll << 50));
 }
 
-TEST_CASE("requests are rounded up, and a pod that asks for nothing takes the place of one pod") {
+TEST_CASE("requests are rounded up, and a pod without requests counts as one pod") {
   const json pod{{"spec", {{"containers", {container({{"requests", {{"cpu", "0.1m"}, {"memory", "100m"}}}})}}}}};
   CHECK(pod_requests(pod) == Resources{{"cpu", 1}, {"memory", 1}, {"pods", 1}});
   CHECK(pod_requests(json()) == Resources{{"pods", 1}});
 }
 
-TEST_CASE("taints keep pods off that do not tolerate them") {
+TEST_CASE("pods may not run on nodes with taints that they do not tolerate") {
   for (const char* effect : {"NoSchedule", "NoExecute"}) CHECK_FALSE(tolerates(json::object(), tainted(effect)));
   CHECK(tolerates(json::object(), tainted("PreferNoSchedule")));
   CHECK(tolerates({{"operator", "Exists"}}, tainted("NoExecute", "x")));
@@ -148,7 +147,7 @@ TEST_CASE("taints keep pods off that do not tolerate them") {
   CHECK_FALSE(tolerates({{"key", "dedicated"}}, two));
 }
 
-TEST_CASE("a cordoned node takes pods that tolerate that alone, whether its taint is there yet or not") {
+TEST_CASE("a cordoned node accepts only pods that tolerate the cordon, with or without its taint") {
   const json tolerate{{"key", "node.kubernetes.io/unschedulable"}, {"operator", "Exists"}};
   json node = make_node({{"unschedulable", true}});
   CHECK_FALSE(tolerates(json::object(), node));
@@ -158,7 +157,7 @@ TEST_CASE("a cordoned node takes pods that tolerate that alone, whether its tain
   CHECK(tolerates(tolerate, node));
 }
 
-TEST_CASE("a node selector asks for all of its labels") {
+TEST_CASE("a node selector requires all of its labels") {
   const auto matches = [](const json& selector) {
     return may_run({{"spec", {{"nodeSelector", selector}}}}, parse_node(make_node()));
   };
@@ -168,7 +167,7 @@ TEST_CASE("a node selector asks for all of its labels") {
   CHECK(matches(json()));
 }
 
-TEST_CASE("node affinity knows all operators") {
+TEST_CASE("node affinity supports all operators") {
   CHECK(selects("zone", "In", {"z0", "z1"}));
   CHECK_FALSE(selects("zone", "In", {"z0"}));
   CHECK_FALSE(selects("none", "In", {""}));
@@ -188,7 +187,7 @@ TEST_CASE("node affinity knows all operators") {
   CHECK_FALSE(selects("size", "Like", {"1"}));
 }
 
-TEST_CASE("of affinity terms one has to match, with all of its expressions and fields") {
+TEST_CASE("one affinity term must match, with all of its expressions and fields") {
   const NodeFacts node = parse_node(make_node());
   const json yes{{"key", "zone"}, {"operator", "Exists"}}, no{{"key", "none"}, {"operator", "Exists"}};
   CHECK(may_run(selecting({{{"matchExpressions", {no}}}, {{"matchExpressions", {yes}}}}), node));
@@ -203,7 +202,7 @@ TEST_CASE("of affinity terms one has to match, with all of its expressions and f
   CHECK_FALSE(may_run(selecting(json::array({by_name("b")})), node));
 }
 
-TEST_CASE("subtraction ends at 0 and adds no type") {
+TEST_CASE("subtraction stops at 0 and adds no resource") {
   Resources free{{"cpu", 1000}, {"pods", 2}};
   subtract(free, {{"cpu", 300}, {"gpu", 1}}, 2);
   CHECK(free == Resources{{"cpu", 400}, {"pods", 2}});
@@ -211,7 +210,7 @@ TEST_CASE("subtraction ends at 0 and adds no type") {
   CHECK(free == Resources{{"cpu", 400}, {"pods", 0}});
 }
 
-TEST_CASE("nodes that lack anything, or have anything in its place, are borne") {
+TEST_CASE("nodes with missing or invalid fields are accepted") {
   for (const json& odd : std::vector<json>{json(),
                                            7,
                                            json::array(),

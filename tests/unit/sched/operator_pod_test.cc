@@ -1,4 +1,4 @@
-// The pods of replicas: as they are created, and what is read from them.
+// Tests the creation and the parsing of the pods of replicas.
 #include <doctest/doctest.h>
 
 #include <map>
@@ -28,13 +28,13 @@ const json kTemplate = {
 const ReplicaPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .token = "secret"};
 
 std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
-  std::map<std::string, std::string> variables;  // where a name is there twice, the last counts, as in Kubernetes
+  std::map<std::string, std::string> variables;  // the last of equal names counts, as in Kubernetes
   for (const json& variable : pod["spec"]["containers"][container]["env"])
     variables[variable["name"]] = text_field(variable, {"value"});
   return variables;
 }
 
-// A pod of group 3 and rank 1 that has this status.
+// A pod of group 3 and rank 1 with this status.
 json make_pod(const json& status) {
   return {{"metadata",
            {{"namespace", "ns"},
@@ -79,7 +79,7 @@ PodFacts unscheduled(const std::string& message) {
 
 }  // namespace
 
-TEST_CASE("a replica's pod is named, labelled, owned and placed as the contract says") {
+TEST_CASE("a replica's pod has the name, labels, owner and node that the contract requires") {
   const json pod = make_replica_pod(make_job(kTemplate), kPlace, {});
   const json& metadata = pod["metadata"];
   CHECK(metadata["name"] == "job-1-2-4-2");
@@ -97,7 +97,7 @@ TEST_CASE("a replica's pod is named, labelled, owned and placed as the contract 
   CHECK(pod["spec"]["nodeSelector"] == json({{"zone", "z"}, {"kubernetes.io/hostname", "b"}}));
 }
 
-TEST_CASE("a replica's environment says who it is, in every container, whatever the template says") {
+TEST_CASE("every container has the replica's environment, which overrides the template") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back({{"name", "other"}});
   pod_template["spec"]["containers"][0]["env"].push_back({{"name", "ADAPTDL_REPLICA_RANK"}, {"value", "9"}});
@@ -119,7 +119,7 @@ TEST_CASE("a replica's environment says who it is, in every container, whatever 
   CHECK(parse_pod(pod).token == "secret");
 }
 
-TEST_CASE("the port stays a valid one however often a job was started") {
+TEST_CASE("the port is valid for any number of starts") {
   ReplicaPlace place = kPlace;
   place.group = 1'000'000'007;
   const int port = std::stoi(environment(make_replica_pod(make_job(kTemplate), place, {}))["ADAPTDL_MASTER_PORT"]);
@@ -127,7 +127,7 @@ TEST_CASE("the port stays a valid one however often a job was started") {
   CHECK(port < 65536);
 }
 
-TEST_CASE("a container gets shared memory, but for one that mounts its own") {
+TEST_CASE("containers get shared memory unless they mount their own") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back(
       {{"name", "other"}, {"volumeMounts", {{{"name", "mine"}, {"mountPath", "/dev/shm"}}}}});
@@ -137,7 +137,7 @@ TEST_CASE("a container gets shared memory, but for one that mounts its own") {
   CHECK(pod["spec"]["volumes"] == json({{{"name", "adaptdl-shm"}, {"emptyDir", {{"medium", "Memory"}}}}}));
 }
 
-TEST_CASE("resources of the settings are for containers that ask for none, and patches come last") {
+TEST_CASE("default resources apply to containers without resources, and patches are applied last") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back({{"name", "own"}, {"resources", {{"limits", {{"cpu", "1"}}}}}});
   PodSettings settings;
@@ -153,7 +153,7 @@ TEST_CASE("resources of the settings are for containers that ask for none, and p
   CHECK_THROWS_AS(make_replica_pod(make_job(kTemplate), kPlace, settings), adaptdl::Error);
 }
 
-TEST_CASE("a template that lacks anything, or has anything in its place, makes a pod for the API server to refuse") {
+TEST_CASE("invalid templates result in pods that the API server can refuse") {
   for (const json& odd : std::vector<json>{
            json(),
            7,
@@ -171,7 +171,7 @@ TEST_CASE("a template that lacks anything, or has anything in its place, makes a
   }
 }
 
-TEST_CASE("a pod that is created is read as the replica that it is") {
+TEST_CASE("the pod of a replica is parsed as this replica") {
   const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
   CHECK(facts.group == 4);
   CHECK(facts.rank == 2);
@@ -180,7 +180,7 @@ TEST_CASE("a pod that is created is read as the replica that it is") {
   CHECK_FALSE(facts.leaving);
 }
 
-TEST_CASE("a pod runs when all of its containers do") {
+TEST_CASE("a pod runs when all of its containers run") {
   json status{{"phase", "Running"},
               {"podIP", "10.0.0.1"},
               {"containerStatuses", {container_status({{"running", json::object()}}, true)}}};
@@ -191,7 +191,7 @@ TEST_CASE("a pod runs when all of its containers do") {
   CHECK(parse_pod(make_pod(status)).live());
 }
 
-TEST_CASE("an exit code of the program's own is a failure, with the time of the first container that failed") {
+TEST_CASE("other exit codes are failures, with the time of the first container that failed") {
   const PodFacts facts = failed(exited(1));
   CHECK(facts.end == PodEnd::kFailed);
   CHECK(facts.reason == "PodFailure");
@@ -201,19 +201,19 @@ TEST_CASE("an exit code of the program's own is a failure, with the time of the 
   CHECK(failed(exited(137, "OOMKilled")).end == PodEnd::kFailed);
 }
 
-TEST_CASE("143 is a checkpoint, and stays one if the pod was asked to end") {
+TEST_CASE("exit code 143 is a checkpoint, also of a terminating pod") {
   CHECK(failed(exited(143)).end == PodEnd::kCheckpointed);
   CHECK(failed(exited(143), "", true).end == PodEnd::kCheckpointed);
 }
 
-TEST_CASE("143 of one container does not hide another's failure") {
+TEST_CASE("exit code 143 of one container does not hide the failure of another") {
   json pod = make_pod({{"phase", "Failed"}, {"containerStatuses", {exited(143), exited(1)}}});
   CHECK(parse_pod(pod).end == PodEnd::kFailed);
   pod["status"]["containerStatuses"] = {exited(143), exited(0, "Completed")};
   CHECK(parse_pod(pod).end == PodEnd::kCheckpointed);
 }
 
-TEST_CASE("what Kubernetes ended is lost, and no failure, whatever its exit code") {
+TEST_CASE("a pod that Kubernetes ended is lost, whatever its exit code") {
   for (const char* reason :
        {"Evicted", "NodeLost", "Preempting", "UnexpectedAdmissionError", "NodeAffinity", "Shutdown", "NodeShutdown",
         "Terminated", "OutOfcpu", "OutOfnvidia.com/gpu", "OutOfpods"}) {
@@ -229,32 +229,32 @@ TEST_CASE("what Kubernetes ended is lost, and no failure, whatever its exit code
   CHECK(parse_pod(pod).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a pod that was asked to end has not failed, whatever its exit code") {
+TEST_CASE("a terminating pod has not failed, whatever its exit code") {
   CHECK(failed(exited(1), "", true).end == PodEnd::kLost);
   CHECK(failed(exited(137), "", true).end == PodEnd::kLost);
 }
 
-TEST_CASE("a container that its node lost sight of, as after a reboot, has not failed") {
-  // So the kubelet says, and so containerd does.
+TEST_CASE("a container that its node lost track of, for example in a reboot, has not failed") {
+  // These are the reasons of the kubelet and of containerd.
   CHECK(failed(exited(137, "ContainerStatusUnknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255, "Unknown")).end == PodEnd::kLost);
   CHECK(failed(exited(255)).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a deadline that the template sets is the job's own failure") {
+TEST_CASE("exceeding the deadline of the template is a failure of the job") {
   CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
-TEST_CASE("a pod that its node refuses before any container runs is lost, for whatever reason") {
+TEST_CASE("a pod that its node refuses before any container runs is lost") {
   CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "NodePorts"}})).end == PodEnd::kLost);
   CHECK(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "DeadlineExceeded"}})).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a deadline counts also where the program exits with 143 when it is asked to end") {
+TEST_CASE("exceeding a deadline is a failure even if the program exits with 143") {
   CHECK(failed(exited(143), "DeadlineExceeded").end == PodEnd::kFailed);
 }
 
-TEST_CASE("a replica is bound to its node by the node's host name, where that is not its name") {
+TEST_CASE("the node selector of a replica uses the node's host name if it differs from its name") {
   ReplicaPlace place = kPlace;
   place.hostname = "ip-10-0-0-1";
   const json pod = make_replica_pod(make_job(kTemplate), place, {});
@@ -262,19 +262,19 @@ TEST_CASE("a replica is bound to its node by the node's host name, where that is
   CHECK(pod["metadata"]["annotations"]["adaptdl/node"] == "b");
 }
 
-TEST_CASE("success is success, also of a pod that is leaving") {
+TEST_CASE("a terminating pod can succeed") {
   json pod = make_pod({{"phase", "Succeeded"}});
   CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
   pod["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
   CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
 }
 
-TEST_CASE("a pod of which nothing is known may still run") {
+TEST_CASE("a pod of unknown phase may still run") {
   CHECK(parse_pod(make_pod({{"phase", "Unknown"}})).live());
   CHECK(parse_pod(make_pod(json::object())).live());
 }
 
-TEST_CASE("what keeps a pod from running is told apart") {
+TEST_CASE("the problems that keep pods from running are distinguished") {
   CHECK(waiting("ImagePullBackOff").trouble == PodTrouble::kImage);
   CHECK(waiting("InvalidImageName").trouble == PodTrouble::kImage);
   CHECK(waiting("CreateContainerConfigError").trouble == PodTrouble::kContainer);
@@ -286,7 +286,7 @@ TEST_CASE("what keeps a pod from running is told apart") {
   CHECK_FALSE(unscheduled("0/2 nodes are available: 2 Insufficient cpu.").message.empty());
 }
 
-TEST_CASE("pods that lack anything, or have anything in its place, are borne") {
+TEST_CASE("pods with missing or invalid fields are accepted") {
   for (const json& odd :
        std::vector<json>{json(),
                          7,

@@ -1,4 +1,4 @@
-// What the operator knows: the cluster's state, a job's status, and the queue of jobs to look at.
+// Tests the operator's cache of the cluster, the status of jobs, and the work queue.
 #include <doctest/doctest.h>
 
 #include <future>
@@ -66,7 +66,7 @@ json patched(json job, const json& patch) {
 
 }  // namespace
 
-TEST_CASE("an older version of a job or a pod changes nothing, whichever way it comes") {
+TEST_CASE("stale versions of jobs and pods are ignored") {
   ClusterState state;
   CHECK(state.put_job(make_job({{"phase", "Running"}}, "u", 100)) == "ns/job");
   CHECK(state.put_job(make_job({{"phase", "Starting"}}, "u", 99)).empty());
@@ -76,7 +76,7 @@ TEST_CASE("an older version of a job or a pod changes nothing, whichever way it 
   CHECK_FALSE(state.job("ns/job")->pods.at(0).live());
 }
 
-TEST_CASE("what was deleted does not come back by an answer that is late") {
+TEST_CASE("late responses do not restore deleted objects") {
   ClusterState state;
   state.put_job(make_job());
   state.put_pod(make_pod("p", "u"));
@@ -86,12 +86,12 @@ TEST_CASE("what was deleted does not come back by an answer that is late") {
   CHECK(state.drop_job(make_job()) == "ns/job");
   CHECK(state.put_job(make_job({}, "u", 999)).empty());
   CHECK_FALSE(state.job("ns/job"));
-  // The end may be reported before the answer to the call that created it.
+  // The deletion may be reported before the response to the creation arrives.
   state.drop_pod(make_pod("q", "u"));
   CHECK(state.put_pod(make_pod("q", "u")).empty());
 }
 
-TEST_CASE("a job of the same name is another job: it has none of the pods, and the end of the first is not its end") {
+TEST_CASE("a job with the name of a deleted job has none of its pods, and is not affected by its deletion") {
   ClusterState state;
   state.put_job(make_job({}, "first", 10));
   state.put_pod(make_pod("p", "first"));
@@ -105,14 +105,14 @@ TEST_CASE("a job of the same name is another job: it has none of the pods, and t
   CHECK(state.drop_pod(make_pod("p", "first")).empty());
 }
 
-TEST_CASE("pods that come before their job are there when it comes") {
+TEST_CASE("pods may be reported before their job") {
   ClusterState state;
   CHECK(state.put_pod(make_pod("p", "u")).empty());
   state.put_job(make_job());
   CHECK(pods_of(state) == 1);
 }
 
-TEST_CASE("a pod whose owner changes leaves its job, and neither is lost") {
+TEST_CASE("a pod whose owner changes is removed from its job") {
   ClusterState state;
   state.put_job(make_job());
   state.put_pod(make_pod("p", "u", 20));
@@ -122,7 +122,7 @@ TEST_CASE("a pod whose owner changes leaves its job, and neither is lost") {
   CHECK_NOTHROW(state.job("ns/job"));
 }
 
-TEST_CASE("pods of other workloads hold what they ask for until they have ended") {
+TEST_CASE("pods of other workloads hold their requests until they end") {
   ClusterState state;
   state.put_node(make_node());
   CHECK(state.put_pod(make_pod("p", "")).empty());
@@ -135,7 +135,7 @@ TEST_CASE("pods of other workloads hold what they ask for until they have ended"
   CHECK(state.cluster({}, kNow).used.empty());
 }
 
-TEST_CASE("pods of jobs that are over or being deleted hold theirs as those of others do") {
+TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other workloads") {
   for (const bool deleted : {false, true}) {
     ClusterState state;
     json job = make_job({{"phase", deleted ? "Running" : "Failed"}});
@@ -149,7 +149,7 @@ TEST_CASE("pods of jobs that are over or being deleted hold theirs as those of o
   }
 }
 
-TEST_CASE("a job is the allocator's with what it has, what its pods still hold, and what a replica asks for") {
+TEST_CASE("the allocator gets a job's allocation, its live pods, and the requests of a replica") {
   ClusterState state;
   state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}, {"group", 3}}));
   state.put_pod(make_pod("p", "u"));
@@ -166,7 +166,7 @@ TEST_CASE("a job is the allocator's with what it has, what its pods still hold, 
   CHECK(job.live == std::map<std::string, int>{{"a", 2}});
   CHECK_FALSE(job.waits_for_first_fit);
   CHECK(cluster.used.empty());
-  // Its pods are on a node that is not there, or not ready, so that their end is not confirmed soon.
+  // Its pods are on a node that is missing or not ready, which cannot confirm that they have ended.
   CHECK(job.held);
   state.put_node(make_node());
   CHECK_FALSE(state.cluster({}, kNow).jobs.at(0).held);
@@ -174,7 +174,7 @@ TEST_CASE("a job is the allocator's with what it has, what its pods still hold, 
   CHECK(state.cluster({}, kNow).jobs.at(0).held);
 }
 
-TEST_CASE("hints that no job could send, which another writer put into a status, disturb nothing") {
+TEST_CASE("invalid hints in the status do not stop scheduling") {
   for (const json& train : std::vector<json>{{{"localBszBounds", json::array()}},
                                              {{"localBszBounds", {1, 2}}, {"maxBatchSize", -5}},
                                              {{"maxProfiledReplicas", 1e300}},
@@ -186,7 +186,7 @@ TEST_CASE("hints that no job could send, which another writer put into a status,
   }
 }
 
-TEST_CASE("a job waits for first fit while it has nothing, and is held while it pauses") {
+TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   const auto look = [](const json& status) {
     ClusterState state;
     state.put_job(make_job(status));
@@ -195,7 +195,7 @@ TEST_CASE("a job waits for first fit while it has nothing, and is held while it 
   CHECK(look(json::object()).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}}).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}, {"reason", "NodeLost"}}).waits_for_first_fit);
-  // What the policy has decided, first fit does not undo.
+  // First fit does not undo decisions of the policy.
   CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Waiting"}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Reallocated"}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Pending"}, {"allocation", {"a"}}}).waits_for_first_fit);
@@ -206,7 +206,7 @@ TEST_CASE("a job waits for first fit while it has nothing, and is held while it 
   CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "soon"}}).held);
 }
 
-TEST_CASE("a patch of the settings that does not apply leaves the cluster as it is") {
+TEST_CASE("a patch that cannot be applied does not stop scheduling") {
   PodSettings settings;
   settings.pod_patch = json::array({{{"op", "remove"}, {"path", "/no/such"}}});
   ClusterState state;
@@ -214,7 +214,7 @@ TEST_CASE("a patch of the settings that does not apply leaves the cluster as it 
   CHECK(state.cluster(settings, kNow).jobs.at(0).info.resources.at("gpu") == 1);
 }
 
-TEST_CASE("a node that comes, goes or changes its readiness concerns the jobs there, and nothing else does") {
+TEST_CASE("only the creation, deletion and readiness of a node affect the jobs on it") {
   ClusterState state;
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
   state.put_job(make_job({{"phase", "Starting"}, {"allocation", {"a"}}}));
@@ -230,7 +230,7 @@ TEST_CASE("a node that comes, goes or changes its readiness concerns the jobs th
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
 }
 
-TEST_CASE("a node without an object is gone after a while only, counted from when it was missed first") {
+TEST_CASE("a node without an object counts as gone only after a delay") {
   ClusterState state;
   state.put_node(make_node());
   state.drop_node(make_node());
@@ -243,7 +243,7 @@ TEST_CASE("a node without an object is gone after a while only, counted from whe
   CHECK(state.node_state("a", later) == NodeState::kNotReady);
 }
 
-TEST_CASE("objects that lack anything, or have anything in its place, are borne by the state") {
+TEST_CASE("the cache accepts objects with missing or invalid fields") {
   ClusterState state;
   for (const json& odd : std::vector<json>{
            json(),
@@ -264,7 +264,7 @@ TEST_CASE("objects that lack anything, or have anything in its place, are borne 
   }
 }
 
-TEST_CASE("a status that does not change makes no patch, and one that is applied is not made again") {
+TEST_CASE("an unchanged status has no patch, and neither has one whose patch was applied") {
   const json job = make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}});
   CHECK(JobStatus(job, kNow).patch().is_null());
   JobStatus status(job, kNow);
@@ -275,7 +275,7 @@ TEST_CASE("a status that does not change makes no patch, and one that is applied
   CHECK(again.patch().is_null());
 }
 
-TEST_CASE("hints whose parts change or vanish become the status by one patch") {
+TEST_CASE("one patch adds, changes and removes hints in the status") {
   const std::vector<json> all = {{{"progress", 1}},
                                  {{"progress", 2}, {"perfParams", {{"a", 1}, {"b", 2}}}},
                                  {{"perfParams", {{"b", 3}}}},
@@ -290,13 +290,13 @@ TEST_CASE("hints whose parts change or vanish become the status by one patch") {
       const json after = patched(job, status.patch());
       CHECK(after["status"]["train"] == hints);
       JobStatus again(after, kNow + 1s);
-      again.set_hints(json::object());  // of a supervisor that knows nothing yet
+      again.set_hints(json::object());  // from a supervisor that has not received hints yet
       CHECK(again.patch().is_null());
     }
   }
 }
 
-TEST_CASE("replica-seconds are counted while the job runs, and kept when it stops") {
+TEST_CASE("replica-seconds increase while the job runs, and are kept when it stops") {
   const json job =
       make_job({{"phase", "Running"}, {"phaseSince", "2026-11-21T12:00:00Z"}, {"replicas", 2}, {"attainedService", 5}});
   CHECK(attained_service(job, kNow) == 1205);
@@ -304,11 +304,11 @@ TEST_CASE("replica-seconds are counted while the job runs, and kept when it stop
   status.stop("Reallocated", "", {"a"}, 0, 0s);
   const json stopped = patched(job, status.patch());
   CHECK(attained_service(stopped, kNow + 1h) == 1205);
-  CHECK(attained_service(job, *parse_time("2026-11-21T11:00:00Z")) == 5);  // a clock that was set back
+  CHECK(attained_service(job, *parse_time("2026-11-21T11:00:00Z")) == 5);  // the clock was set back
   CHECK(attained_service(make_job({{"phase", "Running"}, {"phaseSince", 3}, {"attainedService", "x"}}), kNow) == 0);
 }
 
-TEST_CASE("conditions change their time only with their status, and have no empty message") {
+TEST_CASE("transition times of conditions change only with the status, and no message is empty") {
   JobStatus started(make_job({{"phase", "Pending"}}), kNow);
   started.start(0, {"a"}, "chosen");
   const json job = patched(make_job({{"phase", "Pending"}}), started.patch());
@@ -323,7 +323,7 @@ TEST_CASE("conditions change their time only with their status, and have no empt
   }
 }
 
-TEST_CASE("a key is one worker's at a time, and is looked at again if it was added meanwhile") {
+TEST_CASE("a key is processed by one worker at a time, and again if it was added meanwhile") {
   WorkQueue queue;
   const std::stop_token never;
   queue.add("x");
@@ -345,21 +345,21 @@ TEST_CASE("a key is one worker's at a time, and is looked at again if it was add
   CHECK_FALSE(queue.take(stop.get_token()));
 }
 
-TEST_CASE("a key that is due already is taken at once, also by a worker that waits") {
+TEST_CASE("a key that is already due is taken immediately, even by a waiting worker") {
   WorkQueue queue;
   for (int i = 0; i < 20; ++i) {
     auto taken = std::async(std::launch::async, [&] { return queue.take({}); });
-    taken.wait_for(1ms);  // in some rounds it waits by then
+    taken.wait_for(1ms);  // in some iterations the worker waits by then
     queue.add_at("x", WorkQueue::Clock::now() - 1ms);
     const bool in_time = taken.wait_for(10s) == std::future_status::ready;
-    if (!in_time) queue.add("y");  // lets it go
+    if (!in_time) queue.add("y");  // releases the worker
     REQUIRE(in_time);
     CHECK(taken.get() == "x");
     queue.done("x");
   }
 }
 
-TEST_CASE("a key for later is taken by another worker while the one that was woken for it is busy") {
+TEST_CASE("a delayed key is taken by another worker if the one that waits for it is busy") {
   WorkQueue queue;
   std::stop_source stop;
   std::promise<void> go_on;
@@ -387,7 +387,7 @@ TEST_CASE("a key for later is taken by another worker while the one that was wok
   CHECK(in_time);
 }
 
-TEST_CASE("an earlier time replaces a later one, and a stop ends all that wait") {
+TEST_CASE("an earlier time replaces a later one, and a stop ends all waits") {
   WorkQueue queue;
   queue.add_at("x", WorkQueue::Clock::now() + 1h);
   queue.add_at("x", WorkQueue::Clock::now());
