@@ -212,7 +212,7 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         shutil.copytree(PYTHON_PACKAGES, self.project / "packages", ignore=shutil.ignore_patterns("__pycache__", "pip*"))
         shutil.copy(SOURCE_ROOT / "tests/e2e/python_elastic_program.py", self.project / "program.py")
         (self.project / "Dockerfile").write_text(PYTHON_DOCKERFILE, encoding="utf-8")
-        job = self.job(spec={"maxReplicas": 2}, resources={"requests": {"cpu": "500m"}})
+        job = self.job(spec={"maxReplicas": 1}, resources={"requests": {"cpu": "500m"}})
         job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 30
         job["spec"]["template"]["spec"]["containers"][0]["command"] = [
             "python3", "/root/program.py", "--epochs", str(PYTHON_EPOCHS), "--pause", "0.2",
