@@ -34,7 +34,10 @@ bool is_older(const std::string& a, const std::string& b) {
   return a.size() != b.size() ? a.size() < b.size() : a < b;
 }
 
+// Returns the uid of the job whose replica the pod is. Other pods may belong to a job, too, such as those that
+// `adaptdl cp` creates; they are not the operator's.
 std::string owner_of(const json& pod) {
+  if (text_field(pod, {"metadata", "labels", "adaptdl"}) != "true") return "";
   for (const json& owner : kube::array_field(pod, {"metadata", "ownerReferences"})) {
     if (text_field(owner, {"kind"}) == "AdaptDLJob" &&
         text_field(owner, {"apiVersion"}).starts_with("adaptdl.petuum.com/"))

@@ -129,6 +129,10 @@ def make_bases():
 class ProgramsTest(submit_test.WithRegistry, OperatorTest):
     image = None
 
+    def setUp(self):
+        OperatorTest.setUp(self)
+        super().setUp()
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

@@ -55,6 +55,10 @@ class SharingTest(OperatorTest):
             self.assert_trained_once(name)
             self.assertIn("succeeded", self.row(name))
             self.assertEqual(self.listed(name)["why"], "")
+            # No replica runs any more, so that a pod of its own copies.
+            copied = self.adaptdl("cp", f"{name}:/adaptdl/share/done.json", f"{name}.json")
+            self.assertEqual(copied.returncode, 0, copied.stderr)
+            self.assertEqual((self.directory / f"{name}.json").read_text(), (self.shares[name] / "done.json").read_text())
 
     def test_a_job_that_must_wait_says_why(self):
         """All GPUs are in use by a job that is not preemptible."""

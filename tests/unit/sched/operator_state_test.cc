@@ -34,9 +34,10 @@ json make_pod(const std::string& uid, const std::string& owner, int version = 20
       {"metadata", {{"namespace", "ns"}, {"name", uid}, {"uid", uid}, {"resourceVersion", std::to_string(version)}}},
       {"spec", {{"nodeName", "a"}, {"containers", {{{"name", "main"}, {"resources", {{"limits", {{"gpu", 2}}}}}}}}}},
       {"status", {{"phase", phase}}}};
-  if (!owner.empty())
-    pod["metadata"]["ownerReferences"] = {
-        {{"apiVersion", "adaptdl.petuum.com/v1"}, {"kind", "AdaptDLJob"}, {"name", "job"}, {"uid", owner}}};
+  if (owner.empty()) return pod;
+  pod["metadata"]["labels"] = {{"adaptdl", "true"}};
+  pod["metadata"]["ownerReferences"] = {
+      {{"apiVersion", "adaptdl.petuum.com/v1"}, {"kind", "AdaptDLJob"}, {"name", "job"}, {"uid", owner}}};
   return pod;
 }
 
@@ -184,6 +185,16 @@ TEST_CASE("invalid hints in the status do not stop scheduling") {
     state.put_job(make_job({{"phase", "Pending"}, {"train", train}}));
     CHECK(state.cluster({}, kNow).jobs.at(0).info.max_replicas == 4);
   }
+}
+
+TEST_CASE("a pod that a job owns but that is not a replica, as of a copy, is left alone and holds its resources") {
+  ClusterState state;
+  state.put_job(make_job({{"phase", "Succeeded"}}));
+  json pod = make_pod("copy", "u");
+  pod["metadata"]["labels"] = {{"adaptdl/copy", "job"}};
+  CHECK(state.put_pod(pod) == "");
+  CHECK(state.job("ns/job")->pods.empty());
+  CHECK(state.cluster({}, kNow).used.at("a").at("gpu") == 2);
 }
 
 TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
