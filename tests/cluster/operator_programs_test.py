@@ -128,6 +128,7 @@ def make_bases():
 
 class ProgramsTest(submit_test.WithRegistry, OperatorTest):
     image = None
+    own_pods = ("-l", "adaptdl=true")  # not the registry
 
     def setUp(self):
         OperatorTest.setUp(self)
@@ -227,7 +228,8 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         ProgramsTest.report("the Python program is built, pushed and submitted")
         follow = self.start("logs", name, "--follow")
         follow.wait_for(r"rank 0 of 1 begins after step 0", 600)
-        # Without measurements, the operator tries two replicas.
+        follow.wait_for(r"epoch 1: ", 600)
+        self.kubectl("patch", "adaptdljob", name, "--type=merge", "-p", '{"spec": {"minReplicas": 2, "maxReplicas": 2}}')
         steps = int(follow.wait_for(r"rank 1 of 2 begins after step (\d+)", 600)[1])
         self.assertGreater(steps, 0)
         status = self.wait_for_phase(name, "Succeeded", patience=600)

@@ -181,6 +181,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
     """Base class of tests with the operator of this build, installed from its manifests. The nodes have virtual GPUs."""
 
     settings = {}  # values of a test class in addition to SETTINGS
+    own_pods = ("--all",)  # of each test, which are deleted after it
     image = IMAGE  # of the operator; None: the class installs an image of its own
 
     @classmethod
@@ -302,7 +303,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
             for name in self.shares:
                 print(f"$ adaptdl logs {name}", self.adaptdl("logs", name, "--tail", 50).stdout, sep="\n", file=sys.stderr)
         self.kubectl("delete", "adaptdljobs", "--all", "--wait=false")
-        self.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", "--wait=true")
+        self.kubectl("delete", "pods", *self.own_pods, "--grace-period=0", "--force", "--wait=true")
         self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
         self.assertEqual(problems, [])
 
