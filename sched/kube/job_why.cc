@@ -37,10 +37,14 @@ std::string with(std::string head, const std::string& text) {
   return said.empty() ? head : head + ": " + said;
 }
 
-bool is_pull_failure(const std::string& reason) {
+}  // namespace
+
+bool is_pull_failure(std::string_view reason) {
   return is_any_of(reason, {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
                             "ImageInspectError", "RegistryUnavailable"});
 }
+
+namespace {
 
 std::string describe_exit(const json& terminated, const json& container) {
   const int code = int_field(terminated, {"exitCode"}).value_or(-1);

@@ -16,6 +16,9 @@ namespace adaptdl::kube {
 // What keeps a pod from running, or how it failed, as far as the pod itself says; empty if nothing does. One line.
 std::string pod_trouble(const nlohmann::json& pod);
 
+// Whether a container waits for this reason because its image cannot be pulled.
+bool is_pull_failure(std::string_view reason);
+
 // The scheduler's message ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") in plain words.
 std::string plain_unschedulable(std::string_view message);
 

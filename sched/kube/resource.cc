@@ -12,6 +12,10 @@ bool is_plain(char c) {
          c == '_' || c == '~';
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 void append_segment(std::string& path, std::string_view segment) {
   // Escaped or not, these would name something else.
   if (segment == "." || segment == "..") throw UsageError(fmt::format("'{}' can be no name in a cluster", segment));
@@ -39,6 +43,11 @@ std::string path(const Resource& resource, std::string_view name_space, std::str
   if (!name.empty()) append_segment(path, name);
   if (!subresource.empty()) append_segment(path, subresource);
   return path;
+}
+
+bool is_older_version(std::string_view a, std::string_view b) {
+  if (!is_number(a) || !is_number(b)) return false;
+  return a.size() != b.size() ? a.size() < b.size() : a < b;
 }
 
 }  // namespace adaptdl::kube

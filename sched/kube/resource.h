@@ -28,4 +28,8 @@ inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs"
 std::string path(const Resource& resource, std::string_view name_space, std::string_view name = {},
                  std::string_view subresource = {});
 
+// Whether resourceVersion `a` is older than `b`. Formally they are opaque, but all known API servers use numbers; false
+// if one of them is not a number.
+bool is_older_version(std::string_view a, std::string_view b);
+
 }  // namespace adaptdl::kube

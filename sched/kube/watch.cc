@@ -24,16 +24,6 @@ constexpr int kShortest = 240, kLongest = 480;  // seconds of one watch, spread 
 constexpr milliseconds kFirstWatchPause{100}, kLongestWatchPause{4000};
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
-bool is_number(std::string_view text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
-// Whether version `a` came before `b`, as far as that can be said: versions are numbers in all that is known.
-bool is_older(std::string_view a, std::string_view b) {
-  if (!is_number(a) || !is_number(b)) return false;
-  return a.size() != b.size() ? a.size() < b.size() : a < b;
-}
-
 std::string meta(const json& object, const char* key) {
   const auto metadata = object.find("metadata");
   if (metadata == object.end() || !metadata->is_object()) return "";
@@ -107,7 +97,7 @@ class Watcher {
     const std::string uid = meta(object, "uid"), version = meta(object, "resourceVersion");
     const auto known = known_.find(uid);
     const bool added = known == known_.end();
-    if (!added && (known->second.version == version || is_older(version, known->second.version))) return;
+    if (!added && (known->second.version == version || is_older_version(version, known->second.version))) return;
     known_[uid] = {version, meta(object, "name"), meta(object, "namespace")};
     tell(added ? Change::Kind::kAdded : Change::Kind::kModified, std::move(object));
   }

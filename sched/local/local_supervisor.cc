@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <random>
 
 #include "adaptdl/error.h"
 
@@ -18,13 +17,6 @@ namespace {
 // asks again.
 constexpr std::size_t kMostCalls = 8192;
 
-std::string random_token() {
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
-  return token;
-}
-
 Fd make_event() {
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) throw Error(fmt::format("cannot wait for the supervisor: {}", std::strerror(errno)));
@@ -34,7 +26,7 @@ Fd make_event() {
 }  // namespace
 
 LocalSupervisor::LocalSupervisor(std::string job_id)
-    : job_id_(std::move(job_id)), token_(random_token()), event_(make_event()), server_(SupervisorOptions{}, *this) {
+    : job_id_(std::move(job_id)), token_(make_token()), event_(make_event()), server_(SupervisorOptions{}, *this) {
   server_.add_job(job_id_, token_);
 }
 

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <thread>
 
+#include "supervisor/supervisor.h"
+
 namespace adaptdl::sched {
 namespace {
 
@@ -79,7 +81,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
   result["ADAPTDL_SUPERVISOR_TOKEN"] = place.supervisor_token;
   // The Python package refuses a scheduler of another major version than its own.
-  result["ADAPTDL_SCHED_VERSION"] = "0.0.0";
+  result["ADAPTDL_SCHED_VERSION"] = kSchedVersion;
   return result;
 }
 

@@ -27,7 +27,6 @@ struct AllocatorJob {
   std::map<std::string, int> live;  // by node: number of pods that may still run
   std::string uid;
   bool waits_for_first_fit = false;
-  bool stopping = false;
   bool held = false;  // must not be started now
 };
 

@@ -6,6 +6,7 @@
 #include "adaptdl/sched_hints.h"
 #include "kube/job.h"
 #include "kube/json_fields.h"
+#include "kube/resource.h"
 #include "operator/job_status.h"
 #include "operator/lifecycle.h"
 #include "policy/job_hints.h"
@@ -26,14 +27,6 @@ std::string key_of(const json& object) {
 std::string uid_of(const json& object) { return text_field(object, {"metadata", "uid"}); }
 std::string version_of(const json& object) { return text_field(object, {"metadata", "resourceVersion"}); }
 
-bool is_older(const std::string& a, const std::string& b) {
-  const auto number = [](const std::string& text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-  };
-  if (!number(a) || !number(b)) return false;
-  return a.size() != b.size() ? a.size() < b.size() : a < b;
-}
-
 // Returns the uid of the job whose replica the pod is. Other pods may belong to a job, too, such as those that
 // `adaptdl cp` creates; they are not the operator's.
 std::string owner_of(const json& pod) {
@@ -48,11 +41,10 @@ std::string owner_of(const json& pod) {
 
 double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-AllocatorJob to_allocator_job(const std::string& key, const json& object, const PodSettings& settings, kube::Time now) {
-  const kube::Job job = kube::parse_job(object);
+AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const PodSettings& settings, kube::Time now) {
   AllocatorJob each;
   JobInfo& info = each.info;
-  info.name = key;
+  info.name = job.name_space + '/' + job.name;
   try {
     each.pod = make_replica_pod(object, {}, settings);
   } catch (const Error&) {
@@ -76,12 +68,9 @@ AllocatorJob to_allocator_job(const std::string& key, const json& object, const 
   }
   each.current = job.allocation;
   const auto hold = retry_after(object);
-  each.stopping = job.phase == "Stopping";
   each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
   each.uid = job.uid;
-  // Once the policy has decided that a job must wait, only the policy may give it nodes.
-  const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
-  each.waits_for_first_fit = (job.phase.empty() || (job.phase == "Pending" && !decided)) && job.allocation.empty();
+  each.waits_for_first_fit = waits_for_first_fit(job);
   return each;
 }
 
@@ -92,7 +81,7 @@ std::string ClusterState::put_job(const json& object) {
   const std::string key = key_of(object), uid = uid_of(object);
   if (was_deleted(uid)) return "";
   JobEntry& entry = jobs_[key];
-  if (entry.uid == uid && is_older(version_of(object), version_of(entry.object))) return "";
+  if (entry.uid == uid && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
   if (entry.uid != uid) key_by_uid_.erase(entry.uid);
   entry = {object, uid};
   key_by_uid_[uid] = key;
@@ -115,7 +104,7 @@ std::string ClusterState::put_pod(const json& object) {
   const std::string uid = uid_of(object);
   if (was_deleted(uid)) return "";
   Pod& pod = pods_[uid];
-  if (is_older(version_of(object), pod.version)) return "";
+  if (kube::is_older_version(version_of(object), pod.version)) return "";
   const std::string phase = text_field(object, {"status", "phase"});
   pod.version = version_of(object);
   const std::string owner = owner_of(object);
@@ -204,11 +193,13 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
   std::map<std::string, std::size_t> index;  // of cluster.jobs, by uid of the job
+  std::vector<bool> stopping;                // of cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     const kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
     index[entry.uid] = cluster.jobs.size();
-    cluster.jobs.push_back(to_allocator_job(key, entry.object, settings, now));
+    cluster.jobs.push_back(to_allocator_job(job, entry.object, settings, now));
+    stopping.push_back(job.phase == "Stopping");
   }
   for (const auto& [name, node] : nodes_) cluster.nodes.push_back(node);
   for (const auto& [uid, pod] : pods_) {
@@ -218,7 +209,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
       ++job.live[pod.node];
       // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
       const auto node = nodes_.find(pod.node);
-      if (job.stopping && (node == nodes_.end() || !node->second.ready)) job.held = true;
+      if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
       cluster.used[pod.node] += pod.requests;
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <utility>
 
 #include "adaptdl/error.h"
@@ -24,13 +23,6 @@ using nlohmann::json;
 // Maximum number of steps per sync(). No job needs more than three.
 constexpr int kMaxSteps = 16;
 constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
-
-std::string random_token() {
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
-  return token;
-}
 
 std::string name_space_of(const json& object) { return text_field(object, {"metadata", "namespace"}); }
 
@@ -205,7 +197,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
   if (known && (given.empty() || given == memory.token)) return memory.token;
   if (!known) {  // the job is new, or replaces one of the same name
     memory.uid = uid;
-    memory.token = random_token();
+    memory.token = make_token();
     supervisor_.remove_job(key);
   }
   if (!given.empty()) memory.token = given;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <set>
 
-#include "kube/job.h"
 #include "kube/json_fields.h"
 #include "operator/job_status.h"
 #include "policy/wording.h"
@@ -13,8 +12,6 @@
 namespace adaptdl::sched {
 namespace {
 
-using kube::field;
-using kube::int_field;
 using kube::Time;
 using nlohmann::json;
 using std::chrono::seconds;
@@ -250,7 +247,7 @@ class Planner {
   void refused(const PodRefusal& refusal) {
     tell(true, "FailedCreate", refusal.message);
     if (refusal.quota) {
-      stop("QuotaExceeded", refusal.message, {}, true);
+      stop("QuotaExceeded", refusal.message, {}, true, kFirstPause);
     } else {
       fail("PodRefused", refusal.message);
     }
@@ -308,13 +305,13 @@ class Planner {
 
   // ---- Stopping
 
-  void stop(const char* reason, const std::string& message, const Allocation& next, bool pause) {
+  // `pause`: whether repeated stops for such a reason must pause the job; `wait`: its minimum pause.
+  void stop(const char* reason, const std::string& message, const Allocation& next, bool pause, seconds wait = {}) {
     const seconds stayed = std::chrono::duration_cast<seconds>(at_.now - status_.phase_since());
     const bool settled = job_.phase == "Running" && stayed >= kSettled;
     const int retries = !pause ? status_.retries() : settled ? 0 : status_.retries() + 1;
-    seconds wait(0);
-    if (pause && retries > 1) wait = std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause);
-    if (std::string_view(reason) == "QuotaExceeded") wait = std::max(wait, kFirstPause);
+    if (pause && retries > 1)
+      wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
     // During a pause, the allocator may give the job's nodes to others.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
     tell(pause, reason, message);
@@ -375,6 +372,13 @@ class Planner {
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
   return Planner(situation, settings).run();
+}
+
+bool waits_for_first_fit(const kube::Job& job) {
+  if (!job.allocation.empty()) return false;
+  if (job.phase.empty()) return true;
+  const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
+  return job.phase == "Pending" && !decided;
 }
 
 std::optional<Time> retry_after(const json& job) { return kube::time_field(job, {"status", "retryAfter"}); }

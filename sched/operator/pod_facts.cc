@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "kube/job.h"
+#include "kube/job_why.h"
 #include "kube/json_fields.h"
 #include "operator/replica_pod.h"
 
@@ -86,15 +87,12 @@ void set_end(const json& pod, PodFacts& facts) {
 }
 
 PodTrouble waiting_trouble(const json& pod) {
-  static constexpr std::array<std::string_view, 6> kImage = {"ErrImagePull",      "ImagePullBackOff",
-                                                             "InvalidImageName",  "ErrImageNeverPull",
-                                                             "ImageInspectError", "RegistryUnavailable"};
   static constexpr std::array<std::string_view, 3> kContainer = {"CreateContainerConfigError", "CreateContainerError",
                                                                  "RunContainerError"};
   for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
     for (const json& status : array_field(pod, {"status", list})) {
       const std::string reason = text_field(status, {"state", "waiting", "reason"});
-      if (is_any_of(reason, kImage)) return PodTrouble::kImage;
+      if (kube::is_pull_failure(reason)) return PodTrouble::kImage;
       if (is_any_of(reason, kContainer)) return PodTrouble::kContainer;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
+#include "supervisor/supervisor.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -17,8 +18,6 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr int kFirstPort = 47000, kPorts = 18000;
-// Version of the protocol. The Python package rejects other major versions.
-constexpr const char* kSchedVersion = "0.2.12";
 constexpr const char* kSharedMemory = "adaptdl-shm";
 
 json& object_at(json& parent, const char* name) {

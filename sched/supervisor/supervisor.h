@@ -42,6 +42,13 @@ class SupervisorListener {
   virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
 };
 
+// Version of the protocol that replicas are told (ADAPTDL_SCHED_VERSION). The Python package rejects other major
+// versions.
+inline constexpr const char* kSchedVersion = "0.0.0";
+
+// Returns a new secret for the replicas of a job: 32 hexadecimal digits from the system's random device.
+std::string make_token();
+
 struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: a free one
