@@ -110,7 +110,7 @@ TEST_CASE("every container has the replica's environment, which overrides the te
                                               {"ADAPTDL_NUM_REPLICAS", "3"},
                                               {"ADAPTDL_NUM_RESTARTS", "4"},
                                               {"ADAPTDL_REPLICA_RANK", "2"},
-                                              {"ADAPTDL_SCHED_VERSION", "0.2.12"},
+                                              {"ADAPTDL_SCHED_VERSION", "0.0.0"},
                                               {"ADAPTDL_SUPERVISOR_URL", "http://s:8080"},
                                               {"ADAPTDL_SUPERVISOR_TOKEN", "secret"}};
   CHECK(environment(pod, 1) == expected);

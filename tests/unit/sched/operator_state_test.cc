@@ -143,7 +143,7 @@ TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other
     if (deleted) job["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
     state.put_job(job);
     state.put_pod(make_pod("p", "u"));
-    state.put_pod(make_pod("orphan", "nobody"));
+    state.put_pod(make_pod("orphan", "no-job"));
     const AllocatorCluster cluster = state.cluster({}, kNow);
     CHECK(cluster.jobs.empty());
     CHECK(cluster.used.at("a").at("gpu") == 4);
