@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -17,6 +15,7 @@
 
 #include "adaptdl/error.h"
 #include "image/one_line.h"
+#include "image/open_rooted.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
@@ -24,14 +23,6 @@ namespace {
 
 constexpr int kMostTreeLinks = 255;
 constexpr std::size_t kLargestRead = std::size_t{8} << 20;
-
-// Below `root` alone, and through no link.
-net::Fd open_below(int root, const std::string& path, int flags) {
-  open_how how{};
-  how.flags = static_cast<std::uint64_t>(flags | O_CLOEXEC);
-  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS;
-  return net::Fd(static_cast<int>(::syscall(SYS_openat2, root, path.empty() ? "." : path.c_str(), &how, sizeof how)));
-}
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; }
 
@@ -72,7 +63,7 @@ FileTree::FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile igno
 }
 
 net::Fd FileTree::open_directory(const std::string& path) const {
-  net::Fd fd = open_below(root_.get(), path, O_RDONLY | O_DIRECTORY);
+  net::Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY, Links::kRefused);
   if (!fd && errno == ENOSYS) throw Error("this kernel is too old to build images: Linux 5.6 or newer is needed");
   if (!fd && errno != ENOENT && errno != ENOTDIR && errno != ELOOP)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
@@ -188,7 +179,7 @@ std::string FileTree::resolve_parent(const std::string& path) const {
 }
 
 net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
-  net::Fd fd = open_below(root_.get(), path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  net::Fd fd = open_rooted(root_.get(), path, O_RDONLY | O_NONBLOCK, Links::kRefused);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
@@ -199,7 +190,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
 }
 
 std::optional<std::string> FileTree::read(const std::string& path) const {
-  const net::Fd fd = open_below(root_.get(), resolve(path), O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
+  const net::Fd fd = open_rooted(root_.get(), resolve(path), O_RDONLY | O_NONBLOCK, Links::kRefused);
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
   std::string text;

@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 
 #include "adaptdl/error.h"
 #include "image/one_line.h"
+#include "image/open_rooted.h"
 
 namespace adaptdl::image {
 namespace {
@@ -50,12 +49,8 @@ class Walk {
   }
 
  private:
-  net::Fd open(const std::string& path, std::uint64_t flags) {
-    open_how how{};
-    how.flags = flags | O_CLOEXEC | O_NOFOLLOW;
-    how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
-    const char* name = path.empty() ? "." : path.c_str();
-    net::Fd fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), name, &how, sizeof how)));
+  net::Fd open(const std::string& path, int flags) {
+    net::Fd fd = open_rooted(root_.get(), path, flags, Links::kRefused);
     if (!fd) fail_change(path);
     return fd;
   }

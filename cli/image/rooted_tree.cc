@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/openat2.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -18,6 +16,7 @@
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/one_line.h"
+#include "image/open_rooted.h"
 #include "image/unpack.h"
 
 namespace adaptdl::image {
@@ -125,12 +124,8 @@ PathParts split_path(const std::string& path) {
 
 RootedTree::RootedTree(net::Fd root, Unsaid unsaid) : root_(std::move(root)), unsaid_(std::move(unsaid)) {}
 
-net::Fd RootedTree::open_directory(const std::string& path, std::uint64_t flags) {
-  open_how how{};
-  how.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS;
-  const char* name = path.empty() ? "." : path.c_str();
-  return net::Fd(static_cast<int>(::syscall(SYS_openat2, root_.get(), name, &how, sizeof how)));
+net::Fd RootedTree::open_directory(const std::string& path, int flags) {
+  return open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY | flags, Links::kInRoot);
 }
 
 // `path` is in it: made if it has to be, and open until the next call.

@@ -37,7 +37,7 @@ class RootedTree {
 
  private:
   int parent_of(const std::string& directory, const std::string& path);
-  net::Fd open_directory(const std::string& path, std::uint64_t flags);
+  net::Fd open_directory(const std::string& path, int flags);
   net::Fd make_parents(const std::string& directory, int links = 0);
   void clear(int parent, const PathParts& parts, const std::string& path);
   void make_directory(int parent, const PathParts& parts, const Entry& entry);

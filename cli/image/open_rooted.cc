@@ -1,0 +1,27 @@
+#include "image/open_rooted.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace adaptdl::image {
+
+net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags) | O_CLOEXEC;
+  how.mode = mode;
+  how.resolve =
+      RESOLVE_NO_MAGICLINKS | (links == Links::kInRoot ? RESOLVE_IN_ROOT : RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+  for (;;) {
+    const long file = ::syscall(SYS_openat2, root, path.empty() ? "." : path.c_str(), &how, sizeof how);
+    if (file >= 0) return net::Fd(static_cast<int>(file));
+    // EAGAIN: while it looked at a "..", something was renamed or mounted, anywhere on the machine, and the kernel
+    // cannot be sure that it stayed inside.
+    if (errno != EAGAIN && errno != EINTR) return net::Fd();
+  }
+}
+
+}  // namespace adaptdl::image

@@ -1,0 +1,89 @@
+#include "image/open_rooted.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <thread>
+
+#include "image_temporary.h"
+
+using namespace adaptdl::image;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A tree, and a file beside it that nothing in the tree may lead to.
+struct Tree {
+  Tree() {
+    fs::create_directories(place / "root/sub/deep");
+    write_file(place / "root/file", "inside");
+    write_file(place / "file", "outside");
+    root = adaptdl::net::Fd(::open((place / "root").c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  }
+  // What is at a path, or why nothing is.
+  std::string at(const std::string& path, Links links) const {
+    const adaptdl::net::Fd file = open_rooted(root.get(), path, O_RDONLY, links);
+    if (!file) return strerrorname_np(errno);
+    char text[16] = "";
+    const ssize_t count = ::read(file.get(), text, sizeof text - 1);
+    return count < 0 ? strerrorname_np(errno) : text;
+  }
+  Temporary place;
+  adaptdl::net::Fd root;
+};
+
+}  // namespace
+
+TEST_CASE("links and .. stay in the root, and lead nowhere by /proc") {
+  const Tree tree;
+  for (const std::string to :
+       {"/file", "../file", "../../../../file", "/../file", "/sub/../file", "sub/deep/../../file"}) {
+    CAPTURE(to);
+    fs::create_symlink(to, tree.place / "root/link");
+    CHECK(tree.at("link", Links::kInRoot) == "inside");
+    CHECK(tree.at("link", Links::kRefused) == "ELOOP");
+    fs::remove(tree.place / "root/link");
+  }
+  CHECK(tree.at("../file", Links::kInRoot) == "inside");
+  CHECK(tree.at("../file", Links::kRefused) == "EXDEV");
+  CHECK(tree.at("", Links::kInRoot) == "EISDIR");
+  CHECK(tree.at("missing/file", Links::kInRoot) == "ENOENT");
+
+  const adaptdl::net::Fd outside(::open((tree.place / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  const adaptdl::net::Fd proc(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const std::string magic = "self/fd/" + std::to_string(outside.get());
+  for (const Links links : {Links::kInRoot, Links::kRefused}) {
+    CHECK_FALSE(open_rooted(proc.get(), magic, O_RDONLY, links));
+    CHECK(errno == ELOOP);
+  }
+}
+
+TEST_CASE("a file is made with the mode that is given, and is not inherited") {
+  const Tree tree;
+  const adaptdl::net::Fd file =
+      open_rooted(tree.root.get(), "sub/../new", O_WRONLY | O_CREAT | O_EXCL, Links::kInRoot, 0640);
+  REQUIRE(file);
+  struct stat info {};
+  REQUIRE(::stat((tree.place / "root/new").c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0640);
+  CHECK((::fcntl(file.get(), F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+// The kernel then answers EAGAIN to some of these, as it cannot be sure where ".." led.
+TEST_CASE("what others rename meanwhile, anywhere on the machine, fails nothing") {
+  const Tree tree;
+  std::string path;
+  for (int i = 0; i < 100; ++i) path += "sub/deep/../../";
+  const std::jthread renaming([&](const std::stop_token& stop) {
+    const std::string one = tree.place / "one", other = tree.place / "other";
+    write_file(one, "");
+    while (!stop.stop_requested()) {
+      ::rename(one.c_str(), other.c_str());
+      ::rename(other.c_str(), one.c_str());
+    }
+  });
+  for (int i = 0; i < 2000; ++i) REQUIRE(tree.at(path + "file", Links::kInRoot) == "inside");
+}
