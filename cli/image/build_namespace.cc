@@ -38,25 +38,6 @@ int try_enter(int flags) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
 }
 
-std::string why_forbidden(int error) {
-  const auto is = [](const char* file, char value) { return text_of_file(file).substr(0, 1) == std::string(1, value); };
-  if (is("/proc/sys/user/max_user_namespaces", '0'))
-    return "user namespaces are switched off; have an administrator run: sysctl user.max_user_namespaces=15000";
-  if (error == ENOSPC)
-    return "there are as many user or mount namespaces as the kernel allows; see sysctl user.max_user_namespaces and "
-           "user.max_mnt_namespaces";
-  if (is("/proc/sys/kernel/unprivileged_userns_clone", '0'))
-    return "user namespaces are for root alone; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
-  if (is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
-    return "AppArmor keeps user namespaces from programs without a profile; have an administrator run: sysctl "
-           "kernel.apparmor_restrict_unprivileged_userns=0";
-  if (text_of_file("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
-    return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
-           "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with seccompProfile and "
-           "appArmorProfile Unconfined, or privileged";
-  return fmt::format("the kernel forbids user and mount namespaces here: {}", std::strerror(error));
-}
-
 // The process's own id becomes root's, and is the only one. What newuidmap mapped already stays.
 void map_one_id(uid_t user, gid_t group) {
   const auto write = [](const char* file, const std::string& text) {
@@ -74,14 +55,14 @@ void map_one_id(uid_t user, gid_t group) {
 
 BuildNamespace enter_user_namespace() {
   constexpr int kFlags = CLONE_NEWUSER | CLONE_NEWNS;
-  if (const int error = try_enter(kFlags); error != 0) return {why_forbidden(error), ""};
+  if (const int error = try_enter(kFlags); error != 0) return {why_no_user_namespace(error), "", false};
   const uid_t user = ::geteuid();
   const gid_t group = ::getegid();
   IdMapper mapper;
-  if (const int error = enter(kFlags); error != 0) return {why_forbidden(error), ""};
+  if (const int error = enter(kFlags); error != 0) return {why_no_user_namespace(error), "", false};
   // Gone with the change of ids, and without it the process's own files in /proc are another's.
   ::prctl(PR_SET_DUMPABLE, 1);
-  BuildNamespace result{"", mapper.map()};
+  BuildNamespace result{"", mapper.map(), true};
   if (!result.one_id.empty()) map_one_id(user, group);
   if (::geteuid() != 0 || ::getegid() != 0) result.obstacle = "the ids of its user namespace cannot be set";
   return result;
@@ -99,6 +80,27 @@ const BuildNamespace& enter_build_namespace() {
 void require_build_namespace(const std::string& what) {
   const std::string why = probed ? probed->obstacle : "the build namespace was not entered";
   if (!why.empty()) throw Error(fmt::format("{} cannot be done: {}", what, why));
+}
+
+bool has_own_users() { return probed && probed->own_users; }
+
+std::string why_no_user_namespace(int error) {
+  const auto is = [](const char* file, char value) { return text_of_file(file).substr(0, 1) == std::string(1, value); };
+  if (is("/proc/sys/user/max_user_namespaces", '0'))
+    return "user namespaces are switched off; have an administrator run: sysctl user.max_user_namespaces=15000";
+  if (error == ENOSPC)
+    return "there are as many user or mount namespaces as the kernel allows; see sysctl user.max_user_namespaces and "
+           "user.max_mnt_namespaces";
+  if (is("/proc/sys/kernel/unprivileged_userns_clone", '0'))
+    return "user namespaces are for root alone; have an administrator run: sysctl kernel.unprivileged_userns_clone=1";
+  if (is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", '1'))
+    return "AppArmor keeps user namespaces from programs without a profile; have an administrator run: sysctl "
+           "kernel.apparmor_restrict_unprivileged_userns=0";
+  if (text_of_file("/proc/self/status").find("Seccomp:\t2") != std::string::npos)
+    return "a container's seccomp profile forbids namespaces; start the container with --security-opt "
+           "seccomp=unconfined --security-opt apparmor=unconfined, in Kubernetes with seccompProfile and "
+           "appArmorProfile Unconfined, or privileged";
+  return fmt::format("the kernel forbids user and mount namespaces here: {}", std::strerror(error));
 }
 
 std::string one_id_hint() {

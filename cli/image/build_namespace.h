@@ -18,6 +18,7 @@ struct BuildNamespace {
   std::string obstacle;
   // Why files cannot belong to others than root, and the way out; "" if they can.
   std::string one_id;
+  bool own_users = false;
 };
 
 // Enters them, once: a later call returns what the first one found. REQUIRES: one thread.
@@ -26,6 +27,12 @@ const BuildNamespace& enter_build_namespace();
 // For what needs to mount, as `what` says ("RUN"): throws Error with the obstacle, also if nobody called
 // enter_build_namespace().
 void require_build_namespace(const std::string& what);
+
+// Whether the process is in a user namespace of its own, so that its root is not the machine's.
+bool has_own_users();
+
+// Why a user namespace cannot be made, by the errno of the attempt, and the way out.
+std::string why_no_user_namespace(int error);
 
 // To be added to an error about owners: " (why, and the way out)", or "" where all ids are there.
 std::string one_id_hint();

@@ -74,20 +74,8 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
   return fmt::format("{} failed{}{}", program, said.empty() ? "" : ": ", one_line(said, 200));
 }
 
-// Root of a container that may give any id gives all that it has itself.
-bool map_own_ids(pid_t process) {
-  if (::geteuid() != 0) return false;
-  for (const char* kind : {"gid_map", "uid_map"}) {
-    std::vector<IdRange> ranges;
-    std::istringstream own(text_of_file(fmt::format("/proc/self/{}", kind)));
-    for (IdRange range; own >> range.inside >> range.outside >> range.count; ranges.push_back(range))
-      range.outside = range.inside;
-    if (ranges.empty() || write_map(fmt::format("/proc/{}/{}", process, kind), map_text(ranges)) != 0) return false;
-  }
-  return true;
-}
-
 std::string map_from_outside(pid_t process) {
+  // Root of a container that may give any id gives all that it has itself.
   if (map_own_ids(process)) return "";
   const std::string user = user_name();
   const std::vector<IdRange> users = subordinate_ids(text_of_file("/etc/subuid"), user, ::getuid(), ::getuid()),
@@ -103,6 +91,18 @@ std::string map_from_outside(pid_t process) {
 }
 
 }  // namespace
+
+bool map_own_ids(pid_t process) {
+  if (::geteuid() != 0) return false;
+  for (const char* kind : {"gid_map", "uid_map"}) {
+    std::vector<IdRange> ranges;
+    std::istringstream own(text_of_file(fmt::format("/proc/self/{}", kind)));
+    for (IdRange range; own >> range.inside >> range.outside >> range.count; ranges.push_back(range))
+      range.outside = range.inside;
+    if (ranges.empty() || write_map(fmt::format("/proc/{}/{}", process, kind), map_text(ranges)) != 0) return false;
+  }
+  return true;
+}
 
 std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& user, uid_t number, unsigned long own) {
   const auto read = [](const std::string& text, unsigned long& value) {

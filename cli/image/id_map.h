@@ -20,6 +20,10 @@ struct IdRange {
 // They follow on id 0, which is `own`.
 std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& user, uid_t number, unsigned long own);
 
+// Gives a process's new user namespace all ids that this process has, under the same numbers. Returns whether that
+// worked: it takes root's rights.
+bool map_own_ids(pid_t process);
+
 // A process that stays in the namespace of before and, once asked, gives ids to the process that made it. Both ends of
 // it are closed on exec.
 class IdMapper {

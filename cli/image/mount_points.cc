@@ -2,44 +2,43 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/mount.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <climits>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
-#include "adaptdl/error.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr int kMostTargetLinks = 40;
 
-[[noreturn]] void fail_mount_point(const std::string& target, int error) {
-  throw Error(fmt::format("cannot mount something at {}: {}", target, std::strerror(error)));
+std::string parent_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
 }
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Of directories that something is made in or removed from, and that shall look as if it had not been.
+// Of a directory that something is made in or removed from, and that shall look as if it had not been.
 class KeptTimes {
  public:
-  explicit KeptTimes(const std::string& child) : path_(fs::path(child).parent_path()) {
-    known_ = ::lstat(path_.c_str(), &status_) == 0;
-  }
+  explicit KeptTimes(int directory) : directory_(directory) { known_ = ::fstat(directory, &status_) == 0; }
   ~KeptTimes() {
     const timespec times[2] = {status_.st_atim, status_.st_mtim};
-    if (known_) ::utimensat(AT_FDCWD, path_.c_str(), times, AT_SYMLINK_NOFOLLOW);
+    if (known_) ::futimens(directory_, times);
   }
   KeptTimes(const KeptTimes&) = delete;
   KeptTimes& operator=(const KeptTimes&) = delete;
 
  private:
-  std::string path_;
+  const int directory_;
   struct stat status_ {};
   bool known_ = false;
 };
@@ -49,113 +48,131 @@ bool same(const struct stat& one, const struct stat& other) {
          one.st_mtim.tv_sec == other.st_mtim.tv_sec && one.st_mtim.tv_nsec == other.st_mtim.tv_nsec;
 }
 
-}  // namespace
-
-void MountPoints::make(const std::string& path, bool directory) {
-  const KeptTimes kept(path);
-  const int file = directory ? ::mkdir(path.c_str(), 0755)
-                             : ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (file < 0) fail_mount_point(path, errno);
-  if (!directory) ::close(file);
-  made_.push_back({path, directory ? Made::kDirectory : Made::kFile});
+bool make(int root, const std::string& path, bool directory, bool keep_times) {
+  const net::Fd parent = open_rooted(root, parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
+  if (!parent) return false;
+  std::optional<KeptTimes> kept;
+  if (keep_times) kept.emplace(parent.get());
+  const std::string name = name_of(path);
+  if (directory) return ::mkdirat(parent.get(), name.c_str(), 0755) == 0;
+  return static_cast<bool>(
+      net::Fd(::openat(parent.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644)));
 }
 
-std::string MountPoints::prepare(const std::string& target, bool directory) {
-  std::vector<std::string> left = split(target, '/');
+// What a link says; nothing for those of /proc, which may lead to open files of this process.
+std::optional<std::string> target_of(const net::Fd& link) {
+  struct statfs system {};
+  if (::fstatfs(link.get(), &system) != 0) return {};
+  if (system.f_type == PROC_SUPER_MAGIC) {
+    errno = ELOOP;
+    return {};
+  }
+  char target[PATH_MAX];
+  const ssize_t size = ::readlinkat(link.get(), "", target, sizeof target);
+  if (size < 0) return {};
+  return std::string(target, static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+FoundPath find_or_make(int root, const std::string& path, bool directory, std::vector<std::string>& made,
+                       bool keep_times) {
+  std::vector<std::string> left = split(path, '/');
   std::reverse(left.begin(), left.end());
-  fs::path done = "/";
+  std::string done;
+  const auto failed = [](int error) {
+    errno = error;
+    return FoundPath();
+  };
   for (int links = 0; !left.empty();) {
     const std::string part = std::move(left.back());
     left.pop_back();
     if (part.empty() || part == ".") continue;
     if (part == "..") {
-      done = done.parent_path();
+      done = parent_of(done);
       continue;
     }
     const bool last = std::all_of(left.begin(), left.end(), [](const std::string& p) { return p.empty() || p == "."; });
-    const fs::path path = done / part;
+    const bool wants_directory = !last || directory;
+    const std::string next = done.empty() ? part : done + "/" + part;
+    const net::Fd file = open_rooted(root, next, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) {
-      if (errno != ENOENT) fail_mount_point(target, errno);
-      make(path, !last || directory);
+    if (!file) {
+      if (errno != ENOENT || !make(root, next, wants_directory, keep_times)) return {};
+      made.push_back(next);
+    } else if (::fstat(file.get(), &status) != 0) {
+      return {};
     } else if (S_ISLNK(status.st_mode)) {
-      if (++links > kMostTargetLinks) fail_mount_point(target, ELOOP);
-      const fs::path link = fs::read_symlink(path);
-      if (link.is_absolute()) done = "/";
-      std::vector<std::string> parts = split(link.string(), '/');
+      const std::optional<std::string> target = target_of(file);
+      if (!target) return {};
+      if (++links > kMostTargetLinks) return failed(ELOOP);
+      if (target->starts_with('/')) done.clear();
+      const std::vector<std::string> parts = split(*target, '/');
       left.insert(left.end(), parts.rbegin(), parts.rend());
       continue;
-    } else if (S_ISDIR(status.st_mode) != (!last || directory)) {
-      fail_mount_point(target, S_ISDIR(status.st_mode) ? EISDIR : ENOTDIR);
+    } else if (S_ISDIR(status.st_mode) != wants_directory) {
+      return failed(wants_directory ? ENOTDIR : EISDIR);
     }
-    done = path;
+    done = next;
   }
-  return done;
+  net::Fd file = open_rooted(root, done, O_PATH, Links::kRefused);
+  return {std::move(file), std::move(done)};
 }
 
-void MountPoints::note_copies(int directory, const std::string& path) {
+MountTraces::MountTraces(net::Fd upper, const std::vector<std::string>& made) : top_(std::move(upper)) {
+  std::set<std::string> paths;
+  for (const std::string& each : made) paths.insert(each);
+  // Where nothing was made nothing was copied up either.
+  if (!paths.empty()) note_all(top_.get(), "", paths);
+}
+
+MountTraces MountTraces::in_directory(net::Fd directory, const std::vector<std::string>& made) {
+  MountTraces traces(std::move(directory));
+  for (const std::string& each : made) {
+    const net::Fd parent = open_rooted(traces.top_.get(), parent_of(each), O_RDONLY | O_DIRECTORY, Links::kRefused);
+    if (parent) traces.note(parent.get(), name_of(each), each, true);
+  }
+  return traces;
+}
+
+void MountTraces::note(int directory, const std::string& name, const std::string& path, bool made) {
+  Trace trace;
+  if (::fstatat(directory, name.c_str(), &trace.status, AT_SYMLINK_NOFOLLOW) != 0) return;
+  trace.made = made;
+  if (!made) trace.xattrs = read_entry(directory, name, path).xattrs;
+  traces_.emplace(path, std::move(trace));
+}
+
+void MountTraces::note_all(int directory, const std::string& path, const std::set<std::string>& made) {
   const auto close = [](DIR* entries) { ::closedir(entries); };
   const std::unique_ptr<DIR, decltype(close)> entries(
       ::fdopendir(::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), close);
   if (!entries) return;
   while (const dirent* const entry = ::readdir(entries.get())) {
-    const std::string name = entry->d_name;
+    const std::string name = entry->d_name, inside = path.empty() ? name : path + "/" + name;
     if (name == "." || name == "..") continue;
+    note(directory, name, inside, made.contains(inside));
     const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    Copy copy;
-    if (!child || ::fstat(child.get(), &copy.status) != 0) continue;
-    copy.xattrs = read_entry(child.get(), ".", path + name).xattrs;
-    copies_.emplace(path + name, std::move(copy));
-    note_copies(child.get(), path + name + "/");
+    if (child) note_all(child.get(), inside, made);
   }
 }
 
-void MountPoints::complete() {
-  // Nothing was made, so nothing was copied either.
-  if (std::any_of(made_.begin(), made_.end(), [](const Step& step) { return step.made != Made::kMount; })) {
-    const net::Fd top(::openat(upper_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (top) note_copies(top.get(), "");
-  }
-}
-
-void MountPoints::remove() {
-  // Now, as to read attributes takes a /proc.
-  std::erase_if(copies_, [&](const auto& copy) {
-    const auto& [path, before] = copy;
-    const net::Fd directory(::openat(upper_.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    return !directory || read_entry(directory.get(), ".", path).xattrs != before.xattrs;
-  });
-  for (auto step = made_.rbegin(); step != made_.rend(); ++step) {
-    if (step->made == Made::kMount) {
-      ::umount2(step->path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
-      continue;
-    }
-    struct stat status {};
-    if (::lstat(step->path.c_str(), &status) != 0) continue;
-    const KeptTimes kept(step->path);
-    if (step->made == Made::kDirectory)
-      ::rmdir(step->path.c_str());
-    else if (S_ISREG(status.st_mode) && status.st_size == 0)
-      ::unlink(step->path.c_str());
-  }
-  made_.clear();
-  remove_copies();
-}
-
-// Directories that the overlay copied up to make something in them: nothing else has changed there. They are removed
-// below the overlay, which nobody uses any more.
-void MountPoints::remove_copies() {
-  for (auto copy = copies_.rbegin(); copy != copies_.rend(); ++copy) {
-    const auto& [path, before] = *copy;
-    const net::Fd directory(::openat(upper_.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+void MountTraces::remove() {
+  // Backwards: what is in a directory before the directory.
+  for (auto each = traces_.rbegin(); each != traces_.rend(); ++each) {
+    const auto& [path, before] = *each;
+    const net::Fd parent = open_rooted(top_.get(), parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
+    const std::string name = name_of(path);
     struct stat now {};
-    if (!directory || ::fstat(directory.get(), &now) != 0 || !same(now, before.status)) continue;
-    const std::string parent = fs::path(path).parent_path();
-    struct stat above {};
-    const bool known = ::fstatat(upper_.get(), parent.empty() ? "." : parent.c_str(), &above, 0) == 0;
-    if (::unlinkat(upper_.get(), path.c_str(), AT_REMOVEDIR) != 0 || !known) continue;
-    const timespec times[2] = {above.st_atim, above.st_mtim};
-    ::utimensat(upper_.get(), parent.empty() ? "." : parent.c_str(), times, 0);
+    if (!parent || ::fstatat(parent.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (now.st_ino != before.status.st_ino || (now.st_mode & S_IFMT) != (before.status.st_mode & S_IFMT)) continue;
+    const bool directory = S_ISDIR(now.st_mode);
+    // What was made is of no use empty; what was there before is as it was, or it stays.
+    if (before.made ? !directory && now.st_size != 0
+                    : !same(now, before.status) || read_entry(parent.get(), name, path).xattrs != before.xattrs)
+      continue;
+    const KeptTimes kept(parent.get());
+    ::unlinkat(parent.get(), name.c_str(), directory ? AT_REMOVEDIR : 0);
   }
 }
 

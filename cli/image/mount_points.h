@@ -1,55 +1,58 @@
-// What is mounted in a step's root, and the files and directories that were made only to mount it on: afterwards they
-// are gone, and the directories that they were in are as before.
+// The files and directories of a step's root that something is mounted on. Those that were made for that are removed
+// afterwards, below the overlay, from outside: what the command left there is not to be trusted.
 //
-// Threading and lifetime: used by one thread of a process whose root is the step's, from before the command to after
-// its end.
+// Threading: each object belongs to one thread.
 #pragma once
 
 #include <sys/stat.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "image/entry.h"
-#include "socket.h"
+#include "image/open_rooted.h"
 
 namespace adaptdl::image {
 
-class MountPoints {
+// A path of a root, found and opened (O_PATH).
+struct FoundPath {
+  net::Fd file;
+  std::string path;  // in the root, without links; "" is the root
+};
+
+// Finds what a path is in the open directory `root`, through the root's links, and makes what is missing of it: a
+// directory, or an empty file. Each thing that was made is added to `made`, and with `keep_times` the directory that it
+// is in keeps its own. On failure `file` is empty, and errno says why: ENOTDIR or EISDIR if something else is there,
+// ELOOP also for links of /proc. REQUIRES: nobody else changes the root meanwhile.
+FoundPath find_or_make(int root, const std::string& path, bool directory, std::vector<std::string>& made,
+                       bool keep_times);
+
+// What was made to mount something on, as it is in the root's upper directory when all is mounted and the command has
+// not begun; and its removal when nothing is mounted any more.
+class MountTraces {
  public:
-  // `upper` is the root's upper directory.
-  explicit MountPoints(net::Fd upper) : upper_(std::move(upper)) {}
-
-  // Finds what a target is, through the root's links, and makes what is missing of it: a directory, or an empty file.
-  // Returns its path without links. Throws Error that names the target.
-  std::string prepare(const std::string& target, bool directory);
-  // Something was mounted at such a path.
-  void mounted(const std::string& path) { made_.push_back({path, Made::kMount}); }
-
-  // All is mounted: what is in the upper directory now is there only because of that.
-  void complete();
-  // Unmounts all, the last first, and removes what was made, unless something is in it.
+  // Of the root's upper directory.
+  MountTraces(net::Fd upper, const std::vector<std::string>& made);
+  // Of another directory, as a cache mount's, where nothing but what was made is looked at.
+  static MountTraces in_directory(net::Fd directory, const std::vector<std::string>& made);
+  // What the command put something into, or changed, stays. Directories that were copied up only because of a mount
+  // are removed too, and the directories above are as before.
   void remove();
 
  private:
-  enum class Made { kMount, kFile, kDirectory };
-  struct Step {
-    std::string path;
-    Made made;
-  };
-  struct Copy {
-    struct stat status;
+  struct Trace {
+    struct stat status {};
     std::map<std::string, std::string> xattrs;
+    bool made = false;
   };
+  explicit MountTraces(net::Fd top) : top_(std::move(top)) {}
+  void note(int directory, const std::string& name, const std::string& path, bool made);
+  void note_all(int directory, const std::string& path, const std::set<std::string>& made);
 
-  void make(const std::string& path, bool directory);
-  void note_copies(int directory, const std::string& path);
-  void remove_copies();
-
-  net::Fd upper_;
-  std::vector<Step> made_;
-  std::map<std::string, Copy> copies_;  // directories of the upper directory, by their paths in it
+  net::Fd top_;
+  std::map<std::string, Trace> traces_;  // by their paths in it
 };
 
 }  // namespace adaptdl::image

@@ -23,7 +23,7 @@
 #include "image/cache_mount.h"
 #include "image/copy_tree.h"
 #include "image/open_inside.h"
-#include "image/sandbox_init.h"
+#include "image/sandbox_keeper.h"
 
 namespace adaptdl::image {
 namespace {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <grp.h>
 #include <linux/capability.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -13,24 +12,26 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <iterator>
 
 #include "adaptdl/error.h"
 #include "image/build_namespace.h"
 #include "image/failed_call.h"
+#include "image/mount_points.h"
+#include "image/one_line.h"
+#include "image/open_rooted.h"
 #include "image/small_file.h"
-#include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
 
-// Docker's.
-constexpr unsigned kCapabilities[] = {
-    CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,           CAP_MKNOD,      CAP_NET_RAW, CAP_SETGID,
-    CAP_SETUID, CAP_SETFCAP,      CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_KILL,    CAP_AUDIT_WRITE};
+// Docker's, without those of devices and networks: the command has neither of its own.
+constexpr unsigned kCapabilities[] = {CAP_CHOWN,      CAP_DAC_OVERRIDE, CAP_FSETID,     CAP_FOWNER,
+                                      CAP_SETGID,     CAP_SETUID,       CAP_SETFCAP,    CAP_SETPCAP,
+                                      CAP_SYS_CHROOT, CAP_KILL,         CAP_AUDIT_WRITE};
 
 void drop_capabilities() {
   std::uint64_t kept = 0;
@@ -91,53 +92,57 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-[[noreturn]] void fail_to_run(const std::string& program, int error) {
-  const bool there = ::access(program.c_str(), F_OK) == 0;
-  std::string why = std::strerror(error);
-  if (error == ENOENT && there)
-    why = "its interpreter is not in the image";
-  else if (error == ENOENT)
-    why = "it is not in the image";
-  else if (error == ENOEXEC)
-    why = "it is no program for this machine; other platforms' take qemu-user and binfmt_misc";
-  throw Error(fmt::format("cannot run {}: {}", program, why));
+net::Fd open_root() {
+  net::Fd root(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root) fail_call("/");
+  return root;
+}
+
+void enter_working_directory(const std::string& path) {
+  const net::Fd directory = open_rooted(open_root().get(), path, O_PATH | O_DIRECTORY, Links::kInRoot);
+  char inside[PATH_MAX];
+  if (!directory || ::fchdir(directory.get()) != 0 || ::getcwd(inside, sizeof inside) == nullptr)
+    fail_call(fmt::format("the working directory {}", one_line(path, 200)));
 }
 
 }  // namespace
 
 UserIds step_user(const SandboxStep& step) {
-  return find_user(step.user, read_small_file("/etc/passwd", "the image's /etc/passwd").value_or(""),
-                   read_small_file("/etc/group", "the image's /etc/group").value_or(""));
+  const net::Fd root = open_root();
+  const auto text = [&](const std::string& file) {
+    return read_small_file(open_rooted(root.get(), file, O_RDONLY | O_NONBLOCK, Links::kInRoot),
+                           fmt::format("the image's /{}", file))
+        .value_or("");
+  };
+  return find_user(step.user, text("etc/passwd"), text("etc/group"));
 }
 
-void become_command(const SandboxStep& step, const UserIds& user, int output) {
+void make_working_directory(const SandboxStep& step) {
+  std::vector<std::string> made;
+  if (!find_or_make(open_root().get(), step.working_directory, true, made, false).file)
+    fail_call(fmt::format("the working directory {}", one_line(step.working_directory, 200)));
+}
+
+void become_command(const SandboxStep& step, const UserIds& user, const CommandFiles& files) {
+  constexpr int kStarterFd = kTroubleFd + 1;
   ::setsid();
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(output, 1) < 0 || ::dup2(output, 2) < 0) fail_call("standard input");
-  if (!step.working_directory.empty() && ::chdir(step.working_directory.c_str()) != 0)
-    fail_call(step.working_directory);
+  if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
+    fail_call("standard input");
+  // Before anything of the image is looked at. By way of high numbers, as each may have another's.
+  const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
+  if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
+      ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)
+    fail_call("cannot close descriptors");
+  enter_working_directory(step.working_directory);
   ::umask(022);
   become_user(user);
   reset_signals();
-  ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
 
   std::vector<std::string> words = step.command, variables = environment_of(step, user);
-  const std::vector<char*> arguments = pointers(words), environment = pointers(variables);
-  if (words[0].find('/') != std::string::npos) {
-    ::execve(arguments[0], arguments.data(), environment.data());
-    fail_to_run(words[0], errno);
-  }
-  std::string path;
-  for (const Pair& pair : step.environment)
-    if (pair.name == "PATH") path = pair.value;
-  int error = ENOENT;
-  for (const std::string& directory : split(path, ':')) {
-    const std::string program = (directory.empty() ? "." : directory) + "/" + words[0];
-    ::execve(program.c_str(), arguments.data(), environment.data());
-    if (errno != ENOENT && errno != ENOTDIR) error = errno;
-    if (error == ENOEXEC) break;
-  }
-  fail_to_run(words[0], error);
+  words.insert(words.begin(), "step-exec");
+  ::execveat(kStarterFd, "", pointers(words).data(), pointers(variables).data(), AT_EMPTY_PATH);
+  fail_call("cannot begin the command");
 }
 
 }  // namespace adaptdl::image

@@ -2,43 +2,27 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
-#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <filesystem>
-#include <optional>
 
 #include "adaptdl/error.h"
+#include "image/build_namespace.h"
+#include "image/failed_call.h"
 #include "image/sandbox_command.h"
 #include "image/sandbox_root.h"
 
 namespace adaptdl::image {
 namespace {
 
-namespace fs = std::filesystem;
 using net::Fd;
-
-void write_pipe(int file, const std::string& text) {
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t count = ::write(file, text.data() + done, text.size() - done);
-    if (count < 0 && errno != EINTR) return;
-    if (count > 0) done += static_cast<std::size_t>(count);
-  }
-}
 
 std::string read_pipe(int file) {
   std::string text;
@@ -48,63 +32,56 @@ std::string read_pipe(int file) {
   return text;
 }
 
-struct Pipe {
-  Pipe() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw Error(fmt::format("cannot make a pipe: {}", std::strerror(errno)));
-    read = Fd(ends[0]);
-    write = Fd(ends[1]);
+// It is killed with the keeper, which may have died before that.
+void die_with_keeper(const Fd& keeper) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pollfd gone{keeper.get(), 0, 0};
+  if (::poll(&gone, 1, 0) != 0) ::_exit(1);
+}
+
+// Gives up what this process could do to the machine, and to the mounts: a build of root has been root of the machine
+// until now, and is from here on root of its own users alone, who have the same numbers. Others' are so already.
+void leave_machine(const Fd& keeper, const MadePaths& made) {
+  if (!has_own_users() && ::unshare(CLONE_NEWUSER) != 0)
+    throw Error(fmt::format("cannot make a user namespace for RUN: {}", why_no_user_namespace(errno)));
+  std::string message(1, kInPlace);
+  for (const std::vector<std::string>& place : made) {
+    for (const std::string& each : place) message += each + '\0';
+    message += '\0';
   }
-  Fd read, write;
-};
-
-// Other steps' threads have descriptors of their own, which must not stay open here.
-void close_all_but(int one, int other) {
-  const unsigned low = static_cast<unsigned>(std::min(one, other)), high = static_cast<unsigned>(std::max(one, other));
-  if (low > 3) ::syscall(SYS_close_range, 3U, low - 1, 0);
-  if (low + 1 < high) ::syscall(SYS_close_range, low + 1, high - 1, 0);
-  ::syscall(SYS_close_range, high + 1, ~0U, 0);
-}
-
-void start_loopback() {
-  const Fd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lo");
-  request.ifr_flags = IFF_UP | IFF_RUNNING;
-  if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0)
-    throw Error(fmt::format("cannot start the loopback network: {}", std::strerror(errno)));
-}
-
-void enter_namespaces(Run::Network network) {
-  const bool alone = network == Run::Network::kNone;
-  if (::unshare(CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | (alone ? CLONE_NEWNET : 0)) != 0)
-    throw Error(fmt::format("cannot make namespaces for RUN: {}", std::strerror(errno)));
-  if (::sethostname(kSandboxHost, std::strlen(kSandboxHost)) != 0 || ::setdomainname("", 0) != 0)
-    throw Error(fmt::format("cannot set the host name: {}", std::strerror(errno)));
-  if (alone) start_loopback();
+  send_message(keeper.get(), message);
+  if (receive_message(keeper.get()) != std::string(1, kGo)) ::_exit(1);
+  // Taken away by the change of rights.
+  die_with_keeper(keeper);
+  // The command may be root as well, and has no business in the builder's memory.
+  ::prctl(PR_SET_DUMPABLE, 0);
 }
 
 // Starts the command, waits until it ends, and ends all that it left behind. Returns its wait status. Throws Error if
 // it could not be started.
-int run_command(const SandboxStep& step, Fd output) {
+int run_command(const SandboxStep& step, Fd output, Fd starter) {
   const UserIds user = step_user(step);
-  if (!step.working_directory.empty()) fs::create_directories(step.working_directory);
+  make_working_directory(step);
   // So that it can open /dev/stderr.
   [[maybe_unused]] const int ignored = ::fchown(output.get(), user.user, user.group);
-  Pipe trouble;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) fail_call("cannot make a pipe");
+  const Fd trouble(ends[0]);
+  Fd trouble_end(ends[1]);
   const pid_t command = ::fork();
-  if (command < 0) throw Error(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  if (command < 0) fail_call("cannot start a process");
   if (command == 0) {
     try {
-      become_command(step, user, output.get());
+      become_command(step, user, {output.get(), trouble_end.get(), starter.get()});
     } catch (const std::exception& error) {
-      write_pipe(trouble.write.get(), error.what());
+      [[maybe_unused]] const ssize_t count = ::write(kTroubleFd, error.what(), std::strlen(error.what()));
     }
     ::_exit(127);
   }
   output.reset();
-  trouble.write.reset();
-  const std::string why = read_pipe(trouble.read.get());
+  trouble_end.reset();
+  starter.reset();
+  const std::string why = read_pipe(trouble.get());
   int status = 0, end = 0;
   for (pid_t ended = 0; ended != command;) {
     ended = ::waitpid(-1, &end, 0);
@@ -118,57 +95,20 @@ int run_command(const SandboxStep& step, Fd output) {
   return status;
 }
 
-// Process 1 of the step.
-[[noreturn]] void be_process_one(SandboxPlan plan, const Fd& keeper) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The keeper may have died before that, and its end of the pipe is closed.
-  pollfd gone{keeper.get(), POLLIN, 0};
-  if (::poll(&gone, 1, 0) != 0) ::_exit(1);
-  try {
-    ::umask(022);
-    MountPoints points = enter_root(*plan.step, plan.caches);
-    // The command may be root as well, and has no business in the builder's memory.
-    ::prctl(PR_SET_DUMPABLE, 0);
-    const int status = run_command(*plan.step, std::move(plan.output));
-    points.remove();
-    write_pipe(plan.report.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
-  } catch (const std::exception& error) {
-    write_pipe(plan.report.get(), std::string(1, kFailed) + error.what());
-  }
-  ::_exit(0);
-}
-
 }  // namespace
 
-void keep_sandbox(SandboxPlan plan) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != plan.builder) ::_exit(1);
-  ::setsid();
-  close_all_but(plan.output.get(), plan.report.get());
-  ::signal(SIGCHLD, SIG_DFL);
-  pid_t child = -1;
-  std::optional<Pipe> alive;  // as long as this process
+void be_process_one(SandboxPlan plan, Fd keeper) {
+  die_with_keeper(keeper);
   try {
-    enter_namespaces(plan.step->network);
-    alive.emplace();
-    child = ::fork();
-    if (child < 0) throw Error(fmt::format("cannot start a process: {}", std::strerror(errno)));
-    if (child == 0) {
-      alive->write.reset();
-      be_process_one(std::move(plan), alive->read);
-    }
+    ::umask(022);
+    if (::unshare(CLONE_NEWNS) != 0) fail_call("cannot make a mount namespace for RUN");
+    EnteredRoot root = enter_root(*plan.step, plan.caches);
+    leave_machine(keeper, root.made);
+    const int status = run_command(*plan.step, std::move(plan.output), std::move(root.starter));
+    send_message(keeper.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
   } catch (const std::exception& error) {
-    write_pipe(plan.report.get(), std::string(1, kFailed) + error.what());
-    ::_exit(0);
+    send_message(keeper.get(), kFailed + std::string(error.what()));
   }
-  plan.output.reset();
-  plan.report.reset();
-  sigset_t awaited;
-  ::sigemptyset(&awaited);
-  ::sigaddset(&awaited, SIGCHLD);
-  ::sigaddset(&awaited, SIGTERM);
-  while (::waitpid(child, nullptr, WNOHANG) == 0)
-    if (::sigwaitinfo(&awaited, nullptr) == SIGTERM) ::kill(child, SIGKILL);
   ::_exit(0);
 }
 

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,8 +16,10 @@
 #include "image/expansion.h"
 #include "image/failed_call.h"
 #include "image/mount_calls.h"
+#include "image/one_line.h"
 #include "image/open_inside.h"
 #include "image/small_file.h"
+#include "image/step_exec.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
@@ -25,67 +29,78 @@ namespace fs = std::filesystem;
 using net::Fd;
 
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-// What a container has no business with, as other builders have it.
-constexpr const char* kMasked[] = {"/proc/acpi",
-                                   "/proc/asound",
-                                   "/proc/interrupts",
-                                   "/proc/kcore",
-                                   "/proc/keys",
-                                   "/proc/latency_stats",
-                                   "/proc/sched_debug",
-                                   "/proc/scsi",
-                                   "/proc/timer_list",
-                                   "/proc/timer_stats",
-                                   "/sys/devices/virtual/powercap",
-                                   "/sys/firmware"};
+// What a container has no business with, as other builders have it: below /proc, below /sys, and of that what is only
+// there where the machine's own is shown.
+constexpr const char* kMaskedProc[] = {"acpi",          "asound",      "interrupts", "kcore",      "keys",
+                                       "latency_stats", "sched_debug", "scsi",       "timer_list", "timer_stats"};
+constexpr const char* kMaskedSys[] = {
+    "devices/virtual/powercap", "firmware", "fs/bpf", "fs/pstore", "kernel/debug", "kernel/security", "kernel/tracing"};
+constexpr const char* kReadOnlyProc[] = {"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"};
 constexpr const char* kControlGroups = "/sys/fs/cgroup";
-constexpr const char* kReadOnly[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
+constexpr std::uint64_t kPlain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+constexpr std::uint64_t kInert = kPlain | MOUNT_ATTR_NOEXEC;
 
-void mount_new(const char* type, const std::string& at, unsigned long flags, const std::string& options) {
-  if (::mount(type, at.c_str(), type, flags, options.c_str()) != 0)
-    fail_call(fmt::format("cannot mount {} at {}", type, at));
-}
-
-void write_file(const std::string& path, std::string_view content, mode_t mode, uid_t user = 0, gid_t group = 0) {
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) fail_call(path);
+void write_file(int directory, const std::string& name, std::string_view content, mode_t mode, uid_t user = 0,
+                gid_t group = 0) {
+  const Fd file(::openat(directory, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) fail_call(name);
   for (std::string_view left = content; !left.empty();) {
     const ssize_t count = ::write(file.get(), left.data(), left.size());
-    if (count < 0) fail_call(path);
+    if (count < 0) fail_call(name);
     left.remove_prefix(static_cast<std::size_t>(count));
   }
-  if (::fchown(file.get(), user, group) != 0) fail_call(path + one_id_hint());
-  if (::fchmod(file.get(), mode) != 0) fail_call(path);
+  if (::fchown(file.get(), user, group) != 0) fail_call(name + one_id_hint());
+  if (::fchmod(file.get(), mode) != 0) fail_call(name);
 }
 
-// A mount that is made before the root changes, to be put somewhere afterwards.
+void make_directory(int parent, const std::string& name) {
+  if (::mkdirat(parent, name.c_str(), 0755) != 0) fail_call(name);
+}
+
+// A mount of what is at a path, without what is mounted below it if this process may leave that out.
+Fd clone_alone(const std::string& path) {
+  try {
+    return clone_mount(path, false);
+  } catch (const Error&) {
+    return clone_mount(path, true);
+  }
+}
+
+// A mount, and where it shall be.
 struct Prepared {
   std::string target;
   Fd mount;  // none: a new tmpfs
   bool directory = true;
-  std::size_t size = 0;  // of the tmpfs
+  std::size_t size = 0;   // of the tmpfs
+  std::size_t cache = 0;  // of a cache mount: its number, from 1
+};
+// A mount that is in its place. What is made below it is not in the root's upper directory.
+struct Placed {
+  std::string path;       // in the root, without links
+  std::size_t cache = 0;  // as above
 };
 
 class RootMaker {
  public:
-  RootMaker(const SandboxStep& step, const std::vector<std::string>& caches) : step_(step), caches_(caches) {}
+  RootMaker(const SandboxStep& step, const std::vector<std::string>& caches)
+      : step_(step), caches_(caches), made_(1 + caches.size()) {}
 
-  MountPoints enter() {
+  EnteredRoot enter() {
     const std::string root = step_.scratch / "root";
     mount_overlay(step_.root, root);
-    MountPoints points(Fd(::open(step_.root.upper.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+    root_ = Fd(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root_) fail_call(root);
     prepare_files();
     for (const StepMount& mount : step_.mounts) prepare(mount);
-    prepare_system();
 
-    const Fd old(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (::chdir(root.c_str()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0) fail_call("cannot change the root");
-    mount_system(points);
-    mount_prepared(points);
-    points.complete();
-    if (::fchdir(old.get()) != 0 || ::umount2(".", MNT_DETACH) != 0 || ::chdir("/") != 0)
-      fail_call("cannot leave the old root");
-    return points;
+    mount_proc();
+    mount_sys();
+    mount_dev();
+    mount_prepared();
+    if (::fchdir(root_.get()) != 0 || ::syscall(SYS_pivot_root, ".", ".") != 0 || ::umount2(".", MNT_DETACH) != 0 ||
+        ::chdir("/") != 0)
+      fail_call("cannot change the root");
+    return {std::move(made_), std::move(starter_)};
   }
 
  private:
@@ -93,21 +108,31 @@ class RootMaker {
   void prepare_files() {
     files_ = step_.scratch / "files";
     if (::mkdir(files_.c_str(), 0700) != 0) fail_call(files_);
-    // Linux 6.4 can keep it from being swapped out, for root.
-    if (::mount("tmpfs", files_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700,noswap") != 0)
-      mount_new("tmpfs", files_, MS_NOSUID | MS_NODEV, "mode=0700");
+    attach_mount(memory_for_secrets(), files_);
     prepare_file("/etc/resolv.conf", text_of_file("/etc/resolv.conf"), 0644);
     std::string hosts =
         fmt::format("127.0.0.1\tlocalhost {}\n::1\tlocalhost ip6-localhost ip6-loopback\n", kSandboxHost);
     if (step_.network != Run::Network::kNone) hosts += text_of_file("/etc/hosts");
     prepare_file("/etc/hosts", hosts, 0644);
+    write_file(AT_FDCWD, files_ + "/step-exec", kStepExec, 0555);
+    starter_ = Fd(::open((files_ + "/step-exec").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!starter_) fail_call(files_);
+  }
+
+  // Linux 6.4 can keep it from being swapped out, for root.
+  static Fd memory_for_secrets() {
+    try {
+      return new_mount("tmpfs", kPlain, {{"mode", "0700"}, {"noswap", ""}});
+    } catch (const Error&) {
+      return new_mount("tmpfs", kPlain, {{"mode", "0700"}});
+    }
   }
 
   void prepare_file(const std::string& target, std::string_view content, mode_t mode, uid_t user = 0, gid_t group = 0) {
     const std::string path = fmt::format("{}/{}", files_, prepared_.size());
-    write_file(path, content, mode, user, group);
+    write_file(AT_FDCWD, path, content, mode, user, group);
     Fd mount = clone_mount(path, false);
-    restrict_mount(mount, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    restrict_mount(mount, MOUNT_ATTR_RDONLY | kInert);
     prepared_.push_back({target, std::move(mount), false});
   }
 
@@ -124,7 +149,8 @@ class RootMaker {
                        mount.group.value_or(0));
         return;
       case Mount::Type::kCache:
-        prepare_bind(target, clone_mount(caches_.at(next_cache_++), true), true, mount.read_only);
+        prepare_bind(target, clone_mount(caches_.at(next_cache_), true), true, mount.read_only);
+        prepared_.back().cache = ++next_cache_;
         return;
       case Mount::Type::kBind: {
         const Fd source = open_source(given);
@@ -153,87 +179,143 @@ class RootMaker {
     return open_inside(tree, given.mount.source);
   }
 
-  void prepare_system() {
-    for (const char* device : kDevices) devices_.push_back(clone_mount(fmt::format("/dev/{}", device), false));
-    // Neither may be mounted anew by everyone: without a network of its own, or where a container hides parts of it.
-    sys_ = clone_mount("/sys", true);
-    restrict_mount(sys_, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    if (::access(kControlGroups, F_OK) == 0) control_groups_ = clone_mount(kControlGroups, true);
-    proc_ = clone_mount("/proc", true);
-    restrict_mount(proc_, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  // The directory of an image that a file system of the kernel is mounted on. Through a link it would be somewhere
+  // else, where what shall be hidden of it is not looked for.
+  Fd system_directory(const std::string& name) {
+    const Fd found = open_rooted(root_.get(), name, O_PATH | O_NOFOLLOW, Links::kRefused);
+    struct stat status {};
+    if (found && (::fstat(found.get(), &status) != 0 || !S_ISDIR(status.st_mode)))
+      throw Error(fmt::format("the image's /{} is no directory, and RUN needs one there", name));
+    return place("/" + name, true).file;
   }
 
-  void mount_system(MountPoints& points) {
-    const std::string proc = points.prepare("/proc", true);
-    // In a container that hides parts of it: the container's, in which processes have other numbers.
-    if (::mount("proc", proc.c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
-      attach_mount(proc_, proc);
-    points.mounted(proc);
-    mount_sys(points);
-    const std::string dev = points.prepare("/dev", true);
-    mount_new("tmpfs", dev, MS_NOSUID | MS_STRICTATIME, "mode=0755,size=65536k");
-    points.mounted(dev);
-    fill_dev(dev);
-    for (const char* path : kMasked) mask(path, dev);
-    for (const char* path : kReadOnly) {
-      if (::access(path, F_OK) != 0) continue;
-      const Fd mount = clone_mount(path, true);
+  FoundPath place(const std::string& target, bool directory) {
+    std::vector<std::string> made;
+    FoundPath found = find_or_make(root_.get(), target, directory, made, true);
+    if (!found.file) fail_call(fmt::format("cannot mount something at {}", one_line(target, 200)));
+    for (std::string& each : made) note(std::move(each));
+    return found;
+  }
+
+  void note(std::string made) {
+    for (auto mount = placed_.rbegin(); mount != placed_.rend(); ++mount) {
+      if (!made.starts_with(mount->path + "/")) continue;
+      if (mount->cache == 0) return;
+      made.erase(0, mount->path.size() + 1);
+      return made_[mount->cache].push_back(std::move(made));
+    }
+    made_[0].push_back(std::move(made));
+  }
+
+  void mount_proc() {
+    const Fd at = system_directory("proc");
+    Fd proc;
+    try {
+      proc = new_mount("proc", kInert);
+    } catch (const Error&) {
+      // In a container that hides parts of it: the container's, in which processes have other numbers.
+      proc = clone_mount("/proc", true);
+      restrict_mount(proc, kInert);
+    }
+    attach_mount(proc, at.get(), "/proc");
+    for (const char* path : kMaskedProc) mask(proc, path);
+    for (const char* path : kReadOnlyProc) {
+      const Fd file = below(proc, path);
+      if (!file) continue;
+      const Fd mount = clone_mount(file.get(), path, true);
       restrict_mount(mount, MOUNT_ATTR_RDONLY);
-      attach_mount(mount, path);
+      attach_mount(mount, file.get(), path);
     }
   }
 
-  // A new one shows the devices of a network of its own; but not to users from whom a container hides parts of its own.
-  void mount_sys(MountPoints& points) {
-    const std::string sys = points.prepare("/sys", true);
-    const bool fresh =
-        step_.network == Run::Network::kNone &&
-        ::mount("sysfs", sys.c_str(), "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) == 0;
-    if (!fresh) attach_mount(sys_, sys);
-    points.mounted(sys);
-    if (!fresh || !control_groups_) return;
-    restrict_mount(control_groups_, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-    attach_mount(control_groups_, kControlGroups);
+  // A new one shows the devices of a network of its own; but users from whom a container hides parts of its own may not
+  // have one.
+  void mount_sys() {
+    const Fd at = system_directory("sys");
+    Fd sys;
+    if (step_.network == Run::Network::kNone) try {
+        sys = new_mount("sysfs", MOUNT_ATTR_RDONLY | kInert, {{"ro", ""}});
+      } catch (const Error&) {
+      }
+    if (!sys) {
+      sys = clone_alone("/sys");
+      restrict_mount(sys, MOUNT_ATTR_RDONLY | kInert);
+    }
+    attach_mount(sys, at.get(), "/sys");
+    for (const char* path : kMaskedSys) mask(sys, path);
+    mount_control_groups(sys);
   }
 
-  void fill_dev(const std::string& dev) {
-    for (std::size_t i = 0; i < devices_.size(); ++i) {
-      const std::string path = fmt::format("{}/{}", dev, kDevices[i]);
-      write_file(path, "", 0666);
-      attach_mount(devices_[i], path);
+  // Those of the step alone where there is one tree of them, else the machine's.
+  void mount_control_groups(const Fd& sys) {
+    const Fd at = below(sys, "fs/cgroup");
+    struct statfs system {};
+    if (!at || ::statfs(kControlGroups, &system) != 0) return;
+    const bool unified = system.f_type == CGROUP2_SUPER_MAGIC;
+    const Fd groups = unified ? new_mount("cgroup2", MOUNT_ATTR_RDONLY | kInert) : clone_mount(kControlGroups, true);
+    restrict_mount(groups, MOUNT_ATTR_RDONLY | kInert);
+    attach_mount(groups, at.get(), kControlGroups);
+  }
+
+  void mount_dev() {
+    const Fd at = system_directory("dev");
+    // What is mounted in it brings its own flags, and nothing else there is a device.
+    const Fd dev = new_mount("tmpfs", kPlain | MOUNT_ATTR_STRICTATIME, {{"mode", "0755"}, {"size", "65536k"}});
+    attach_mount(dev, at.get(), "/dev");
+    for (const char* device : kDevices) {
+      write_file(dev.get(), device, "", 0666);
+      attach_mount(clone_mount(fmt::format("/dev/{}", device), false), below(dev, device).get(), device);
     }
-    for (const char* name : {"pts", "shm", "mqueue"})
-      if (::mkdir(fmt::format("{}/{}", dev, name).c_str(), 0755) != 0) fail_call(dev);
-    const std::string pts = dev + "/pts", terminals = "newinstance,ptmxmode=0666,mode=0620";
-    // Group 5 is tty, if there is one.
-    if (::mount("devpts", pts.c_str(), "devpts", MS_NOSUID | MS_NOEXEC, (terminals + ",gid=5").c_str()) != 0)
-      mount_new("devpts", pts, MS_NOSUID | MS_NOEXEC, terminals);
-    mount_new("tmpfs", dev + "/shm", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=65536k");
-    mount_new("mqueue", dev + "/mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, "");
+    mount_in_dev(dev, "pts", terminals());
+    mount_in_dev(dev, "shm", new_mount("tmpfs", kInert, {{"mode", "1777"}, {"size", "65536k"}}));
+    mount_in_dev(dev, "mqueue", new_mount("mqueue", kInert));
     for (const auto& [name, target] : {std::pair{"ptmx", "pts/ptmx"},
                                        {"fd", "/proc/self/fd"},
                                        {"stdin", "/proc/self/fd/0"},
                                        {"stdout", "/proc/self/fd/1"},
                                        {"stderr", "/proc/self/fd/2"},
                                        {"core", "/proc/kcore"}})
-      if (::symlink(target, fmt::format("{}/{}", dev, name).c_str()) != 0) fail_call(dev);
+      if (::symlinkat(target, dev.get(), name) != 0) fail_call("/dev");
     if (!step_.script) return;
-    // kScriptDirectory is in /dev, so the script is in memory too.
-    if (::mkdir(kScriptDirectory, 0755) != 0) fail_call(kScriptDirectory);
-    write_file(fmt::format("{}/{}", kScriptDirectory, fs::path(step_.command.at(0)).filename().string()), *step_.script,
-               0755);
+    // In memory too.
+    const std::string scripts = fs::path(kScriptDirectory).lexically_relative("/dev");
+    make_directory(dev.get(), scripts);
+    write_file(below(dev, scripts).get(), fs::path(step_.command.at(0)).filename(), *step_.script, 0755);
   }
 
-  static void mask(const std::string& path, const std::string& dev) {
+  void mount_in_dev(const Fd& dev, const std::string& name, const Fd& mount) {
+    make_directory(dev.get(), name);
+    attach_mount(mount, below(dev, name).get(), name);
+  }
+
+  static Fd terminals() {
+    constexpr std::uint64_t kFlags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
+    try {  // group 5 is tty, if there is one
+      return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}});
+    } catch (const Error&) {
+      return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}});
+    }
+  }
+
+  // What is in a mount of the kernel's or of ours, through no link; none: it has nothing of that name.
+  static Fd below(const Fd& mount, const std::string& path) {
+    Fd file = open_rooted(mount.get(), path, O_PATH | O_NOFOLLOW, Links::kRefused);
+    if (!file && errno != ENOENT) fail_call(path);
+    return file;
+  }
+
+  static void mask(const Fd& mount, const std::string& path) {
+    const Fd file = below(mount, path);
+    if (!file) return;
     struct stat status {};
-    if (::lstat(path.c_str(), &status) != 0) return;
-    if (S_ISDIR(status.st_mode))
-      mount_new("tmpfs", path, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=0k,mode=0755");
-    else
-      attach_mount(clone_mount(dev + "/null", false), path);
+    if (::fstat(file.get(), &status) != 0) fail_call(path);
+    const Fd cover = S_ISDIR(status.st_mode)
+                         ? new_mount("tmpfs", MOUNT_ATTR_RDONLY | kInert, {{"size", "0k"}, {"mode", "0755"}})
+                         : clone_mount("/dev/null", false);
+    attach_mount(cover, file.get(), path);
   }
 
-  void mount_prepared(MountPoints& points) {
+  void mount_prepared() {
     const auto depth = [](const Prepared& mount) {
       const std::vector<std::string> parts = split(mount.target, '/');
       return std::count_if(parts.begin(), parts.end(), [](const std::string& part) { return !part.empty(); });
@@ -241,29 +323,32 @@ class RootMaker {
     // A target may be within another's.
     std::stable_sort(prepared_.begin(), prepared_.end(),
                      [&](const Prepared& one, const Prepared& other) { return depth(one) < depth(other); });
-    for (const Prepared& mount : prepared_) {
-      const std::string path = points.prepare(mount.target, mount.directory);
-      if (path == "/") throw Error(fmt::format("{} is the root, and no --mount's target", mount.target));
-      if (mount.mount)
-        attach_mount(mount.mount, path);
-      else
-        mount_new("tmpfs", path, MS_NOSUID | MS_NODEV, mount.size == 0 ? "" : fmt::format("size={}", mount.size));
-      points.mounted(path);
+    for (Prepared& mount : prepared_) {
+      const FoundPath at = place(mount.target, mount.directory);
+      const std::string first = at.path.substr(0, at.path.find('/')), target = one_line(mount.target, 200);
+      if (at.path.empty()) throw Error(fmt::format("{} is the root, and no --mount's target", target));
+      if (first == "proc" || first == "sys")
+        throw Error(fmt::format("{} is the kernel's, and no --mount's target", target));
+      if (!mount.mount && mount.size == 0) mount.mount = new_mount("tmpfs", kPlain);
+      if (!mount.mount) mount.mount = new_mount("tmpfs", kPlain, {{"size", std::to_string(mount.size)}});
+      attach_mount(mount.mount, at.file.get(), target);
+      placed_.push_back({at.path, mount.cache});
     }
   }
 
   const SandboxStep& step_;
   const std::vector<std::string>& caches_;
   std::size_t next_cache_ = 0;
+  std::vector<Placed> placed_;
   std::string files_;
   std::vector<Prepared> prepared_;
-  std::vector<Fd> devices_;
-  Fd sys_, control_groups_, proc_;
+  Fd root_, starter_;
+  MadePaths made_;
 };
 
 }  // namespace
 
-MountPoints enter_root(const SandboxStep& step, const std::vector<std::string>& caches) {
+EnteredRoot enter_root(const SandboxStep& step, const std::vector<std::string>& caches) {
   return RootMaker(step, caches).enter();
 }
 

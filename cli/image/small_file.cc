@@ -21,11 +21,13 @@ constexpr std::size_t kLargest = std::size_t{8} << 20;
 }  // namespace
 
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
-  const auto fail = [&](std::string_view why) {
-    throw Error(fmt::format("cannot read {}, {}: {}", file.string(), what, why));
-  };
   // Not blocking: a pipe that nobody writes to must not hold anything up.
-  const net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return read_small_file(net::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
+                         fmt::format("{}, {}", file.string(), what));
+}
+
+std::optional<std::string> read_small_file(const net::Fd& fd, std::string_view what) {
+  const auto fail = [&](std::string_view why) { throw Error(fmt::format("cannot read {}: {}", what, why)); };
   if (!fd && (errno == ENOENT || errno == ENOTDIR)) return {};
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) fail(std::strerror(errno));

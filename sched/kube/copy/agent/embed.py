@@ -1,20 +1,22 @@
-"""Writes a C++ source that holds a program's bytes, filled up to whole blocks: embed.py PROGRAM SOURCE"""
+"""Writes a C++ source that holds a program's bytes, filled up to whole blocks, as the string_view that a header declares:
+embed.py PROGRAM SOURCE HEADER NAMESPACE NAME"""
 
 import pathlib
 import sys
 
-program, source = map(pathlib.Path, sys.argv[1:])
+program, source = map(pathlib.Path, sys.argv[1:3])
+header, namespace, name = sys.argv[3:]
 BLOCK, LINE = 4096, 64
 data = program.read_bytes()
 data += bytes(-len(data) % BLOCK)
 lines = "\n".join(
     '"' + "".join(f"\\x{byte:02x}" for byte in data[at : at + LINE]) + '"' for at in range(0, len(data), LINE)
 )
-source.write_text(f"""#include "kube/copy/agent.h"
+source.write_text(f"""#include "{header}"
 
-namespace adaptdl::kube {{
+namespace {namespace} {{
 constexpr char kBytes[] =
 {lines};
-const std::string_view kAgentProgram(kBytes, sizeof(kBytes) - 1);
-}}  // namespace adaptdl::kube
+const std::string_view {name}(kBytes, sizeof(kBytes) - 1);
+}}  // namespace {namespace}
 """)

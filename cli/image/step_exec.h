@@ -1,0 +1,10 @@
+// The program that begins a step's command, as bytes: see step_exec/step_exec.cc.
+#pragma once
+
+#include <string_view>
+
+namespace adaptdl::image {
+
+extern const std::string_view kStepExec;
+
+}  // namespace adaptdl::image

@@ -1,0 +1,59 @@
+// The program between process 1 of a sandbox and a step's command: step_exec COMMAND ARGUMENT...
+//
+// It is static and of no value to anyone, and that is all it is for. The builder's own program must not begin a
+// command: until then /proc/self/exe is the builder's file, which an image could have run as its command or as a
+// script's interpreter, with libraries of its own, to write to that file from the inside (CVE-2019-5736).
+//
+// Becomes the command, looked up by $PATH. If it cannot, it writes why to descriptor 3, which an exec closes.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kTroubleFd = 3;
+
+[[noreturn]] void fail(const char* program, int error) {
+  const bool there = ::access(program, F_OK) == 0;
+  const char* why = std::strerror(error);
+  if (error == ENOENT && there)
+    why = "its interpreter is not in the image";
+  else if (error == ENOENT)
+    why = "it is not in the image";
+  else if (error == ENOEXEC)
+    why = "it is no program for this machine; other platforms' take qemu-user and binfmt_misc";
+  ::dprintf(kTroubleFd, "cannot run %s: %s", program, why);
+  ::_exit(127);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count < 2) return 127;
+  char** const command = words + 1;
+  const char* const name = command[0];
+  ::fcntl(kTroubleFd, F_SETFD, FD_CLOEXEC);
+  if (std::strchr(name, '/') != nullptr) {
+    ::execv(name, command);
+    fail(name, errno);
+  }
+  const char* path = std::getenv("PATH");
+  if (path == nullptr) path = "";
+  int error = ENOENT;
+  for (const char* end = path; end != nullptr; path = end + 1) {
+    end = std::strchr(path, ':');
+    const std::size_t size = end == nullptr ? std::strlen(path) : static_cast<std::size_t>(end - path);
+    char* program = nullptr;
+    if (::asprintf(&program, "%.*s/%s", size == 0 ? 1 : static_cast<int>(size), size == 0 ? "." : path, name) < 0)
+      fail(name, ENOMEM);
+    ::execv(program, command);
+    if (errno != ENOENT && errno != ENOTDIR) error = errno;
+    std::free(program);
+    if (error == ENOEXEC || end == nullptr) break;
+  }
+  fail(name, error);
+}

@@ -1,0 +1,215 @@
+// What an image, or a command, tries in order to get out of its sandbox. The letters are the findings of the security
+// review that each case belongs to (docs/security.md).
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/keyctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "adaptdl/error.h"
+#include "image_root.h"
+#include "sandbox_probe.h"
+
+using namespace testing;
+using Type = Mount::Type;
+
+namespace {
+
+const std::string kUp = "../../../../../../../../../../..";
+
+// Files of the machine, beside the image's, that no step may read or change.
+struct Machine : Steps {
+  Machine() {
+    write(outside() / "secret", "of the machine");
+    write(outside() / "passwd", "outsider:x:1001:1001:::\n");
+    write(outside() / "empty-file", "");
+    fs::create_directories(outside() / "empty-directory");
+    write(root() / "bin/probe", std::string(kSandboxProbe));
+    chmod((root() / "bin/probe").c_str(), 0755);
+    before_ = tree(outside());
+  }
+  fs::path outside() const { return path("outside"); }
+  void check() const {
+    CHECK(tree(outside()) == before_);
+    CHECK(read(outside() / "secret") == "of the machine");
+  }
+  // What the step prints, or why it could not begin.
+  std::string attempt(const SandboxStep& step) {
+    try {
+      return run(step);
+    } catch (const adaptdl::Error& error) {
+      return error.what();
+    }
+  }
+  std::string probe(const std::string& what) { return run("probe " + what); }
+
+ private:
+  std::vector<std::string> before_;
+};
+
+}  // namespace
+
+TEST_CASE("C1: a working directory by way of /proc leads nowhere outside") {
+  Machine machine;
+  std::vector<std::string> directories = {
+      "/proc/self/cwd", "/proc/1/cwd", "/proc/1/root", "/proc/self/root/" + kUp, "/dev/fd", "/proc/self/task", kUp};
+  for (int number = 3; number < 12; ++number) {
+    directories.push_back(fmt::format("/proc/self/fd/{}", number));
+    directories.push_back(fmt::format("/proc/1/fd/{}/{}{}", number, kUp, machine.outside().string()));
+  }
+  for (const std::string& directory : directories) {
+    CAPTURE(directory);
+    SandboxStep step = machine.step(
+        fmt::format("cat {0}{1}/secret secret; echo x > {0}{1}/new; echo x > new", kUp, machine.outside().string()));
+    step.working_directory = directory;
+    CHECK(machine.attempt(step).find("of the machine") == std::string::npos);
+  }
+  machine.check();
+}
+
+TEST_CASE("C1: a link of an image that leads through /proc makes no directory outside") {
+  Machine machine;
+  for (int number = 3; number < 12; ++number) {
+    const std::string to = fmt::format("/proc/self/fd/{}/{}{}", number, kUp, machine.outside().string());
+    CAPTURE(to);
+    fs::create_symlink(to, machine.root() / "w");
+    SandboxStep step = machine.step("cat ../../secret");
+    step.working_directory = "/w/new/a";
+    CHECK(machine.attempt(step).find("of the machine") == std::string::npos);
+    fs::remove(machine.root() / "w");
+  }
+  machine.check();
+}
+
+TEST_CASE("C1: users are those of the image") {
+  Machine machine;
+  for (int number = 3; number < 12; ++number) {
+    const fs::path file = machine.root() / "etc/passwd";
+    fs::remove(file);
+    fs::create_symlink(fmt::format("/proc/self/fd/{}/{}{}/passwd", number, kUp, machine.outside().string()), file);
+    SandboxStep step = machine.step("id -u");
+    step.user = "outsider";
+    const std::string said = machine.attempt(step);
+    CHECK_MESSAGE(
+        (said.find("there is no user 'outsider'") == 0 || said.find("cannot read the image's /etc/passwd") == 0), said);
+  }
+  fs::remove(machine.root() / "etc/passwd");
+  mkfifo((machine.root() / "etc/passwd").c_str(), 0644);
+  SandboxStep step = machine.step("id -u");
+  step.user = "root";
+  CHECK(machine.attempt(step) == "cannot read the image's /etc/passwd: it is no regular file");
+}
+
+TEST_CASE("C2: /proc, /sys and /dev are mounted on directories of the image, or RUN is refused") {
+  for (const std::string name : {"proc", "sys", "dev"})
+    for (const std::string to : {"/dev/p", "/", "/etc", "..", "nowhere/at/all", "/proc", "/sys", "/dev", ""}) {
+      CAPTURE(name);
+      CAPTURE(to);
+      Machine machine;
+      if (to.empty())
+        write(machine.root() / name, "a file");
+      else
+        fs::create_symlink(to, machine.root() / name);
+      CHECK(machine.attempt(machine.step("true")) ==
+            fmt::format("the image's /{} is no directory, and RUN needs one there", name));
+    }
+}
+
+TEST_CASE("C2: whatever an image has in /proc and /sys, the kernel's settings are hidden or read-only") {
+  Machine machine;
+  for (const char* path : {"proc/sys", "proc/kcore", "proc/self", "sys/firmware", "dev/null", "dev/pts", "dev/shm"})
+    fs::create_directories(machine.root() / path);
+  fs::create_symlink("/etc", machine.root() / "proc/irq");
+  CHECK(machine.run("for file in /proc/sys/kernel/core_pattern /proc/sys/kernel/modprobe /proc/sysrq-trigger "
+                    "/proc/irq/default_smp_affinity /proc/pressure/cpu /sys/kernel/uevent_helper; "
+                    "do [ -e $file ] && ( echo x > $file ) 2> /dev/null && echo $file; done; true") == "");
+  CHECK(machine.run("cat /proc/kcore /proc/keys /proc/timer_list /proc/interrupts 2> /dev/null | wc -c") == "0\n");
+  CHECK(machine.run("ls /proc/acpi /proc/scsi /sys/firmware /sys/kernel/debug /sys/kernel/tracing 2> /dev/null | "
+                    "grep -v : | wc -w") == "0\n");
+  CHECK(machine.probe("mount-proc") == "EPERM\n");
+  CHECK(machine.probe("mount-namespace") == "EPERM\n");
+}
+
+TEST_CASE("C2: nothing is mounted over the kernel's files") {
+  Machine machine;
+  for (const char* target : {"/proc", "/proc/sys", "/proc/self", "/sys", "/sys/kernel", "/bin/../proc/1"}) {
+    CAPTURE(target);
+    SandboxStep step = machine.step("true");
+    step.mounts = {mount_of(Type::kTmpfs, target)};
+    const std::string said = machine.attempt(step);
+    CHECK_MESSAGE((said.find("is the kernel's, and no --mount's target") != std::string::npos ||
+                   said.find("cannot mount something at") == 0),
+                  said);
+  }
+}
+
+TEST_CASE("H1: what is removed after a command is what was made for a mount, wherever the command moved it") {
+  Machine machine;
+  const std::string outside = machine.outside();
+  for (const std::string& to : {outside, "/proc/1/fd/3/" + kUp + outside, "/proc/1/fd/4/" + kUp + outside,
+                                "/proc/1/root" + outside, std::string("/kept")}) {
+    CAPTURE(to);
+    SandboxStep step = machine.step(fmt::format(
+        "mkdir -p /kept/empty-directory; touch /kept/empty-file; mv /a /b; ln -s {0} /a; mv /c /d; ln -s {0} /c", to));
+    step.mounts = {mount_of(Type::kTmpfs, "/a/empty-directory"), mount_of(Type::kSecret, "/c/empty-file")};
+    CHECK(machine.run(step) == "");
+    CHECK(fs::exists(machine.upper() / "kept/empty-directory"));
+    CHECK(fs::exists(machine.upper() / "kept/empty-file"));
+    machine.check();
+  }
+}
+
+TEST_CASE("H2: no device can be opened but those that are given") {
+  Machine machine;
+  CHECK(machine.run("grep ' /dev tmpfs ' /proc/mounts | grep -c nodev") == "1\n");
+  for (const char* place : {"/dev/device", "/device", "/dev/shm/device"})
+    CHECK(machine.run(fmt::format("mknod {0} c 1 5 && head -c 1 {0}", place)).find("exit code") != std::string::npos);
+  if (mknod((machine.root() / "zero").c_str(), S_IFCHR | 0666, makedev(1, 5)) != 0) return;
+  CHECK(machine.run("head -c 1 /zero").find("Permission denied") != std::string::npos);
+}
+
+TEST_CASE("H3: the network is the machine's for connections, not for its packets") {
+  Machine machine;
+  CHECK(machine.probe("tcp-socket") == "done\n");
+  CHECK(machine.probe("packet-socket") == "EPERM\n");
+  CHECK(machine.probe("raw-socket") == "EPERM\n");
+}
+
+TEST_CASE("H4: the builder's keys are not the command's") {
+  Machine machine;
+  const long key = syscall(SYS_add_key, "user", "adaptdl-test", "hunter2", 7, KEY_SPEC_SESSION_KEYRING);
+  const std::string found = machine.probe("key");
+  CHECK_MESSAGE((found == "ENOKEY\n" || found == "EPERM\n" || found == "ENOSYS\n"), found);
+  if (key >= 0) syscall(SYS_keyctl, KEYCTL_UNLINK, key, KEY_SPEC_SESSION_KEYRING);
+}
+
+TEST_CASE("H4: the users of a step are not the machine's, and have the same numbers") {
+  Machine machine;
+  const std::string own = fs::read_symlink("/proc/self/ns/user");
+  CHECK((machine.run("readlink /proc/self/ns/user") == own + "\n") == build_namespace.own_users);
+  CHECK(machine.run("cat /proc/self/uid_map | wc -l") ==
+        fmt::format("{}\n", std::ranges::count(read("/proc/self/uid_map"), '\n')));
+}
+
+TEST_CASE("L8: the control group of the builder has no name inside") {
+  Machine machine;
+  CHECK(machine.run("grep -v ':/$' /proc/self/cgroup; true") == "");
+}
+
+// CVE-2019-5736: run from the inside, with an image's libraries, the builder's program could be written to.
+TEST_CASE("the builder's own program is not what an image runs as /proc/self/exe") {
+  Machine machine;
+  SandboxStep step = machine.step("");
+  step.command = {"/proc/self/exe", "/bin/echo", "not the builder"};
+  CHECK(machine.attempt(step) == "not the builder\n");
+  write(machine.root() / "bin/script", "#!/proc/self/exe /bin/echo\n");
+  chmod((machine.root() / "bin/script").c_str(), 0755);
+  step = machine.step("");
+  step.command = {"script"};
+  CHECK(machine.attempt(step) == "/bin/script\n");
+}

@@ -1,0 +1,10 @@
+// A static program that tries what a sandbox must forbid: see sandbox_probe.cc.
+#pragma once
+
+#include <string_view>
+
+namespace testing {
+
+extern const std::string_view kSandboxProbe;
+
+}  // namespace testing
