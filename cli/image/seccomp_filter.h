@@ -1,0 +1,20 @@
+// The system calls that a step's command may make: the OCI default profile, as containers without administrative
+// capabilities have it.
+#pragma once
+
+#include <linux/filter.h>
+
+#include <vector>
+
+namespace adaptdl::image {
+
+// The program of the filter, for this machine and the 32-bit programs that it runs. The first call builds it in a few
+// milliseconds; later ones are free, from any thread. Throws Error.
+const std::vector<sock_filter>& step_filter();
+
+// Filters the system calls of this thread and of what it starts. The caller must have CAP_SYS_ADMIN in its user
+// namespace: no_new_privs, the alternative, would disable set-id programs. Throws Error, also where the kernel has no
+// such filters.
+void apply_filter(const std::vector<sock_filter>& program);
+
+}  // namespace adaptdl::image

@@ -1,0 +1,424 @@
+// What the filter of a step's system calls allows: to real processes, and to any call of any architecture.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <linux/audit.h>
+#include <linux/bpf.h>
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <seccomp.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "adaptdl/error.h"
+#include "image/seccomp_filter.h"
+#include "image/text_parts.h"
+#include "image_root.h"
+
+using namespace testing;
+
+namespace {
+
+// The text that a call gives in another process, or how that process ended.
+std::string elsewhere(const std::function<std::string()>& call) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string text;
+    try {
+      text = call();
+    } catch (const std::exception& error) {
+      text = std::string("error: ") + error.what();
+    }
+    [[maybe_unused]] const ssize_t count = ::write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(count));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? text + "signal " + std::to_string(WTERMSIG(status)) : text;
+}
+
+std::string filtered(const std::function<std::string()>& call) {
+  return elsewhere([&] {
+    apply_filter(step_filter());
+    return call();
+  });
+}
+
+// How a call of these arguments ends under the filter.
+template <typename... Arguments>
+std::string end_of(long number, Arguments... arguments) {
+  return filtered([&] {
+    const long result = syscall(number, arguments...);
+    return std::string(result < 0 ? strerrorname_np(errno) : "success");
+  });
+}
+
+constexpr long kX32 = 0x40000000;
+
+#ifdef __x86_64__
+const std::vector<std::uint32_t> architectures{SCMP_ARCH_X86_64, SCMP_ARCH_X86, SCMP_ARCH_X32};
+
+// A call of a 32-bit program.
+long call_i386(int number, int first) {
+  long result;
+  asm volatile("int $0x80" : "=a"(result) : "a"(number), "b"(first), "c"(0), "d"(0), "S"(0), "D"(0) : "memory");
+  return result;
+}
+#elif defined(__aarch64__)
+const std::vector<std::uint32_t> architectures{SCMP_ARCH_AARCH64, SCMP_ARCH_ARM};
+#else
+const std::vector<std::uint32_t> architectures{seccomp_arch_native()};
+#endif
+
+// What the kernel makes of a program of these instructions.
+std::uint32_t evaluate(const std::vector<sock_filter>& program, const seccomp_data& data) {
+  std::uint32_t value = 0;
+  for (std::size_t at = 0;; ++at) {
+    const sock_filter& step = program.at(at);
+    const auto jump = [&](bool holds) { at += holds ? step.jt : step.jf; };
+    switch (step.code) {
+      case BPF_LD | BPF_W | BPF_ABS:
+        REQUIRE(step.k + sizeof value <= sizeof data);
+        std::memcpy(&value, reinterpret_cast<const char*>(&data) + step.k, sizeof value);
+        break;
+      case BPF_ALU | BPF_AND | BPF_K:
+        value &= step.k;
+        break;
+      case BPF_JMP | BPF_JA:
+        at += step.k;
+        break;
+      case BPF_JMP | BPF_JEQ | BPF_K:
+        jump(value == step.k);
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        jump(value > step.k);
+        break;
+      case BPF_JMP | BPF_JGE | BPF_K:
+        jump(value >= step.k);
+        break;
+      case BPF_RET | BPF_K:
+        return step.k;
+      default:
+        throw std::runtime_error(fmt::format("instruction {:#x}", step.code));
+    }
+  }
+}
+
+std::string result_of(std::uint32_t architecture, long number, std::uint64_t first = 0) {
+  seccomp_data data{};
+  data.nr = static_cast<int>(number);
+  data.arch = architecture == SCMP_ARCH_X32 ? AUDIT_ARCH_X86_64 : architecture;
+#ifdef __s390__
+  data.args[1] = first;
+#else
+  data.args[0] = first;
+#endif
+  const std::uint32_t result = evaluate(step_filter(), data);
+  switch (result & SECCOMP_RET_ACTION_FULL) {
+    case SECCOMP_RET_ALLOW:
+      return "allowed";
+    case SECCOMP_RET_ERRNO:
+      return strerrorname_np(static_cast<int>(result & SECCOMP_RET_DATA));
+    case SECCOMP_RET_KILL_THREAD:
+      return "killed";
+    default:
+      return "something else";
+  }
+}
+
+// As libseccomp calls it; "" where it does not know of one.
+std::string name_of(std::uint32_t architecture, int number) {
+  const std::unique_ptr<char, decltype(&std::free)> name(seccomp_syscall_resolve_num_arch(architecture, number),
+                                                         std::free);
+  return name ? name.get() : "";
+}
+
+// All numbers that calls have, and some that none has.
+std::vector<int> numbers_of(std::uint32_t architecture) {
+  const int first = architecture == SCMP_ARCH_X32 ? static_cast<int>(kX32) : 0;
+  std::vector<int> numbers(601);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = first + static_cast<int>(i);
+  return numbers;
+}
+
+std::string result_of(std::uint32_t architecture, const std::string& name, std::uint64_t first = 0) {
+  // The library's own look-up has no number for calls that i386 has beside socketcall.
+  for (const int number : numbers_of(architecture))
+    if (name_of(architecture, number) == name) return result_of(architecture, number, first);
+  return "no such call";
+}
+
+// The profile of Podman and buildah, which a package has.
+class Published {
+ public:
+  static constexpr const char* kFile = "/usr/share/containers/seccomp.json";
+  explicit Published(const std::string& text) : profile_(nlohmann::json::parse(text)) {}
+
+  // A call whose arguments are 0, by a container with the capabilities of a step.
+  bool allows(const std::string& name) const {
+    for (const nlohmann::json& rule : profile_.at("syscalls"))
+      if (rule.at("action") == "SCMP_ACT_ALLOW" && names(rule, "names", name) && concerns_steps(rule) &&
+          concerns_zeros(rule))
+        return true;
+    return false;
+  }
+
+ private:
+  static bool names(const nlohmann::json& object, const char* list, const std::string& name) {
+    if (!object.contains(list) || object[list].is_null()) return false;
+    return std::find(object[list].begin(), object[list].end(), name) != object[list].end();
+  }
+  static bool concerns_steps(const nlohmann::json& rule) {
+    static const std::map<std::string, std::string> kMachines{{"x86_64", "amd64"}, {"aarch64", "arm64"}};
+    utsname system{};
+    uname(&system);
+    const auto machine = kMachines.find(system.machine);
+    const nlohmann::json& includes = rule.at("includes");
+    if (includes.contains("arches") &&
+        !names(includes, "arches", machine == kMachines.end() ? system.machine : machine->second))
+      return false;
+    for (const nlohmann::json& capability : includes.value("caps", nlohmann::json::array()))
+      if (!has(capability)) return false;
+    for (const nlohmann::json& capability : rule.at("excludes").value("caps", nlohmann::json::array()))
+      if (has(capability)) return false;
+    return true;
+  }
+  static bool has(const std::string& capability) {
+    return capability == "CAP_AUDIT_WRITE" || capability == "CAP_SYS_CHROOT";
+  }
+  static bool concerns_zeros(const nlohmann::json& rule) {
+    if (!rule.contains("args") || rule["args"].is_null()) return true;
+    for (const nlohmann::json& argument : rule["args"])
+      if ((argument.at("value") == 0) != (argument.at("op") == "SCMP_CMP_EQ")) return false;
+    return true;
+  }
+
+  nlohmann::json profile_;
+};
+
+// Where a step's filter differs from that of Podman, and why.
+const std::map<std::string, const char*> kDifferences{
+    {"fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root setns umount umount2 unshare",
+     "Docker refuses them without CAP_SYS_ADMIN; Podman leaves that to the kernel"},
+    {"fanotify_init", "allowed by newer versions of Podman, refused by Docker without CAP_SYS_ADMIN"},
+    {"reboot syslog", "Docker refuses them without CAP_SYS_BOOT and CAP_SYSLOG"},
+    {"keyctl", "keyrings are shared with the machine"},
+    {"clone3", "its flags are in memory, which a filter cannot read"},
+    {"syscall timerfd", "newer versions of Podman refuse them: the one hides a call, the other never existed"},
+    {"readdir sigaction sigpending sigsuspend", "newer versions of Podman refuse them; old 32-bit programs call them"},
+    {"fchmodat2 futex_requeue futex_wait futex_waitv futex_wake riscv_flush_icache swapcontext",
+     "newer than the version in Debian 12; Docker and newer versions of Podman allow them"},
+};
+bool may_differ(const std::string& name) {
+  for (const auto& [names, why] : kDifferences)
+    for (const std::string& word : split_spaces(names))
+      if (word == name) return true;
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("what administers the machine is refused, though the namespace would permit it") {
+  REQUIRE(build_namespace.obstacle == "");
+  CHECK(end_of(SYS_unshare, CLONE_NEWUSER) == "EPERM");
+  CHECK(end_of(SYS_unshare, CLONE_NEWNS) == "EPERM");
+  CHECK(end_of(SYS_clone, CLONE_NEWUSER | SIGCHLD, nullptr, nullptr, nullptr, 0) == "EPERM");
+  CHECK(end_of(SYS_setns, -1, 0) == "EPERM");
+  CHECK(end_of(SYS_mount, nullptr, nullptr, nullptr, 0, nullptr) == "EPERM");
+  CHECK(end_of(SYS_umount2, "/nothing", 0) == "EPERM");
+  CHECK(end_of(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 1) == "EPERM");
+  CHECK(end_of(SYS_add_key, nullptr, nullptr, nullptr, 0, 0) == "EPERM");
+  CHECK(end_of(SYS_request_key, nullptr, nullptr, nullptr, 0) == "EPERM");
+  CHECK(end_of(SYS_bpf, BPF_MAP_CREATE, nullptr, ~0U) == "EPERM");
+  CHECK(end_of(SYS_perf_event_open, nullptr, -1, -1, -1, 0) == "EPERM");
+  CHECK(end_of(SYS_open_by_handle_at, -1, nullptr, 0) == "EPERM");
+  CHECK(end_of(SYS_io_uring_setup, 0, nullptr) == "EPERM");
+  CHECK(end_of(SYS_userfaultfd, -1) == "EPERM");
+  CHECK(end_of(SYS_finit_module, -1, "", 0) == "EPERM");
+  CHECK(end_of(SYS_socket, AF_VSOCK, SOCK_STREAM, 0) == "EPERM");
+  CHECK(end_of(SYS_socket, AF_ALG, SOCK_SEQPACKET, 0) == "EPERM");
+}
+
+TEST_CASE("what a filter cannot judge does not exist, so that libraries use something older") {
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  CHECK(end_of(SYS_clone3, &arguments, sizeof arguments) == "ENOSYS");
+  CHECK(end_of(9999) == "ENOSYS");
+  CHECK(end_of(-1) == "ENOSYS");
+}
+
+TEST_CASE("ordinary programs work") {
+  TemporaryDirectory directory;
+  const fs::path file = directory.path() / "file";
+  write(file, "");
+  CHECK(filtered([] {
+          const pid_t child = fork();
+          if (child == 0) {
+            execl("/bin/true", "true", nullptr);
+            _exit(1);
+          }
+          int status = -1;
+          waitpid(child, &status, 0);
+          return std::to_string(status);
+        }) == "0");
+  CHECK(filtered([] {
+          std::string text;
+          std::thread([&] { text = "from a thread"; }).join();
+          return text;
+        }) == "from a thread");
+  CHECK(end_of(SYS_socket, AF_INET, SOCK_STREAM, 0) == "success");
+  CHECK(end_of(SYS_socket, AF_UNIX, SOCK_STREAM, 0) == "success");
+  CHECK(end_of(SYS_socket, AF_NETLINK, SOCK_RAW, 0) == "success");
+  const int user = build_namespace.one_id.empty() ? 500 : 0;
+  CHECK(end_of(SYS_fchownat, AT_FDCWD, file.c_str(), user, user, 0) == "success");
+  CHECK(end_of(SYS_chroot, directory.path().c_str()) == "success");
+  CHECK(end_of(SYS_personality, PER_LINUX) == "success");
+  CHECK(end_of(SYS_setuid, user) == "success");
+}
+
+TEST_CASE("set-id programs keep their meaning") {
+  CHECK(filtered([] {
+          const std::string status = read("/proc/self/status");
+          const auto line = [&](const char* name) {
+            const std::size_t at = status.find(name);
+            return status.substr(at, status.find('\n', at) - at);
+          };
+          return line("NoNewPrivs:") + " " + line("Seccomp:");
+        }) == "NoNewPrivs:\t0 Seccomp:\t2");
+}
+
+#ifdef __x86_64__
+TEST_CASE("a program's 32-bit calls do not evade the filter") {
+  CHECK(end_of(kX32 | SYS_unshare, CLONE_NEWUSER) == "EPERM");
+  CHECK(end_of(kX32 | SYS_mount, nullptr, nullptr, nullptr, 0, nullptr) == "EPERM");
+  // Unfiltered, to see whether the kernel has them.
+  const std::string own = elsewhere([] { return call_i386(20, 0) == getpid() ? "process id" : "wrong"; });
+  if (own.starts_with("signal")) {
+    MESSAGE("skipped: this kernel does not run 32-bit programs");
+    return;
+  }
+  REQUIRE(own == "process id");
+  CHECK(filtered([] { return call_i386(20, 0) == getpid() ? "process id" : "wrong"; }) == "process id");
+  const auto end_of_i386 = [](int number, int first) {
+    return filtered([&] { return std::string(strerrorname_np(static_cast<int>(-call_i386(number, first)))); });
+  };
+  CHECK(end_of_i386(310, CLONE_NEWUSER) == "EPERM");            // unshare
+  CHECK(end_of_i386(120, CLONE_NEWUSER | SIGCHLD) == "EPERM");  // clone
+  CHECK(end_of_i386(21, 0) == "EPERM");                         // mount
+  CHECK(end_of_i386(435, 0) == "ENOSYS");                       // clone3
+}
+#endif
+
+TEST_CASE("a filter that cannot be installed is an error") {
+  CHECK(elsewhere([] {
+          __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+          __user_cap_data_struct none[2]{};
+          if (syscall(SYS_capset, &header, none) != 0) return std::string("capset");
+          apply_filter(step_filter());
+          return std::string("applied");
+        }) == "error: cannot filter system calls: Permission denied");
+  CHECK(elsewhere([] {
+          step_filter();
+          apply_filter({BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)});
+          apply_filter(step_filter());
+          return std::string("applied");
+        }) == "error: RUN needs a kernel with system call filters (CONFIG_SECCOMP_FILTER): Function not implemented");
+}
+
+TEST_CASE("conditions on arguments are those of each architecture") {
+  for (const std::uint32_t architecture : architectures) {
+    CAPTURE(architecture);
+    CHECK(result_of(architecture, "clone", SIGCHLD) == "allowed");
+    CHECK(result_of(architecture, "clone",
+                    CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                        CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID) == "allowed");
+    CHECK(result_of(architecture, "clone", CLONE_VM | CLONE_VFORK | SIGCHLD) == "allowed");
+    for (const std::uint64_t flag :
+         {CLONE_NEWNS, CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET}) {
+      CHECK(result_of(architecture, "clone", flag | SIGCHLD) == "EPERM");
+      CHECK(result_of(architecture, "clone", flag | CLONE_VM | CLONE_NEWUSER) == "EPERM");
+    }
+#ifndef __s390__
+    for (const std::uint64_t value : {0x0, 0x8, 0x20000, 0x20008})
+      CHECK(result_of(architecture, "personality", value) == "allowed");
+    CHECK(result_of(architecture, "personality", 0xffffffff) == "allowed");
+    CHECK(result_of(architecture, "personality", READ_IMPLIES_EXEC) == "ENOSYS");
+    CHECK(result_of(architecture, "personality", ADDR_NO_RANDOMIZE) == "ENOSYS");
+    for (int family = 0; family < 64; ++family)
+      CHECK(result_of(architecture, "socket", static_cast<unsigned>(family)) ==
+            std::string(family == AF_ALG || family == AF_VSOCK ? "EPERM" : "allowed"));
+    // The kernel reads 32 bits.
+    CHECK(result_of(architecture, "socket", 1ULL << 32 | AF_VSOCK) == "EPERM");
+    CHECK(result_of(architecture, "socket", 1ULL << 32 | AF_INET) == "allowed");
+#endif
+    CHECK(result_of(architecture, "clone", 1ULL << 32 | CLONE_NEWUSER) == "EPERM");
+    CHECK(result_of(architecture, "unshare") == "EPERM");
+    CHECK(result_of(architecture, "clone3") == "ENOSYS");
+  }
+#ifdef __x86_64__
+  for (int call = 1; call <= 20; ++call)
+    CHECK(result_of(SCMP_ARCH_X86, "socketcall", static_cast<unsigned>(call)) == "allowed");
+#endif
+}
+
+TEST_CASE("a number that is no known call does not exist, and another architecture's program is killed") {
+  for (const std::uint32_t architecture : architectures) {
+    for (const int number : numbers_of(architecture))
+      if (name_of(architecture, number).empty()) CHECK(result_of(architecture, number) == "ENOSYS");
+    CHECK(result_of(architecture, -1) == "ENOSYS");
+  }
+  CHECK(result_of(AUDIT_ARCH_PARISC, SYS_getpid) == "killed");
+}
+
+TEST_CASE("the calls of each architecture are those that Podman's profile allows, but for known differences") {
+  if (!fs::exists(Published::kFile)) {
+    MESSAGE("skipped: ", std::string(Published::kFile),
+            " is not here; the package golang-github-containers-common has it");
+    return;
+  }
+  const Published published(read(Published::kFile));
+  for (const std::uint32_t architecture : architectures) {
+    int compared = 0;
+    for (const int number : numbers_of(architecture)) {
+      const std::string name = name_of(architecture, number);
+      if (name.empty() || may_differ(name)) continue;
+      CAPTURE(architecture);
+      CAPTURE(name);
+      const std::string result = result_of(architecture, number);
+      CHECK((result == "allowed") == published.allows(name));
+      CHECK((result == "allowed" || result == "EPERM" || result == "ENOSYS"));
+      ++compared;
+    }
+    CHECK(compared > 250);
+  }
+}
