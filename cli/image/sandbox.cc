@@ -24,6 +24,7 @@
 #include "image/copy_tree.h"
 #include "image/open_inside.h"
 #include "image/sandbox_keeper.h"
+#include "image/seccomp_filter.h"
 
 namespace adaptdl::image {
 namespace {
@@ -213,6 +214,7 @@ StepEnd run_in_sandbox(const SandboxStep& given, const OnStepLine& on_line, cons
   if (given.command.empty()) throw Error("RUN has no command");
   const SandboxStep step = with_absolute_paths(given);
   const Caches caches(step, stop);
+  step_filter();  // built once, and not by every step's process
   SandboxPlan plan;
   plan.step = &step;
   plan.caches = caches.directories();

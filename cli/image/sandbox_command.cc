@@ -23,6 +23,7 @@
 #include "image/mount_points.h"
 #include "image/one_line.h"
 #include "image/open_rooted.h"
+#include "image/seccomp_filter.h"
 #include "image/small_file.h"
 
 namespace adaptdl::image {
@@ -136,6 +137,7 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
     fail_call("cannot close descriptors");
   enter_working_directory(step.working_directory);
   ::umask(022);
+  apply_filter(step_filter());
   become_user(user);
   reset_signals();
 

@@ -129,7 +129,9 @@ void remove_at(int directory, const std::string& name, const net::Fd& top, int d
     if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
     return;
   }
-  ::fchmodat(directory, name.c_str(), 0700, 0);
+  // It may be closed to its owner. Not by its name, which may be a link that cannot be removed.
+  const net::Fd found(::openat(directory, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (found) ::chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0700);
   const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!child) fail_unpack("remove", name);
   remove_below(child, top.get() < 0 ? child : top, depth + 1, moved);
