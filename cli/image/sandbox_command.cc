@@ -29,13 +29,14 @@
 namespace adaptdl::image {
 namespace {
 
-// Docker's, without those of devices and networks: the command has neither of its own.
-constexpr unsigned kCapabilities[] = {CAP_CHOWN,      CAP_DAC_OVERRIDE, CAP_FSETID,     CAP_FOWNER,
-                                      CAP_SETGID,     CAP_SETUID,       CAP_SETFCAP,    CAP_SETPCAP,
-                                      CAP_SYS_CHROOT, CAP_KILL,         CAP_AUDIT_WRITE};
+// Docker's without CAP_MKNOD, as the command has no devices of its own; CAP_NET_RAW goes with a network of its own. On
+// the machine's network CAP_NET_BIND_SERVICE permits nothing, but programs that have it in their file would not start.
+constexpr unsigned kCapabilities[] = {
+    CAP_CHOWN,   CAP_DAC_OVERRIDE, CAP_FSETID,           CAP_FOWNER,     CAP_SETGID, CAP_SETUID,
+    CAP_SETFCAP, CAP_SETPCAP,      CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_KILL,   CAP_AUDIT_WRITE};
 
-void drop_capabilities() {
-  std::uint64_t kept = 0;
+void drop_capabilities(bool own_network) {
+  std::uint64_t kept = own_network ? std::uint64_t{1} << CAP_NET_RAW : 0;
   for (const unsigned capability : kCapabilities) kept |= std::uint64_t{1} << capability;
   for (unsigned capability = 0; ::prctl(PR_CAPBSET_READ, capability) >= 0; ++capability)
     if ((kept >> capability & 1) == 0) ::prctl(PR_CAPBSET_DROP, capability);
@@ -51,7 +52,7 @@ void drop_capabilities() {
   if (::syscall(SYS_capset, &header, data) != 0) fail_call("cannot give capabilities up");
 }
 
-void become_user(const UserIds& user) {
+void become_user(const UserIds& user, bool own_network) {
   // As in Docker and containerd, the user's own group is the first of them. Of one id alone groups cannot be set, and
   // those of before are nobody's.
   std::vector<gid_t> groups{user.group};
@@ -60,7 +61,7 @@ void become_user(const UserIds& user) {
   if (::setgroups(groups.size(), groups.data()) != 0 && one_id_hint().empty()) fail_call("cannot set groups");
   if (::setresgid(user.group, user.group, user.group) != 0)
     fail_call(fmt::format("cannot become group {}{}", user.group, one_id_hint()));
-  drop_capabilities();
+  drop_capabilities(own_network);
   if (::setresuid(user.user, user.user, user.user) != 0)
     fail_call(fmt::format("cannot become user {}{}", user.user, one_id_hint()));
 }
@@ -138,7 +139,7 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   enter_working_directory(step.working_directory);
   ::umask(022);
   apply_filter(step_filter());
-  become_user(user);
+  become_user(user, step.network == Run::Network::kNone);
   reset_signals();
 
   std::vector<std::string> words = step.command, variables = environment_of(step, user);

@@ -157,10 +157,13 @@ TEST_CASE("processes and files of the machine are not there") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE("capabilities are Docker's but for devices and networks, and the kernel's settings cannot be written") {
+TEST_CASE("capabilities are Docker's without those of devices and packets, and the kernel's settings cannot be written") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
-        "CapInh:\t0000000000000000\nCapEff:\t00000000a00401fb\nCapBnd:\t00000000a00401fb\nNoNewPrivs:\t0\n");
+        "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");
+  SandboxStep lonely = steps.step("grep CapBnd /proc/self/status");
+  lonely.network = Run::Network::kNone;
+  CHECK(steps.run(lonely) == "CapBnd:\t00000000a00425fb\n");
   CHECK(steps.run("echo x > /proc/sys/kernel/hostname").find("Read-only") != std::string::npos);
   CHECK(steps.run("echo h > /proc/sysrq-trigger").find("exit code") != std::string::npos);
   CHECK(steps.run("touch /sys/x").find("exit code") != std::string::npos);
