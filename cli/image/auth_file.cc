@@ -7,6 +7,7 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "foreign_json.h"
 #include "image/one_line.h"
 #include "image/reference.h"
 
@@ -56,7 +57,7 @@ bool is_hub(std::string_view host) {
 AuthFile parse_auth_file(std::string_view text, const std::string& name) {
   AuthFile file;
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return file;
-  const json content = json::parse(text, nullptr, false);
+  const json content = parse_foreign_json(text);
   if (!content.is_object()) refuse_file(name, "not a JSON object");
   if (const json* const auths = member(content, "auths")) {
     if (!auths->is_object()) refuse_file(name, "'auths' is not an object");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base64.h"
+#include "foreign_json.h"
 #include "image/one_line.h"
 #include "image/registry_error.h"
 
@@ -79,7 +80,7 @@ std::string repository_scope(const std::string& repository, std::string_view act
 }
 
 std::optional<TokenAnswer> parse_token(const std::string& text) {
-  const json answer = json::parse(text, nullptr, false);
+  const json answer = parse_foreign_json(text);
   if (!answer.is_object()) return {};
   std::string token;
   for (const char* key : {"token", "access_token"}) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "helper_program.h"
 #include "http/http.h"
 #include "image/one_line.h"
@@ -50,7 +51,7 @@ std::optional<Credentials> ask(const std::string& program, const std::string& se
 }  // namespace
 
 Credentials parse_helper_answer(const std::string& text) {
-  const json answer = json::parse(text, nullptr, false);
+  const json answer = parse_foreign_json(text);
   const auto at = [&](const char* key) {
     const auto found = answer.find(key);
     return found != answer.end() && found->is_string() ? found->get<std::string>() : std::string();

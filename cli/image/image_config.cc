@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "image/digest.h"
 #include "image/json_text.h"
 #include "image/layer_writer.h"
@@ -150,7 +151,7 @@ struct HistoryText {
 
 ParsedConfig parse_config(std::string_view bytes) {
   ParsedConfig parsed;
-  parsed.whole = json::parse(bytes, nullptr, false);
+  parsed.whole = parse_foreign_json(bytes);
   if (!parsed.whole.is_object()) throw Error("its configuration is no JSON object");
   const auto rootfs = parsed.whole.find("rootfs");
   if (rootfs == parsed.whole.end() || !rootfs->is_object()) throw Error("its configuration lists no layers");

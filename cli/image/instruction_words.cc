@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "image/shell_words.h"
 #include "image/text_parts.h"
 
@@ -71,7 +72,7 @@ std::optional<std::vector<std::string>> json_words(std::string_view text) {
   text = trimmed(text);
   if (!text.starts_with('[')) return {};
   // Deeper than a list of texts it is an error anyway, or no JSON.
-  const json list = json::parse(text, nullptr, false);
+  const json list = parse_foreign_json(text);
   if (!list.is_array()) return {};
   std::vector<std::string> words;
   for (const json& word : list) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "image/digest.h"
 #include "image/json_text.h"
 #include "image/one_line.h"
@@ -74,7 +75,7 @@ int fitness(const Platform& built, const Platform& machine) {
 }  // namespace
 
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view told) {
-  const json content = json::parse(bytes, nullptr, false);
+  const json content = parse_foreign_json(bytes);
   if (!content.is_object()) throw Error("it is no JSON object");
   const std::string_view type_told = essence(told);
   const std::string inside = text_at(content, "mediaType");

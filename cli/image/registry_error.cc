@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "foreign_json.h"
 #include "image/one_line.h"
 
 namespace adaptdl::image {
@@ -79,7 +80,7 @@ bool RegistryError::may_pass() const {
 
 Refusal parse_refusal(std::string_view body) {
   Refusal refusal;
-  const json content = json::parse(body, nullptr, false);
+  const json content = parse_foreign_json(body);
   if (!content.is_object()) return refusal;
   const auto errors = content.find("errors");
   if (errors == content.end() || !errors->is_array()) {

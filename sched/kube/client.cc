@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "foreign_json.h"
 #include "kube/raw_connection.h"
 #include "kube/transport.h"
 
@@ -37,7 +38,7 @@ const char* name(Propagation propagation) {
 }
 
 json parse(const Call& call, const std::string& body) {
-  json object = json::parse(body, nullptr, false);
+  json object = parse_foreign_json(body);
   if (!object.is_object())
     throw Error(fmt::format("{} {}: the answer is no object in JSON; is that the address of an API server?",
                             call.method, call.path));

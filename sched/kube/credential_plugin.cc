@@ -10,6 +10,7 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "foreign_json.h"
 #include "helper_program.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
@@ -71,7 +72,7 @@ std::string text_at(const json& object, const char* key) {
 }  // namespace
 
 PluginAnswer parse_plugin_answer(const std::string& text, const std::string& api_version) {
-  const json answer = json::parse(text, nullptr, false);
+  const json answer = parse_foreign_json(text);
   if (!answer.is_object() || text_at(answer, "kind") != "ExecCredential") throw Error("it printed no ExecCredential");
   if (const std::string version = text_at(answer, "apiVersion"); version != api_version)
     throw Error(fmt::format("its answer is not of {}, which the kubeconfig names", api_version));

@@ -11,6 +11,7 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "foreign_json.h"
 #include "kube/certificate.h"
 #include "kube/credential_plugin.h"
 #include "kube/file.h"
@@ -49,7 +50,7 @@ std::optional<system_clock::time_point> expiry_of(std::string_view token) {
   std::replace(payload.begin(), payload.end(), '_', '/');
   payload.append((4 - payload.size() % 4) % 4, '=');
   const std::optional<std::string> text = decode_base64(payload);
-  const json claims = json::parse(text.value_or(""), nullptr, false);
+  const json claims = parse_foreign_json(text.value_or(""));
   if (!claims.is_object() || !claims.contains("exp") || !claims["exp"].is_number()) return {};
   const double seconds = claims["exp"].get<double>();
   if (!(seconds > 0 && seconds < 9e9)) return {};

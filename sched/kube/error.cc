@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "foreign_json.h"
 #include "kube/one_line.h"
 
 namespace adaptdl::kube {
@@ -12,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepestStatus = 16;  // of a Status; what is nested deeper is dropped
 constexpr std::size_t kLongestMessage = 2000;
 constexpr std::int64_t kLongestRetry = 3600;  // seconds
 
@@ -81,8 +81,7 @@ ApiError::ApiError(const std::string& message, int code, std::string reason, jso
       continue_token_(std::move(continue_token)) {}
 
 Status parse_status(int code, std::string_view body) {
-  const json object = json::parse(
-      body, [](int depth, json::parse_event_t, json&) { return depth <= kDeepestStatus; }, false);
+  const json object = parse_foreign_json(body);
   Status status;
   if (!object.is_object() || text_of(object, "kind") != "Status") {
     status.message = message_of_text(code, body);

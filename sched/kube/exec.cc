@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "foreign_json.h"
 #include "http/http.h"
 #include "kube/channels.h"
 
@@ -58,7 +59,7 @@ struct Outcome {
 
 // What the server says on the status channel.
 Outcome outcome_of(const std::string& text) {
-  json status = json::parse(text, nullptr, false);
+  json status = parse_foreign_json(text);
   if (!status.is_object()) return {-1, "the server's word on it cannot be read"};
   if (const auto word = status.find("status"); word != status.end() && *word == "Success") return {0, ""};
   status["kind"] = "Status";  // which nodes leave out

@@ -6,6 +6,7 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "foreign_json.h"
 #include "kube/file.h"
 #include "kube/one_line.h"
 #include "utf8.h"
@@ -23,14 +24,13 @@ constexpr int kMostSettings = 10000;  // of a plugin's settings
 std::string plain_yaml(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return std::string(text);
-  const json object = json::parse(
-      text, [](int depth, json::parse_event_t, json&) { return depth <= kDeepestConfig; }, false);
+  const json object = parse_foreign_json(text, kDeepestConfig);
   return object.is_discarded() ? std::string(text) : object.dump();
 }
 
 json scalar_json(const YAML::Node& node) {
   if (node.Tag() == "!") return node.Scalar();  // in quotes
-  const json value = json::parse(node.Scalar(), nullptr, false);
+  const json value = parse_foreign_json(node.Scalar());
   return value.is_number() || value.is_boolean() ? value : json(node.Scalar());
 }
 

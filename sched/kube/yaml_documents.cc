@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "kube/one_line.h"
 #include "utf8.h"
 
@@ -26,7 +27,7 @@ json plain_scalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   bool flag = false;
   if (text.size() > 1 && YAML::convert<bool>::decode(node, flag)) return flag;
-  const json value = json::parse(text, nullptr, false);
+  const json value = parse_foreign_json(text);
   if (value.is_number() && (!value.is_number_float() || std::isfinite(value.get<double>()))) return value;
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
+#include "foreign_json.h"
 #include "policy/policies.h"
 
 namespace adaptdl::sched {
@@ -22,16 +23,9 @@ constexpr std::size_t kLongestText = 1024, kLongestId = 40, kMostDevices = 4096;
 std::string line_of(const json& message) { return message.dump(-1, ' ', true, json::error_handler_t::replace) + "\n"; }
 
 json parse_object(std::string_view line) {
-  const auto bounded = [](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepest) throw UsageError("the message is nested too deep");
-    return true;
-  };
-  json message;
-  try {
-    message = json::parse(line, bounded);
-  } catch (const json::exception&) {
-    throw UsageError("the message is no JSON");
-  }
+  if (is_nested_deeper(line, kDeepest)) throw UsageError("the message is nested too deep");
+  json message = parse_foreign_json(line);
+  if (message.is_discarded()) throw UsageError("the message is no JSON");
   if (!message.is_object()) throw UsageError("the message is no JSON object");
   return message;
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "local/launch_plan.h"
 #include "local/process_tree.h"
 
@@ -89,7 +90,7 @@ void LocalReplica::take_output(Stream stream, std::string_view text, bool ends) 
 
 void LocalReplica::take_status(std::string_view bytes) {
   status_.feed(bytes, [this](std::string_view text, bool) {
-    const auto report = nlohmann::json::parse(text, nullptr, false);
+    const auto report = parse_foreign_json(text);
     if (report.is_object()) on_report_(*this, report);
   });
 }

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "local/runtime_directory.h"
 
 namespace adaptdl::sched {
@@ -59,7 +60,7 @@ json ask_run(const RunEntry& run, const json& request, std::optional<std::chrono
     throw Error(fmt::format("run {} cannot be reached at {}: its launcher is process {} on {}", name, run.socket,
                             run.status.pid, run.status.host));
   }
-  json answer = json::parse(read_all(connection), nullptr, false);
+  json answer = parse_foreign_json(read_all(connection));
   if (!answer.is_object() || !answer.contains("ok")) throw Error(fmt::format("run {} gave no answer", name));
   if (answer["ok"] != true) throw Error(fmt::format("run {}: {}", name, answer.value("why", "it refused")));
   answer.erase("ok");

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "local/runtime_directory.h"
 
 namespace adaptdl::sched {
@@ -195,7 +196,7 @@ class RunControlServer {
                              std::istream in(&connection->buffer);
                              std::string line;
                              std::getline(in, line);
-                             handle(connection, json::parse(line, nullptr, false));
+                             handle(connection, parse_foreign_json(line));
                            });
   }
 

@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
+#include "foreign_json.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -54,12 +55,10 @@ std::string replica_of(const Target& target) {
 }
 
 json parse_body(std::string_view body) {
-  const auto bounded = [](int depth, json::parse_event_t, json&) {
-    if (depth > kDeepest) throw BadRequest(fmt::format("the body is nested deeper than {} levels", kDeepest));
-    return true;
-  };
+  if (is_nested_deeper(body, kDeepest))
+    throw BadRequest(fmt::format("the body is nested deeper than {} levels", kDeepest));
   try {
-    return json::parse(body, bounded);
+    return json::parse(body);
   } catch (const json::parse_error& error) {
     throw BadRequest(fmt::format("the body is no JSON: see its byte {}", error.byte));
   } catch (const json::exception&) {

@@ -58,8 +58,9 @@ TEST_CASE("deep nesting, bytes that are no text and endless messages do no harm"
   const std::string deep(100000, '[');
   const Status nested = parse_status(
       500, R"({"kind": "Status", "message": "m", "details": {"a": )" + deep + std::string(100000, ']') + "}}");
-  CHECK(nested.message == "m");
-  CHECK(nested.details.dump().size() < 100);
+  CHECK(nested.message.starts_with("{\"kind\""));
+  CHECK(nested.message.size() <= 2000);
+  CHECK(nested.details.is_null());
   CHECK(parse_status(500, deep).message.size() <= 2000);
   CHECK(parse_status(500, "a\xff\xc3").message == "a");
   CHECK(parse_status(500, "{\"kind\": \"Status\", \"message\": \"" + std::string(100000, 'm') + "\"}").message.size() <=

@@ -1,0 +1,36 @@
+#include "foreign_json.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace adaptdl;
+
+TEST_CASE("M1: JSON that is nested deep is none, before anything walks it by recursion") {
+  const auto nested = [](int depth) {
+    const auto count = static_cast<std::size_t>(depth);
+    return std::string(count, '[') + std::string(count, ']');
+  };
+  CHECK(parse_foreign_json(nested(kDeepestJson)).is_array());
+  CHECK(parse_foreign_json(nested(kDeepestJson + 1)).is_discarded());
+  CHECK(parse_foreign_json(nested(300'000)).is_discarded());
+  std::string objects;
+  for (int i = 0; i < 300'000; ++i) objects += R"({"a":)";
+  CHECK(parse_foreign_json(objects).is_discarded());
+  CHECK(parse_foreign_json("[[1], {\"a\": [2]}, [3]]", 3).is_array());
+  CHECK(parse_foreign_json("[[1], {\"a\": [2]}, [3]]", 2).is_discarded());
+}
+
+TEST_CASE("brackets in texts are not nested") {
+  const std::string brackets(1000, '[');
+  CHECK(parse_foreign_json("[\"" + brackets + "\"]") == nlohmann::json{brackets});
+  CHECK(parse_foreign_json(R"(["\"[[[[", "\\", [1]])", 2).is_array());
+  CHECK(parse_foreign_json(R"(["\\", [[1]]])", 2).is_discarded());
+}
+
+TEST_CASE("what is no JSON is none") {
+  for (const char* text : {"", "[", "]]]]", "{\"a\": 1", "nul", "[1] [2]", "\"", "\"\\", "1e999"}) {
+    CAPTURE(text);
+    CHECK(parse_foreign_json(text).is_discarded());
+  }
+}
