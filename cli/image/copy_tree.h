@@ -3,11 +3,12 @@
 // Threading: plain functions.
 #pragma once
 
-#include <filesystem>
+#include "socket.h"
 
 namespace adaptdl::image {
 
-// Copies what is in a directory into another that is there. Devices and sockets are left out. Throws Error.
-void copy_tree(const std::filesystem::path& from, const std::filesystem::path& to);
+// Copies what is in an open directory into another. Devices, pipes and sockets are left out; files that are one by hard
+// links become several. Throws Error.
+void copy_tree(const net::Fd& from, net::Fd to);
 
 }  // namespace adaptdl::image

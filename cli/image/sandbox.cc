@@ -182,7 +182,9 @@ class Caches {
     const auto fill = [&](const fs::path& directory) {
       const Overlay view({mount.from, "", ""}, step.scratch / "cache");
       const Fd source = open_inside(view.path(), mount.mount.source);
-      copy_tree(fmt::format("/proc/self/fd/{}", source.get()), directory);
+      Fd to(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (!to) throw Error(fmt::format("{}: {}", directory.string(), ::strerror(errno)));
+      copy_tree(source, std::move(to));
     };
     held_.emplace_back(step.caches, mount.mount, stop,
                        mount.from.empty() ? std::function<void(const fs::path&)>() : fill);
