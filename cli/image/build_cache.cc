@@ -17,8 +17,10 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "http/http.h"
 #include "image/builder.h"
+#include "image/draft_file.h"
 #include "image/one_line.h"
 #include "image/small_file.h"
 #include "image/unpack.h"
@@ -60,22 +62,9 @@ json json_of(const StepRecord& record) {
 }  // namespace
 
 void write_whole(const fs::path& file, std::string_view text) {
-  static std::atomic<unsigned> number = 0;
-  const fs::path draft = file.string() + fmt::format(".draft-{}-{}", ::getpid(), number++);
-  const net::Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  const auto fail = [&] {
-    const int why = errno;
-    ::unlink(draft.c_str());
-    throw Error(one_line(fmt::format("cannot write {}: {}", file.string(), std::strerror(why))));
-  };
-  if (!fd) fail();
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd.get(), text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail();
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  if (::rename(draft.c_str(), file.c_str()) != 0) fail();
+  DraftFile draft(file);
+  draft.write(text);
+  draft.commit();
 }
 
 BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory))), blobs_(directory_) {
@@ -113,7 +102,7 @@ json BuildCache::find(const std::string& kind, const std::string& key) const {
   if (!text) return nullptr;
   std::error_code error;
   fs::last_write_time(file, fs::file_time_type::clock::now(), error);
-  const json value = json::parse(*text, nullptr, false);
+  const json value = parse_foreign_json(*text);
   return value.is_discarded() ? json() : value;
 }
 

@@ -1,7 +1,6 @@
 #include "image/file_digests.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -9,6 +8,7 @@
 
 #include "adaptdl/error.h"
 #include "http/http.h"
+#include "image/build_cache.h"
 #include "image/digest.h"
 #include "image/parallel.h"
 
@@ -90,25 +90,18 @@ void FileDigests::fill(std::vector<CopySource>& sources, const std::stop_token& 
 
 void FileDigests::save() {
   if (!changed_) return;
-  const fs::path draft = memory_.string() + fmt::format(".{}", ::getpid());
-  std::error_code error;
-  {
-    std::ofstream stream(draft, std::ios::trunc);
-    stream << kFirstLine << '\n';
-    for (const auto& [path, known] : known_) {
-      if (!known.asked || !known.lasting || path.find('\n') != std::string::npos) continue;
-      const FileStamp& stamp = known.stamp;
-      stream << fmt::format("{} {} {} {} {} {} {}\n", known.digest, stamp.device, stamp.inode, stamp.size,
-                            stamp.modified, stamp.changed, path);
-    }
-    stream.flush();
-    if (!stream) {
-      stream.close();
-      fs::remove(draft, error);
-      return;
-    }
+  std::string text = fmt::format("{}\n", kFirstLine);
+  for (const auto& [path, known] : known_) {
+    if (!known.asked || !known.lasting || path.find('\n') != std::string::npos) continue;
+    const FileStamp& stamp = known.stamp;
+    text += fmt::format("{} {} {} {} {} {} {}\n", known.digest, stamp.device, stamp.inode, stamp.size, stamp.modified,
+                        stamp.changed, path);
   }
-  fs::rename(draft, memory_, error);
+  try {
+    write_whole(memory_, text);
+  } catch (const Error&) {
+    return;  // it is computed anew
+  }
   changed_ = false;
 }
 

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "adaptdl/error.h"
+#include "image/draft_file.h"
 #include "image/one_line.h"
 
 namespace adaptdl::image {
@@ -40,17 +41,6 @@ std::string index_json(const BuiltImage& image, const std::vector<Reference>& ta
   return json{{"schemaVersion", 2}, {"mediaType", media::kIndex}, {"manifests", manifests}}.dump();
 }
 
-// False: errno says why.
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
 void for_each_piece(const fs::path& file, std::uint64_t size, const std::function<void(std::string_view)>& use) {
   const Blob blob = file_blob(file, "");
   std::string piece(kOutputPiece, '\0');
@@ -64,34 +54,15 @@ void for_each_piece(const fs::path& file, std::uint64_t size, const std::functio
 
 // Whole, or not there.
 void copy_file(const fs::path& from, const fs::path& to, std::uint64_t size) {
-  const fs::path draft = to.string() + fmt::format(".draft-{}", ::getpid());
-  const net::Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  const auto fail = [&] {
-    const int why = errno;
-    ::unlink(draft.c_str());
-    throw Error(one_line(fmt::format("cannot write {}: {}", to.string(), std::strerror(why))));
-  };
-  if (!fd) fail();
-  for_each_piece(from, size, [&](std::string_view piece) {
-    if (!write_all(fd.get(), piece)) fail();
-  });
-  if (::rename(draft.c_str(), to.c_str()) != 0) fail();
+  DraftFile draft(to);
+  for_each_piece(from, size, [&](std::string_view piece) { draft.write(piece); });
+  draft.commit();
 }
 
 // A tar of plain files, whole or not there.
 class TarFile {
  public:
-  explicit TarFile(const fs::path& file)
-      : file_(file),
-        draft_(file.string() + fmt::format(".draft-{}", ::getpid())),
-        fd_(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (!fd_) fail();
-  }
-  ~TarFile() {
-    if (!done_) ::unlink(draft_.c_str());
-  }
-  TarFile(const TarFile&) = delete;
-  TarFile& operator=(const TarFile&) = delete;
+  explicit TarFile(const fs::path& file) : draft_(file) {}
 
   void add(const std::string& name, std::string_view bytes) {
     begin(name, bytes.size());
@@ -105,19 +76,13 @@ class TarFile {
   }
   void finish() {
     put(std::string(2 * kBlock, '\0'));
-    if (::rename(draft_.c_str(), file_.c_str()) != 0) fail();
-    done_ = true;
+    draft_.commit();
   }
 
  private:
-  [[noreturn]] void fail() const {
-    throw Error(one_line(fmt::format("cannot write {}: {}", file_.string(), std::strerror(errno))));
-  }
-  void put(std::string_view bytes) const {
-    if (!write_all(fd_.get(), bytes)) fail();
-  }
-  void end(std::uint64_t size) const { put(std::string((kBlock - size % kBlock) % kBlock, '\0')); }
-  void begin(const std::string& name, std::uint64_t size) const {
+  void put(std::string_view bytes) { draft_.write(bytes); }
+  void end(std::uint64_t size) { put(std::string((kBlock - size % kBlock) % kBlock, '\0')); }
+  void begin(const std::string& name, std::uint64_t size) {
     std::string header(kBlock, '\0');
     const auto set = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
     set(0, name);
@@ -144,9 +109,7 @@ class TarFile {
 
   static constexpr std::size_t kBlock = 512;
   static constexpr std::uint64_t kLargestOctal = std::uint64_t{1} << 33;
-  const fs::path file_, draft_;
-  const net::Fd fd_;
-  bool done_ = false;
+  DraftFile draft_;
 };
 
 }  // namespace

@@ -56,8 +56,9 @@ std::string file_name(const std::string& text) {
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
 }
 
-Fetched download(const std::string& url, const Fetched& known, const BuildCache& cache, BuildReport& report,
-                 const std::stop_token& stop) {
+// `checked`: what it gives is compared with a digest.
+Fetched download(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
+                 BuildReport& report, const std::stop_token& stop) {
   http::Connections connections;
   const std::string shown = http::without_user(url);
   TransferReport progress(report, "fetch " + shown, 0);
@@ -86,15 +87,19 @@ Fetched download(const std::string& url, const Fetched& known, const BuildCache&
       throw Error(fmt::format("{}: the server answers with {}", shown, response.status));
     if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
       throw Error(fmt::format("{}: the server leads to '{}', which is no URL", shown, one_line(next, 200)));
+    if (!checked && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
+      throw Error(fmt::format("{}: the server leads from https to '{}', where anyone on the way can change the file; "
+                              "give its digest by --checksum",
+                              shown, one_line(http::without_user(next), 200)));
   }
   throw Error(fmt::format("{}: over {} redirects", shown, kMostUrlRedirects));
 }
 
-Fetched with_retries(const std::string& url, const Fetched& known, const BuildCache& cache, BuildReport& report,
-                     const std::stop_token& stop) {
+Fetched with_retries(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
+                     BuildReport& report, const std::stop_token& stop) {
   Retrier retrier({}, stop);
   for (;;) try {
-      return download(url, known, cache, report, stop);
+      return download(url, checked, known, cache, report, stop);
     } catch (const http::ConnectionError&) {
       retrier.wait();
     }
@@ -112,7 +117,7 @@ UrlFile fetch_url(const std::string& url, const std::string& checksum, const Bui
     if (!is_digest(fetched.digest) || !cache.blobs().find(fetched.digest, fetched.size)) fetched = {};
   }
   if (checksum.empty() || checksum != fetched.digest) {
-    fetched = with_retries(url, fetched, cache, report, stop);
+    fetched = with_retries(url, !checksum.empty(), fetched, cache, report, stop);
     cache.keep("downloads", key,
                {{"digest", fetched.digest}, {"etag", fetched.etag}, {"size", fetched.size}, {"time", fetched.time}});
   }
