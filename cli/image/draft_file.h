@@ -1,6 +1,6 @@
-// A file that is written under another name beside it, and takes its place when it is whole.
+// A file that is written under a temporary name and renamed when it is complete.
 //
-// Threading: belongs to one thread. One that goes before commit() leaves nothing.
+// The destructor removes the temporary file unless commit() has succeeded.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace adaptdl::image {
 
 class DraftFile {
  public:
-  // A new file, whatever others have put beside `file`: no link is followed. Errors name `file`.
+  // Creates a new file beside `file`, and never opens an existing file or link. Throws Error that names `file`.
   explicit DraftFile(std::filesystem::path file);
   ~DraftFile();
   DraftFile(const DraftFile&) = delete;

@@ -26,7 +26,7 @@ std::string parent_of(const std::string& path) {
 }
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// Of a directory that something is made in or removed from, and that shall look as if it had not been.
+// Restores the times of a directory after an entry was created or removed in it.
 class KeptTimes {
  public:
   explicit KeptTimes(int directory) : directory_(directory) { known_ = ::fstat(directory, &status_) == 0; }
@@ -59,7 +59,7 @@ bool make(int root, const std::string& path, bool directory, bool keep_times) {
       net::Fd(::openat(parent.get(), name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644)));
 }
 
-// What a link says; nothing for those of /proc, which may lead to open files of this process.
+// The target of a link. Links of /proc have none here: they may lead to this process's open files.
 std::optional<std::string> target_of(const net::Fd& link) {
   struct statfs system {};
   if (::fstatfs(link.get(), &system) != 0) return {};
@@ -122,7 +122,7 @@ FoundPath find_or_make(int root, const std::string& path, bool directory, std::v
 MountTraces::MountTraces(net::Fd upper, const std::vector<std::string>& made) : top_(std::move(upper)) {
   std::set<std::string> paths;
   for (const std::string& each : made) paths.insert(each);
-  // Where nothing was made nothing was copied up either.
+  // Without new mount points the overlay has not copied anything up.
   if (!paths.empty()) note_all(top_.get(), "", paths);
 }
 
@@ -158,7 +158,7 @@ void MountTraces::note_all(int directory, const std::string& path, const std::se
 }
 
 void MountTraces::remove() {
-  // Backwards: what is in a directory before the directory.
+  // In reverse order, so that entries are removed before their directory.
   for (auto each = traces_.rbegin(); each != traces_.rend(); ++each) {
     const auto& [path, before] = *each;
     const net::Fd parent = open_rooted(top_.get(), parent_of(path), O_RDONLY | O_DIRECTORY, Links::kRefused);
@@ -167,7 +167,7 @@ void MountTraces::remove() {
     if (!parent || ::fstatat(parent.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (now.st_ino != before.status.st_ino || (now.st_mode & S_IFMT) != (before.status.st_mode & S_IFMT)) continue;
     const bool directory = S_ISDIR(now.st_mode);
-    // What was made is of no use empty; what was there before is as it was, or it stays.
+    // A created mount point is removed if it is empty, a copied directory only if it is unchanged.
     if (before.made ? !directory && now.st_size != 0
                     : !same(now, before.status) || read_entry(parent.get(), name, path).xattrs != before.xattrs)
       continue;

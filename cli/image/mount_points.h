@@ -1,7 +1,5 @@
-// The files and directories of a step's root that something is mounted on. Those that were made for that are removed
-// afterwards, below the overlay, from outside: what the command left there is not to be trusted.
-//
-// Threading: each object belongs to one thread.
+// Mount points in a step's root, and the removal of those that were created for the step. They are removed from outside
+// the sandbox, in the overlay's upper directory: the command may have moved or replaced any of them.
 #pragma once
 
 #include <sys/stat.h>
@@ -16,29 +14,28 @@
 
 namespace adaptdl::image {
 
-// A path of a root, found and opened (O_PATH).
+// A path in a root, resolved and opened with O_PATH.
 struct FoundPath {
   net::Fd file;
-  std::string path;  // in the root, without links; "" is the root
+  std::string path;  // relative to the root, without links; "" is the root
 };
 
-// Finds what a path is in the open directory `root`, through the root's links, and makes what is missing of it: a
-// directory, or an empty file. Each thing that was made is added to `made`, and with `keep_times` the directory that it
-// is in keeps its own. On failure `file` is empty, and errno says why: ENOTDIR or EISDIR if something else is there,
-// ELOOP also for links of /proc. REQUIRES: nobody else changes the root meanwhile.
+// Resolves `path` in the directory `root`, following the root's own links, and creates what is missing: a directory or
+// an empty file. Appends each created path to `made`; with `keep_times`, the parent directory keeps its times. On
+// failure `file` is empty and errno is set: ENOTDIR or EISDIR if the path is of the other kind, ELOOP for links of
+// /proc. No other process may change the root meanwhile.
 FoundPath find_or_make(int root, const std::string& path, bool directory, std::vector<std::string>& made,
                        bool keep_times);
 
-// What was made to mount something on, as it is in the root's upper directory when all is mounted and the command has
-// not begun; and its removal when nothing is mounted any more.
+// Records the mount points that were created, after everything is mounted and before the command starts, and removes
+// them after everything is unmounted.
 class MountTraces {
  public:
-  // Of the root's upper directory.
+  // Records those in the root's upper directory, and the directories that the overlay copied up because of them.
   MountTraces(net::Fd upper, const std::vector<std::string>& made);
-  // Of another directory, as a cache mount's, where nothing but what was made is looked at.
+  // Records those in another directory, such as a cache mount's.
   static MountTraces in_directory(net::Fd directory, const std::vector<std::string>& made);
-  // What the command put something into, or changed, stays. Directories that were copied up only because of a mount
-  // are removed too, and the directories above are as before.
+  // Keeps what the command has filled or changed. Parent directories keep their times.
   void remove();
 
  private:
@@ -52,7 +49,7 @@ class MountTraces {
   void note_all(int directory, const std::string& path, const std::set<std::string>& made);
 
   net::Fd top_;
-  std::map<std::string, Trace> traces_;  // by their paths in it
+  std::map<std::string, Trace> traces_;  // by their paths relative to it
 };
 
 }  // namespace adaptdl::image

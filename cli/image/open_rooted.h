@@ -1,9 +1,7 @@
-// Opens paths in a tree that is not to be trusted: an image's files, a build context, what a command left behind.
+// Opens paths in an untrusted tree: an image's files, a build context, the files that a command has changed.
 //
-// Every such path goes through here, and what follows works on the descriptor. A path string of an image that reaches a
-// plain system call would be looked up in the builder's own files, magic links of /proc included.
-//
-// Threading: plain functions.
+// Every such path is opened here, and all further work uses the descriptor. A plain system call would resolve the path
+// in the builder's own file system, magic links of /proc included.
 #pragma once
 
 #include <string>
@@ -13,13 +11,13 @@
 namespace adaptdl::image {
 
 enum class Links {
-  kInRoot,   // followed, absolute ones and ".." too, as if `root` were the root of all files
-  kRefused,  // ELOOP, and ".." must not leave `root` (EXDEV)
+  kInRoot,   // followed, including absolute ones and "..", as if `root` were the root directory
+  kRefused,  // an error: ELOOP for links, EXDEV for a ".." that leaves `root`
 };
 
-// The descriptor of `path` in the open directory `root`, close-on-exec; "" is `root` itself. `flags` are those of
-// open(), and without O_CREAT `mode` must be 0. On failure it is empty, and errno says why. Links of /proc that lead to
-// open files, as /proc/self/fd/3, are never followed (ELOOP).
+// Opens `path` in the directory `root` and returns a close-on-exec descriptor; "" opens `root` itself. `flags` are
+// those of open(); `mode` must be 0 without O_CREAT. On failure the descriptor is empty and errno is set. Magic links,
+// such as /proc/self/fd/3, always fail with ELOOP.
 net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
 
 }  // namespace adaptdl::image

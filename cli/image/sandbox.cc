@@ -23,7 +23,7 @@
 #include "image/cache_mount.h"
 #include "image/copy_tree.h"
 #include "image/open_inside.h"
-#include "image/sandbox_keeper.h"
+#include "image/sandbox_monitor.h"
 #include "image/seccomp_filter.h"
 
 namespace adaptdl::image {
@@ -70,28 +70,28 @@ class LineCutter {
   std::string line_;
 };
 
-// The keeper of a sandbox, which ends with this object, and the sandbox with it.
-class Keeper {
+// The monitor of a sandbox, which ends with this object, and the sandbox with it.
+class Monitor {
  public:
-  explicit Keeper(SandboxPlan plan) {
+  explicit Monitor(SandboxPlan plan) {
     plan.builder = ::getpid();
     // No handler of this process may run in the other.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_ = ::fork();
-    if (pid_ == 0) keep_sandbox(std::move(plan));
+    if (pid_ == 0) monitor_sandbox(std::move(plan));
     const int error = errno;
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (pid_ < 0) throw Error(fmt::format("cannot start a process: {}", ::strerror(error)));
     end_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
   }
-  ~Keeper() {
+  ~Monitor() {
     stop();
     wait();
   }
-  Keeper(const Keeper&) = delete;
-  Keeper& operator=(const Keeper&) = delete;
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
 
   // It kills all, and ends when they have.
   void stop() {
@@ -133,7 +133,7 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   const Fd wake(::eventfd(0, EFD_CLOEXEC));
   plan.output = std::move(output.write);
   plan.report = std::move(report.write);
-  Keeper keeper(std::move(plan));
+  Monitor monitor(std::move(plan));
   const std::stop_callback on_stop(stop, [&] { ::eventfd_write(wake.get(), 1); });
   LineCutter lines(on_line);
   std::string told;
@@ -143,14 +143,14 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
     return open;
   };
   bool open = true;
-  for (pollfd events[3]{{keeper.end(), POLLIN, 0}, {wake.get(), POLLIN, 0}, {output.read.get(), POLLIN, 0}};;) {
+  for (pollfd events[3]{{monitor.end(), POLLIN, 0}, {wake.get(), POLLIN, 0}, {output.read.get(), POLLIN, 0}};;) {
     events[2].fd = open ? output.read.get() : -1;
     if (::poll(events, 3, -1) < 0 && errno != EINTR) throw Error(fmt::format("poll: {}", ::strerror(errno)));
     if (events[1].revents != 0) throw http::Stopped();
     open = read_all() && open;
     if (events[0].revents != 0) break;
   }
-  keeper.wait();
+  monitor.wait();
   read_all();
   lines.finish();
   return end_of(told);

@@ -29,11 +29,11 @@
 namespace adaptdl::image {
 namespace {
 
-// Docker's without CAP_MKNOD, as the command has no devices of its own; CAP_NET_RAW goes with a network of its own. On
-// the machine's network CAP_NET_BIND_SERVICE permits nothing, but programs that have it in their file would not start.
-constexpr unsigned kCapabilities[] = {
-    CAP_CHOWN,   CAP_DAC_OVERRIDE, CAP_FSETID,           CAP_FOWNER,     CAP_SETGID, CAP_SETUID,
-    CAP_SETFCAP, CAP_SETPCAP,      CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_KILL,   CAP_AUDIT_WRITE};
+// Docker's default set without CAP_MKNOD; CAP_NET_RAW is added with --network=none. CAP_NET_BIND_SERVICE allows nothing
+// on the machine's network, but executing a file that has it fails without it.
+constexpr unsigned kCapabilities[] = {CAP_CHOWN,  CAP_DAC_OVERRIDE, CAP_FSETID,  CAP_FOWNER,           CAP_SETGID,
+                                      CAP_SETUID, CAP_SETFCAP,      CAP_SETPCAP, CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT,
+                                      CAP_KILL,   CAP_AUDIT_WRITE};
 
 void drop_capabilities(bool own_network) {
   std::uint64_t kept = own_network ? std::uint64_t{1} << CAP_NET_RAW : 0;
@@ -104,7 +104,7 @@ void enter_working_directory(const std::string& path) {
   const net::Fd directory = open_rooted(open_root().get(), path, O_PATH | O_DIRECTORY, Links::kInRoot);
   char inside[PATH_MAX];
   if (!directory || ::fchdir(directory.get()) != 0 || ::getcwd(inside, sizeof inside) == nullptr)
-    fail_call(fmt::format("the working directory {}", one_line(path, 200)));
+    fail_call(fmt::format("cannot enter the working directory '{}'", one_line(path, 200)));
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ UserIds step_user(const SandboxStep& step) {
 void make_working_directory(const SandboxStep& step) {
   std::vector<std::string> made;
   if (!find_or_make(open_root().get(), step.working_directory, true, made, false).file)
-    fail_call(fmt::format("the working directory {}", one_line(step.working_directory, 200)));
+    fail_call(fmt::format("cannot create the working directory '{}'", one_line(step.working_directory, 200)));
 }
 
 void become_command(const SandboxStep& step, const UserIds& user, const CommandFiles& files) {
@@ -131,7 +131,7 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
     fail_call("standard input");
-  // Before anything of the image is looked at. By way of high numbers, as each may have another's.
+  // Before any path of the image is resolved. Both move to high numbers first, as one may have the other's.
   const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
   if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
       ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)
@@ -145,7 +145,7 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   std::vector<std::string> words = step.command, variables = environment_of(step, user);
   words.insert(words.begin(), "step-exec");
   ::execveat(kStarterFd, "", pointers(words).data(), pointers(variables).data(), AT_EMPTY_PATH);
-  fail_call("cannot begin the command");
+  fail_call("cannot start the command");
 }
 
 }  // namespace adaptdl::image

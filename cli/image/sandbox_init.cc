@@ -32,16 +32,16 @@ std::string read_pipe(int file) {
   return text;
 }
 
-// It is killed with the keeper, which may have died before that.
-void die_with_keeper(const Fd& keeper) {
+// The monitor may have died before the kernel was asked for the signal.
+void die_with_monitor(const Fd& monitor) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  pollfd gone{keeper.get(), 0, 0};
+  pollfd gone{monitor.get(), 0, 0};
   if (::poll(&gone, 1, 0) != 0) ::_exit(1);
 }
 
-// Gives up what this process could do to the machine, and to the mounts: a build of root has been root of the machine
-// until now, and is from here on root of its own users alone, who have the same numbers. Others' are so already.
-void leave_machine(const Fd& keeper, const MadePaths& made) {
+// Gives up all rights over the machine and over the mounts. A build by root enters a user namespace that has the same
+// ids; any other build is already in one.
+void leave_machine(const Fd& monitor, const MadePaths& made) {
   if (!has_own_users() && ::unshare(CLONE_NEWUSER) != 0)
     throw Error(fmt::format("cannot make a user namespace for RUN: {}", why_no_user_namespace(errno)));
   std::string message(1, kInPlace);
@@ -49,20 +49,20 @@ void leave_machine(const Fd& keeper, const MadePaths& made) {
     for (const std::string& each : place) message += each + '\0';
     message += '\0';
   }
-  send_message(keeper.get(), message);
-  if (receive_message(keeper.get()) != std::string(1, kGo)) ::_exit(1);
-  // Taken away by the change of rights.
-  die_with_keeper(keeper);
-  // The command may be root as well, and has no business in the builder's memory.
+  send_message(monitor.get(), message);
+  if (receive_message(monitor.get()) != std::string(1, kGo)) ::_exit(1);
+  // A change of credentials clears it.
+  die_with_monitor(monitor);
+  // The command may be root as well, and must not read the builder's memory.
   ::prctl(PR_SET_DUMPABLE, 0);
 }
 
-// Starts the command, waits until it ends, and ends all that it left behind. Returns its wait status. Throws Error if
-// it could not be started.
+// Starts the command, waits for it, and kills the processes that it left. Returns its wait status. Throws Error if it
+// cannot be started.
 int run_command(const SandboxStep& step, Fd output, Fd starter) {
   const UserIds user = step_user(step);
   make_working_directory(step);
-  // So that it can open /dev/stderr.
+  // The command's user must be able to open /dev/stderr.
   [[maybe_unused]] const int ignored = ::fchown(output.get(), user.user, user.group);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail_call("cannot make a pipe");
@@ -97,17 +97,17 @@ int run_command(const SandboxStep& step, Fd output, Fd starter) {
 
 }  // namespace
 
-void be_process_one(SandboxPlan plan, Fd keeper) {
-  die_with_keeper(keeper);
+void be_process_one(SandboxPlan plan, Fd monitor) {
+  die_with_monitor(monitor);
   try {
     ::umask(022);
     if (::unshare(CLONE_NEWNS) != 0) fail_call("cannot make a mount namespace for RUN");
     EnteredRoot root = enter_root(*plan.step, plan.caches);
-    leave_machine(keeper, root.made);
+    leave_machine(monitor, root.made);
     const int status = run_command(*plan.step, std::move(plan.output), std::move(root.starter));
-    send_message(keeper.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
+    send_message(monitor.get(), kEnded + std::string(reinterpret_cast<const char*>(&status), sizeof status));
   } catch (const std::exception& error) {
-    send_message(keeper.get(), kFailed + std::string(error.what()));
+    send_message(monitor.get(), kFailed + std::string(error.what()));
   }
   ::_exit(0);
 }

@@ -1,14 +1,14 @@
-// Process 1 of a sandbox: mounts the step's root, starts the command, and waits until all have ended.
+// Process 1 of a sandbox: mounts the step's root, starts the command, and waits until all processes have ended.
 //
-// Threading: for a process that was just forked, and has one thread.
+// REQUIRES: a process that was just forked, has a single thread, and is the first of its process namespace.
 #pragma once
 
-#include "image/sandbox_keeper.h"
+#include "image/sandbox_monitor.h"
 #include "socket.h"
 
 namespace adaptdl::image {
 
-// Its whole life, in a process namespace of its own. `keeper` is its end of the channel to the keeper.
-[[noreturn]] void be_process_one(SandboxPlan plan, net::Fd keeper);
+// Runs process 1. `monitor` is its end of the channel to the monitor.
+[[noreturn]] void be_process_one(SandboxPlan plan, net::Fd monitor);
 
 }  // namespace adaptdl::image

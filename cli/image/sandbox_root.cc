@@ -29,8 +29,7 @@ namespace fs = std::filesystem;
 using net::Fd;
 
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-// What a container has no business with, as other builders have it: below /proc, below /sys, and of that what is only
-// there where the machine's own is shown.
+// Hidden as in other container runtimes. Some parts of /sys exist only where the machine's own /sys is shown.
 constexpr const char* kMaskedProc[] = {"acpi",          "asound",      "interrupts", "kcore",      "keys",
                                        "latency_stats", "sched_debug", "scsi",       "timer_list", "timer_stats"};
 constexpr const char* kMaskedSys[] = {
@@ -57,7 +56,7 @@ void make_directory(int parent, const std::string& name) {
   if (::mkdirat(parent, name.c_str(), 0755) != 0) fail_call(name);
 }
 
-// A mount of what is at a path, without what is mounted below it if this process may leave that out.
+// Clones the mount at a path without the mounts below it, or with them where the kernel does not allow that.
 Fd clone_alone(const std::string& path) {
   try {
     return clone_mount(path, false);
@@ -66,17 +65,17 @@ Fd clone_alone(const std::string& path) {
   }
 }
 
-// A mount, and where it shall be.
+// A mount and its target.
 struct Prepared {
   std::string target;
-  Fd mount;  // none: a new tmpfs
+  Fd mount;  // empty for a new tmpfs
   bool directory = true;
   std::size_t size = 0;   // of the tmpfs
-  std::size_t cache = 0;  // of a cache mount: its number, from 1
+  std::size_t cache = 0;  // number of the cache mount, from 1; 0 for other mounts
 };
-// A mount that is in its place. What is made below it is not in the root's upper directory.
+// An attached mount. What is created below it is not in the root's upper directory.
 struct Placed {
-  std::string path;       // in the root, without links
+  std::string path;       // relative to the root, without links
   std::size_t cache = 0;  // as above
 };
 
@@ -104,7 +103,7 @@ class RootMaker {
   }
 
  private:
-  // Files of this step's own, in memory alone.
+  // Files of this step, kept in memory only.
   void prepare_files() {
     files_ = step_.scratch / "files";
     if (::mkdir(files_.c_str(), 0700) != 0) fail_call(files_);
@@ -119,7 +118,7 @@ class RootMaker {
     if (!starter_) fail_call(files_);
   }
 
-  // Linux 6.4 can keep it from being swapped out, for root.
+  // Linux 6.4 allows root to keep a tmpfs from being swapped out.
   static Fd memory_for_secrets() {
     try {
       return new_mount("tmpfs", kPlain, {{"mode", "0700"}, {"noswap", ""}});
@@ -179,13 +178,13 @@ class RootMaker {
     return open_inside(tree, given.mount.source);
   }
 
-  // The directory of an image that a file system of the kernel is mounted on. Through a link it would be somewhere
-  // else, where what shall be hidden of it is not looked for.
+  // Opens the image's directory for a file system of the kernel. A link could lead it elsewhere, and its parts that
+  // must be hidden would be reachable at another path.
   Fd system_directory(const std::string& name) {
     const Fd found = open_rooted(root_.get(), name, O_PATH | O_NOFOLLOW, Links::kRefused);
     struct stat status {};
     if (found && (::fstat(found.get(), &status) != 0 || !S_ISDIR(status.st_mode)))
-      throw Error(fmt::format("the image's /{} is no directory, and RUN needs one there", name));
+      throw Error(fmt::format("the image's /{} is not a directory, as RUN requires", name));
     return place("/" + name, true).file;
   }
 
@@ -213,7 +212,7 @@ class RootMaker {
     try {
       proc = new_mount("proc", kInert);
     } catch (const Error&) {
-      // In a container that hides parts of it: the container's, in which processes have other numbers.
+      // A container that hides parts of its /proc gets no new one. In its own, processes have other numbers.
       proc = clone_mount("/proc", true);
       restrict_mount(proc, kInert);
     }
@@ -228,8 +227,7 @@ class RootMaker {
     }
   }
 
-  // A new one shows the devices of a network of its own; but users from whom a container hides parts of its own may not
-  // have one.
+  // A new sysfs shows only the step's own network devices. A container that hides parts of its /sys gets no new one.
   void mount_sys() {
     const Fd at = system_directory("sys");
     Fd sys;
@@ -246,7 +244,7 @@ class RootMaker {
     mount_control_groups(sys);
   }
 
-  // Those of the step alone where there is one tree of them, else the machine's.
+  // With cgroup v2 the step sees only its own groups, else those of the machine.
   void mount_control_groups(const Fd& sys) {
     const Fd at = below(sys, "fs/cgroup");
     struct statfs system {};
@@ -259,7 +257,7 @@ class RootMaker {
 
   void mount_dev() {
     const Fd at = system_directory("dev");
-    // What is mounted in it brings its own flags, and nothing else there is a device.
+    // The devices that are mounted in it keep their own flags; no other device can be opened.
     const Fd dev = new_mount("tmpfs", kPlain | MOUNT_ATTR_STRICTATIME, {{"mode", "0755"}, {"size", "65536k"}});
     attach_mount(dev, at.get(), "/dev");
     for (const char* device : kDevices) {
@@ -277,7 +275,7 @@ class RootMaker {
                                        {"core", "/proc/kcore"}})
       if (::symlinkat(target, dev.get(), name) != 0) fail_call("/dev");
     if (!step_.script) return;
-    // In memory too.
+    // The script is kept in memory as well.
     const std::string scripts = fs::path(kScriptDirectory).lexically_relative("/dev");
     make_directory(dev.get(), scripts);
     write_file(below(dev, scripts).get(), fs::path(step_.command.at(0)).filename(), *step_.script, 0755);
@@ -290,14 +288,14 @@ class RootMaker {
 
   static Fd terminals() {
     constexpr std::uint64_t kFlags = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
-    try {  // group 5 is tty, if there is one
+    try {  // group 5 is tty, unless it is not mapped
       return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}, {"gid", "5"}});
     } catch (const Error&) {
       return new_mount("devpts", kFlags, {{"newinstance", ""}, {"ptmxmode", "0666"}, {"mode", "0620"}});
     }
   }
 
-  // What is in a mount of the kernel's or of ours, through no link; none: it has nothing of that name.
+  // Opens a path in one of these mounts without following links. Empty if there is no such path.
   static Fd below(const Fd& mount, const std::string& path) {
     Fd file = open_rooted(mount.get(), path, O_PATH | O_NOFOLLOW, Links::kRefused);
     if (!file && errno != ENOENT) fail_call(path);
@@ -320,15 +318,15 @@ class RootMaker {
       const std::vector<std::string> parts = split(mount.target, '/');
       return std::count_if(parts.begin(), parts.end(), [](const std::string& part) { return !part.empty(); });
     };
-    // A target may be within another's.
+    // A target may be inside another mount.
     std::stable_sort(prepared_.begin(), prepared_.end(),
                      [&](const Prepared& one, const Prepared& other) { return depth(one) < depth(other); });
     for (Prepared& mount : prepared_) {
       const FoundPath at = place(mount.target, mount.directory);
       const std::string first = at.path.substr(0, at.path.find('/')), target = one_line(mount.target, 200);
-      if (at.path.empty()) throw Error(fmt::format("{} is the root, and no --mount's target", target));
+      if (at.path.empty()) throw Error(fmt::format("cannot mount at {}: it is the root directory", target));
       if (first == "proc" || first == "sys")
-        throw Error(fmt::format("{} is the kernel's, and no --mount's target", target));
+        throw Error(fmt::format("cannot mount at {}: it is in /{}, which belongs to the kernel", target, first));
       if (!mount.mount && mount.size == 0) mount.mount = new_mount("tmpfs", kPlain);
       if (!mount.mount) mount.mount = new_mount("tmpfs", kPlain, {{"size", std::to_string(mount.size)}});
       attach_mount(mount.mount, at.file.get(), target);

@@ -13,17 +13,17 @@ namespace adaptdl::image {
 
 inline constexpr const char* kSandboxHost = "build";
 
-// What was made to mount something on, by the directory that it is in: the root's upper one is in front, then those of
-// the cache mounts, in their order. What is in a tmpfs, or in a bind whose changes are thrown away, is nowhere.
+// Paths of created mount points: first those in the root's upper directory, then those in each cache mount, relative to
+// it. Mount points in a tmpfs or a temporary overlay need no removal and are not listed.
 using MadePaths = std::vector<std::vector<std::string>>;
 
 struct EnteredRoot {
   MadePaths made;
-  net::Fd starter;  // the program of step_exec.h, in memory of this step alone
+  net::Fd starter;  // the program of step_exec.h, a copy in memory for this step
 };
 
-// Makes the step's root this process's, with everything mounted; of the tree of before nothing remains. `caches` are
-// the directories of the cache mounts, in their order.
+// Mounts the step's root and everything in it, and makes it the root directory of this process; the previous one is
+// unmounted. `caches` are the directories of the cache mounts, in their order.
 EnteredRoot enter_root(const SandboxStep& step, const std::vector<std::string>& caches);
 
 }  // namespace adaptdl::image

@@ -1,4 +1,4 @@
-// The program that begins a step's command, as bytes: see step_exec/step_exec.cc.
+// The program that executes a step's command, as bytes: see step_exec/step_exec.cc.
 #pragma once
 
 #include <string_view>

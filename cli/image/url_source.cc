@@ -56,7 +56,7 @@ std::string file_name(const std::string& text) {
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
 }
 
-// `checked`: what it gives is compared with a digest.
+// `checked` says that the content will be compared with a digest.
 Fetched download(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
                  BuildReport& report, const std::stop_token& stop) {
   http::Connections connections;
@@ -88,9 +88,10 @@ Fetched download(const std::string& url, bool checked, const Fetched& known, con
     if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
       throw Error(fmt::format("{}: the server leads to '{}', which is no URL", shown, one_line(next, 200)));
     if (!checked && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
-      throw Error(fmt::format("{}: the server leads from https to '{}', where anyone on the way can change the file; "
-                              "give its digest by --checksum",
-                              shown, one_line(http::without_user(next), 200)));
+      throw Error(
+          fmt::format("{}: redirected from https to '{}', where the file can be altered in transit; "
+                      "pass its digest with --checksum",
+                      shown, one_line(http::without_user(next), 200)));
   }
   throw Error(fmt::format("{}: over {} redirects", shown, kMostUrlRedirects));
 }

@@ -1,6 +1,4 @@
-// JSON from elsewhere: of a registry, an API server, an image, another process.
-//
-// Threading: plain functions.
+// Parsing of untrusted JSON: from a registry, an API server, an image or another process.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,14 +6,14 @@
 
 namespace adaptdl {
 
-// Deeper than any document that is meant, and no danger to what walks a value by recursion, as its copies and dump()
-// do.
+// Deeper than any valid document, and shallow enough for the recursion of copies and dump().
 inline constexpr int kDeepestJson = 200;
 
-// Whether the text opens more than `deepest` arrays and objects within each other. It need not be JSON.
+// Returns whether arrays and objects are nested deeper than `deepest`. The text need not be valid JSON.
 bool is_nested_deeper(std::string_view text, int deepest);
 
-// The value; is_discarded() if the text is no JSON, has a number that is too large, or is nested deeper than that.
+// Returns the value, or a discarded one (is_discarded()) if the text is not valid JSON, has a number out of range, or
+// is nested deeper than `deepest`.
 nlohmann::json parse_foreign_json(std::string_view text, int deepest = kDeepestJson);
 
 }  // namespace adaptdl

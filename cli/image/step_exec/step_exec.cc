@@ -1,10 +1,9 @@
 // The program between process 1 of a sandbox and a step's command: step_exec COMMAND ARGUMENT...
 //
-// It is static and of no value to anyone, and that is all it is for. The builder's own program must not begin a
-// command: until then /proc/self/exe is the builder's file, which an image could have run as its command or as a
-// script's interpreter, with libraries of its own, to write to that file from the inside (CVE-2019-5736).
+// Executes a command, which it finds in $PATH. On failure it writes the reason to descriptor 3, which exec closes.
 //
-// Becomes the command, looked up by $PATH. If it cannot, it writes why to descriptor 3, which an exec closes.
+// Without it, /proc/self/exe would be the builder's program when the command is executed. An image could then run that
+// program with its own libraries, as its command or a script's interpreter, and overwrite the file (CVE-2019-5736).
 #include <fcntl.h>
 #include <unistd.h>
 

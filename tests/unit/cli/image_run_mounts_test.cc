@@ -108,7 +108,7 @@ TEST_CASE("a target's links stay in the image") {
   CHECK(tree(steps.upper()).empty());
   step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/top")};
-  CHECK(message_of([&] { steps.run(step); }) == "/top is the root, and no --mount's target");
+  CHECK(message_of([&] { steps.run(step); }) == "cannot mount at /top: it is the root directory");
 }
 
 TEST_CASE("a cache keeps what steps put there, and no layer has it") {

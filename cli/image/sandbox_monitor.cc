@@ -1,4 +1,4 @@
-#include "image/sandbox_keeper.h"
+#include "image/sandbox_monitor.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ void write_all(int file, const char* data, std::size_t size) {
   }
 }
 
-// False: the channel ended.
+// Returns false at the end of the channel.
 bool read_all(int file, char* data, std::size_t size) {
   while (size > 0) {
     const ssize_t count = ::read(file, data, size);
@@ -57,7 +57,7 @@ bool read_all(int file, char* data, std::size_t size) {
   return true;
 }
 
-// Other steps' threads have descriptors of their own, which must not stay open here.
+// Descriptors of other threads' steps must not stay open here.
 void close_all_but(int one, int other) {
   const unsigned low = static_cast<unsigned>(std::min(one, other)), high = static_cast<unsigned>(std::max(one, other));
   if (low > 3) ::syscall(SYS_close_range, 3U, low - 1, 0);
@@ -71,8 +71,7 @@ void start_loopback() {
   std::strcpy(request.ifr_name, "lo");
   request.ifr_flags = IFF_UP | IFF_RUNNING;
   if (::ioctl(socket.get(), SIOCSIFFLAGS, &request) != 0) fail_call("cannot start the loopback network");
-  // As in Docker, it is all users': low ports, and ping. Where a container lets nobody write that, as the kernel has
-  // it.
+  // As in Docker, every user may bind low ports and ping. In a container these settings may be read-only.
   for (const auto& [name, value] :
        {std::pair{"ip_unprivileged_port_start", "0"}, {"ping_group_range", "0 2147483647"}}) {
     const Fd setting(::open(fmt::format("/proc/sys/net/ipv4/{}", name).c_str(), O_WRONLY | O_CLOEXEC));
@@ -82,7 +81,7 @@ void start_loopback() {
 
 void enter_namespaces(Run::Network network) {
   const bool alone = network == Run::Network::kNone;
-  // The builder's keys are not the command's. A kernel without keys has none to give away.
+  // The command must not find the builder's keys. ENOSYS: the kernel has no keyrings.
   if (::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr) < 0 && errno != ENOSYS)
     fail_call("cannot make a session keyring for RUN");
   if (::unshare(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP | (alone ? CLONE_NEWNET : 0)) != 0)
@@ -111,11 +110,11 @@ Fd open_directory(const std::string& path) {
   return directory;
 }
 
-class SandboxKeeper {
+class SandboxMonitor {
  public:
-  explicit SandboxKeeper(SandboxPlan plan) : plan_(std::move(plan)) {}
+  explicit SandboxMonitor(SandboxPlan plan) : plan_(std::move(plan)) {}
 
-  // What the builder is to be told.
+  // Returns the report.
   std::string run() {
     try {
       enter_namespaces(plan_.step->network);
@@ -127,7 +126,7 @@ class SandboxKeeper {
     ::kill(child_, SIGKILL);
     while (::waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
     }
-    // Nothing of the sandbox runs or is mounted any more.
+    // No process of the sandbox is left, and its mounts are gone with its mount namespace.
     for (MountTraces& traces : traces_) traces.remove();
     return report;
   }
@@ -148,7 +147,7 @@ class SandboxKeeper {
     plan_.output.reset();
   }
 
-  // Until process 1 has ended or said how the command did, or the builder wants an end.
+  // Returns the report of process 1, or "" if it died or the builder asks to stop.
   std::string listen() {
     sigset_t stop;
     ::sigemptyset(&stop);
@@ -198,7 +197,7 @@ std::string receive_message(int channel) {
   return read_all(channel, text.data(), text.size()) ? text : "";
 }
 
-void keep_sandbox(SandboxPlan plan) {
+void monitor_sandbox(SandboxPlan plan) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.builder) ::_exit(1);
   ::setsid();
@@ -206,10 +205,10 @@ void keep_sandbox(SandboxPlan plan) {
   ::signal(SIGCHLD, SIG_DFL);
   const Fd report = std::move(plan.report);
   try {
-    const std::string text = SandboxKeeper(std::move(plan)).run();
+    const std::string text = SandboxMonitor(std::move(plan)).run();
     write_all(report.get(), text.data(), text.size());
   } catch (const std::exception&) {
-    // The builder is told nothing, and says that the sandbox was killed.
+    // Without a report the builder says that the sandbox was killed.
   }
   ::_exit(0);
 }

@@ -1,0 +1,44 @@
+// The monitor of a sandbox: the process between the builder and process 1 of a step.
+//
+// The builder forks the monitor, which creates namespaces, starts process 1 in them (sandbox_init.h) and waits for it.
+// The monitor stays in the machine's file system; it maps the ids of process 1 and, at the end, removes the mount
+// points that were created for the step. When one of these processes dies, those below it are killed.
+//
+// REQUIRES: a process that was just forked and has a single thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "image/sandbox.h"
+#include "socket.h"
+
+namespace adaptdl::image {
+
+// What the sandbox needs, prepared before the fork.
+struct SandboxPlan {
+  const SandboxStep* step = nullptr;
+  std::vector<std::string> caches;  // directories of the step's cache mounts, in their order
+  pid_t builder = 0;                // the thread's process
+  net::Fd output;                   // the command's
+  net::Fd report;                   // from the monitor to the builder, as below
+};
+
+// A report to the builder: kFailed and a message, or kEnded and the command's wait status. An empty report means that
+// process 1 was killed.
+inline constexpr char kFailed = 'F', kEnded = 'E';
+
+// Messages between the monitor and process 1, besides the report. kInPlace, from process 1: everything is mounted; the
+// MadePaths follow, each path terminated by a zero byte and each list by another. kGo, to process 1: the ids are
+// mapped, and the command may start.
+inline constexpr char kInPlace = 'M', kGo = 'G';
+void send_message(int channel, const std::string& text);
+// Returns "" at the end of the channel.
+std::string receive_message(int channel);
+
+// Runs the monitor. REQUIRES: all signals are blocked.
+[[noreturn]] void monitor_sandbox(SandboxPlan plan);
+
+}  // namespace adaptdl::image
