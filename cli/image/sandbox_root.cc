@@ -29,11 +29,12 @@ namespace fs = std::filesystem;
 using net::Fd;
 
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-// Hidden as in other container runtimes. Some parts of /sys exist only where the machine's own /sys is shown.
+// Hidden as in other container runtimes.
 constexpr const char* kMaskedProc[] = {"acpi",          "asound",      "interrupts", "kcore",      "keys",
                                        "latency_stats", "sched_debug", "scsi",       "timer_list", "timer_stats"};
-constexpr const char* kMaskedSys[] = {
-    "devices/virtual/powercap", "firmware", "fs/bpf", "fs/pstore", "kernel/debug", "kernel/security", "kernel/tracing"};
+constexpr const char* kMaskedSys[] = {"devices/virtual/powercap", "firmware"};
+// File systems that a machine mounts in its /sys.
+constexpr const char* kMaskedMounts[] = {"fs/bpf", "fs/pstore", "kernel/debug", "kernel/security", "kernel/tracing"};
 constexpr const char* kReadOnlyProc[] = {"bus", "fs", "irq", "pressure", "sys", "sysrq-trigger"};
 constexpr const char* kControlGroups = "/sys/fs/cgroup";
 constexpr std::uint64_t kPlain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
@@ -54,15 +55,6 @@ void write_file(int directory, const std::string& name, std::string_view content
 
 void make_directory(int parent, const std::string& name) {
   if (::mkdirat(parent, name.c_str(), 0755) != 0) fail_call(name);
-}
-
-// Clones the mount at a path without the mounts below it, or with them where the kernel does not allow that.
-Fd clone_alone(const std::string& path) {
-  try {
-    return clone_mount(path, false);
-  } catch (const Error&) {
-    return clone_mount(path, true);
-  }
 }
 
 // A mount and its target.
@@ -235,12 +227,19 @@ class RootMaker {
         sys = new_mount("sysfs", MOUNT_ATTR_RDONLY | kInert, {{"ro", ""}});
       } catch (const Error&) {
       }
-    if (!sys) {
-      sys = clone_alone("/sys");
-      restrict_mount(sys, MOUNT_ATTR_RDONLY | kInert);
-    }
+    bool has_mounts = false;
+    if (!sys) try {
+        sys = clone_mount("/sys", false);
+      } catch (const Error&) {
+        // In a user namespace the kernel does not allow to leave out what is mounted below.
+        sys = clone_mount("/sys", true);
+        has_mounts = true;
+      }
+    restrict_mount(sys, MOUNT_ATTR_RDONLY | kInert);
     attach_mount(sys, at.get(), "/sys");
     for (const char* path : kMaskedSys) mask(sys, path);
+    if (has_mounts)
+      for (const char* path : kMaskedMounts) mask(sys, path);
     mount_control_groups(sys);
   }
 
@@ -302,15 +301,16 @@ class RootMaker {
     return file;
   }
 
-  static void mask(const Fd& mount, const std::string& path) {
+  void mask(const Fd& mount, const std::string& path) {
     const Fd file = below(mount, path);
     if (!file) return;
     struct stat status {};
     if (::fstat(file.get(), &status) != 0) fail_call(path);
-    const Fd cover = S_ISDIR(status.st_mode)
-                         ? new_mount("tmpfs", MOUNT_ATTR_RDONLY | kInert, {{"size", "0k"}, {"mode", "0755"}})
-                         : clone_mount("/dev/null", false);
-    attach_mount(cover, file.get(), path);
+    if (!S_ISDIR(status.st_mode)) return attach_mount(clone_mount("/dev/null", false), file.get(), path);
+    // Clones of one empty file system are faster than several.
+    if (empty_) return attach_mount(clone_mount(empty_.get(), path, false), file.get(), path);
+    empty_ = new_mount("tmpfs", MOUNT_ATTR_RDONLY | kInert, {{"size", "0k"}, {"mode", "0755"}});
+    attach_mount(empty_, file.get(), path);
   }
 
   void mount_prepared() {
@@ -340,7 +340,7 @@ class RootMaker {
   std::vector<Placed> placed_;
   std::string files_;
   std::vector<Prepared> prepared_;
-  Fd root_, starter_;
+  Fd root_, starter_, empty_;
   MadePaths made_;
 };
 
