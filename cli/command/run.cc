@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <set>
 
 #include "command/command.h"
 #include "command/describe.h"
@@ -23,13 +24,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The command that goes on from `checkpoints`: the one that was given, with them.
+// The command that resumes from `checkpoints`: the one that was given, with them. It has only the names of --env, whose
+// values may be secrets: the command is shown and kept.
 std::string resume_command(const CLI::App& app, const RunOptions& options, const fs::path& checkpoints) {
   std::vector<std::string> words = {program_invocation_name, "run", "--checkpoint", checkpoints.string()};
   for (const CLI::Option* option : visible_options(app)) {
     const std::string name = option_words(*option).back();
     if (name == "--checkpoint" || value_name(*option).empty()) continue;
-    for (const std::string& value : option->reduced_results()) words.insert(words.end(), {name, value});
+    std::set<std::string> names;
+    for (const std::string& value : option->reduced_results()) {
+      const std::string shown = name == "--env" ? value.substr(0, value.find('=')) : value;
+      if (name != "--env" || names.insert(shown).second) words.insert(words.end(), {name, shown});
+    }
   }
   if (options.detach) words.emplace_back("--detach");
   words.emplace_back("--");
@@ -151,8 +157,8 @@ void add_run(CLI::App& app, int& exit_code) {
   app.add_option("--backend", options->backend,
                  "how replicas exchange tensors; by default nccl on GPUs and gloo without")
       ->type_name("gloo|nccl");
-  app.add_option("--env", options->environment, "an environment variable for the replicas; may be given several times")
-      ->type_name("NAME=VALUE")
+  app.add_option("--env", options->environment, "environment variable for the replicas; NAME alone passes on the caller's value (may be given several times)")
+      ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--name", options->name,

@@ -7,6 +7,7 @@
 #include "adaptdl/error.h"
 #include "local/checkpoint_watch.h"
 #include "local/run_directory.h"
+#include "private_files.h"
 
 namespace adaptdl::cli {
 namespace fs = std::filesystem;
@@ -57,7 +58,7 @@ void RunBooks::open(const fs::path& runs, const RunOptions& options, sched::Laun
   std::error_code error;
   if (!plan.checkpoints && !options.no_checkpoint) {
     own_checkpoints_ = record.checkpoints();
-    fs::create_directories(own_checkpoints_, error);
+    create_private_directories(own_checkpoints_);
     plan.checkpoints = own_checkpoints_;
     // Told from other runs of the same program by the time that the record's name has.
     if (options.name.empty()) plan.job_id = "local/" + record.name();

@@ -17,6 +17,7 @@
 #include "local/devices.h"
 #include "local/program.h"
 #include "local/replica_environment.h"
+#include "private_files.h"
 
 namespace adaptdl::cli {
 namespace fs = std::filesystem;
@@ -170,13 +171,16 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
       static_cast<std::uint16_t>(parse_run_count(options.master.substr(colon + 1), "the port of --master", 1, 65535));
 }
 
-// The directory as an absolute path; made if it is not there.
-fs::path directory(const std::string& text, const std::string& what) {
+enum class Access { kUser, kUmask };
+
+// The directory as an absolute path; created with this access if it does not exist.
+fs::path directory(const std::string& text, const std::string& what, Access access) {
   std::error_code error;
   fs::path path = fs::absolute(text, error).lexically_normal();
   // "DIR/" and "DIR" are one.
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
-  if (!error) fs::create_directories(path, error);
+  if (!error && access == Access::kUser) error = create_private_directories(path);
+  if (!error && access == Access::kUmask) fs::create_directories(path, error);
   if (!error && !fs::is_directory(path)) error = std::make_error_code(std::errc::not_a_directory);
   if (error) throw UsageError(fmt::format("run: cannot use {} {}: {}", what, text, error.message()));
   return path;
@@ -193,18 +197,25 @@ void set_checkpoints(sched::LaunchPlan& plan, const RunOptions& options) {
     parse_run_count(options.checkpoint_keep, "--checkpoint-keep", 1, 1'000'000);
     plan.settings.emplace_back("ADAPTDL_CHECKPOINT_KEEP", options.checkpoint_keep);
   }
-  if (!options.checkpoint.empty()) plan.checkpoints = directory(options.checkpoint, "--checkpoint");
+  if (!options.checkpoint.empty()) plan.checkpoints = directory(options.checkpoint, "--checkpoint", Access::kUser);
 }
 
-void set_environment(sched::LaunchPlan& plan, const RunOptions& options) {
+void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const Machine& machine) {
   for (const std::string& entry : options.environment) {
     const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UsageError(fmt::format("run: --env takes NAME=VALUE, not '{}'", entry));
     const std::string name = entry.substr(0, equals);
+    if (name.empty()) throw UsageError(fmt::format("run: --env expects NAME=VALUE or NAME, not '{}'", entry));
     if (sched::is_launchers_own(name))
       throw UsageError(fmt::format("run: --env cannot set {}, which `adaptdl run` itself decides on", name));
-    plan.settings.emplace_back(name, entry.substr(equals + 1));
+    if (equals != std::string::npos) {
+      plan.settings.emplace_back(name, entry.substr(equals + 1));
+      continue;
+    }
+    const auto own = machine.environment.find(name);
+    if (own == machine.environment.end()) {
+      throw UsageError(fmt::format("run: --env {0}: the variable is not set; export it, or give --env {0}=VALUE", name));
+    }
+    plan.settings.emplace_back(name, own->second);
   }
 }
 
@@ -218,7 +229,8 @@ Machine this_machine() {
   return {.search_path = variable("PATH").value_or("/usr/local/bin:/usr/bin:/bin"),
           .backend = variable("ADAPTDL_BACKEND").value_or(""),
           .devices = sched::visible_devices(variable("CUDA_VISIBLE_DEVICES")),
-          .cores = sched::usable_cores()};
+          .cores = sched::usable_cores(),
+          .environment = sched::caller_environment()};
 }
 
 std::string plain_name(const std::string& program) {
@@ -240,7 +252,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   sched::LaunchPlan plan;
   set_replicas(plan, options, machine);
   set_nodes(plan, options);
-  set_environment(plan, options);
+  set_environment(plan, options, machine);
   if (!options.max_restarts.empty()) {
     plan.max_restarts = parse_run_count(options.max_restarts, "--max-restarts", 0, 1'000'000);
   } else if (plan.elastic) {
@@ -256,8 +268,8 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   plan.job_id = "local/" + (options.name.empty() ? plain_name(options.program.front()) : options.name);
   // Directories are made last, once nothing else can be wrong.
   set_checkpoints(plan, options);
-  if (!options.share.empty()) plan.share = directory(options.share, "--share");
-  if (!options.logs.empty()) plan.logs = directory(options.logs, "--logs");
+  if (!options.share.empty()) plan.share = directory(options.share, "--share", Access::kUmask);
+  if (!options.logs.empty()) plan.logs = directory(options.logs, "--logs", Access::kUser);
   return plan;
 }
 

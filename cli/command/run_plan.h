@@ -1,6 +1,7 @@
 // The options of `adaptdl run`, and what they ask the launcher to do.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@ struct RunOptions {
   std::string grace = "30s";
   bool no_checkpoint = false;
   bool detach = false;
-  std::vector<std::string> environment;  // NAME=VALUE
+  std::vector<std::string> environment;  // NAME=VALUE, or NAME for the caller's value
   std::vector<std::string> program;      // and its arguments
 };
 
@@ -30,6 +31,7 @@ struct Machine {
   std::string backend;               // $ADAPTDL_BACKEND, for when no option says
   std::vector<std::string> devices;  // as sched::visible_devices gives them
   unsigned cores = 1;                // that this process may use
+  std::map<std::string, std::string> environment;  // of this process
 };
 
 Machine this_machine();

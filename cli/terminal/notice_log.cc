@@ -8,10 +8,14 @@
 #include <ctime>
 
 #include "adaptdl/error.h"
+#include "private_files.h"
 
 namespace adaptdl::cli {
 
-NoticeLog::NoticeLog(const std::filesystem::path& path) : file_(path, std::ios::app) {
+NoticeLog::NoticeLog(const std::filesystem::path& path) {
+  // Where this fails, opening the file reports why.
+  create_private_file(path);
+  file_.open(path, std::ios::app);
   if (!file_) throw Error(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
 }
 

@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 
 class NoticeLog : public sched::LaunchObserver {
  public:
-  // Throws Error if the file cannot be written.
+  // A new file is private. Throws Error if the file cannot be written.
   explicit NoticeLog(const std::filesystem::path& path);
 
   void line(int, sched::Stream, std::string_view, bool) override {}

@@ -11,16 +11,18 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "private_files.h"
 
 namespace adaptdl::sched {
 
 ReplicaLog::ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts)
     : path_(directory / fmt::format("rank-{}.log", rank)), rank_(rank) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
+  // Where one of them fails, opening the file reports why.
+  create_private_directories(directory);
+  create_private_file(path_);
   file_.open(path_, std::ios::app | std::ios::binary);
   if (!file_) throw Error(fmt::format("cannot write the log {}: {}", path_.string(), std::strerror(errno)));
-  order_ = Fd(::open((directory / ".order").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666));
+  order_ = Fd(::open((directory / ".order").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kPrivateFile));
   file_ << fmt::format("=== {} rank {}, start {}, {:%Y-%m-%d %H:%M:%S %z} ===\n", job_id, rank, restarts,
                        fmt::localtime(std::time(nullptr)));
 }

@@ -17,8 +17,8 @@ namespace adaptdl::sched {
 
 class ReplicaLog {
  public:
-  // Opens directory/rank-<rank>.log to append to and writes a header with the time, the job and the start. Throws Error
-  // if it cannot be written.
+  // Opens directory/rank-<rank>.log to append to and writes a header with the time, the job and the start. What is
+  // created is private. Throws Error if it cannot be written.
   ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts);
 
   // Appends a line, or a piece of one (see LaunchObserver::line), as it came.

@@ -2,11 +2,15 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 
 #include "adaptdl/error.h"
+#include "private_files.h"
 
 namespace adaptdl::sched {
 namespace fs = std::filesystem;
@@ -21,15 +25,21 @@ fs::path runs_directory() {
   return fs::path(home) / ".local" / "state" / "adaptdl" / "runs";
 }
 
+void prepare_runs_directory(const fs::path& runs) {
+  // Where this fails, creating a run in it reports why.
+  create_private_directories(runs);
+  // One that belongs to another user keeps its mode; the directories of this user's runs in it are private still.
+  restrict_to_user(runs);
+}
+
 fs::path make_run_directory(const fs::path& parent, const std::string& name) {
-  std::error_code error;
-  fs::create_directories(parent, error);
+  prepare_runs_directory(parent);
   const fs::path first = parent / fmt::format("{}-{:%Y%m%d-%H%M%S}", name, fmt::localtime(std::time(nullptr)));
   fs::path directory = first;
-  for (int i = 2; !fs::create_directory(directory, error); ++i) {
-    if (error) {
+  for (int i = 2; ::mkdir(directory.c_str(), kPrivateDirectory) != 0; ++i) {
+    if (errno != EEXIST) {
       throw Error(fmt::format("cannot make {} for the run: {}; give --checkpoint DIR or --no-checkpoint",
-                              directory.string(), error.message()));
+                              directory.string(), std::strerror(errno)));
     }
     directory = fs::path(first) += fmt::format("-{}", i);
   }

@@ -15,6 +15,7 @@
 #include "adaptdl/error.h"
 #include "local/checkpoint_watch.h"
 #include "local/run_directory.h"
+#include "private_files.h"
 
 namespace adaptdl::sched {
 namespace fs = std::filesystem;
@@ -106,13 +107,16 @@ RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
   const fs::path directory = runs / name;
   constexpr int kTries = 100;  // one is enough, but for somebody who removes the record at this moment
   for (int i = 0; i < kTries; ++i) {
-    std::error_code error;
-    fs::create_directories(directory, error);
+    prepare_runs_directory(runs);
+    std::error_code error = create_private_directories(directory);
     if (error) throw Error(fmt::format("cannot make {} for the run: {}", directory.string(), error.message()));
     Fd file;
     switch (lock(directory, file)) {
       case Locking::kLocked:
-        return {directory, std::move(file)};
+        error = restrict_tree_to_user(directory);
+        if (!error) return {directory, std::move(file)};
+        throw Error(fmt::format("cannot close {} to other users: {}; choose another name for the run",
+                                directory.string(), error.message()));
       case Locking::kHeld:
         throw UsageError(fmt::format(
             "a run named {} is going on: choose another name, or end it with `adaptdl delete {}`", name, name));
@@ -139,6 +143,7 @@ bool RunRecord::write(const RunStatus& status, const std::string& socket) const 
     json record = to_json(status);
     record["socket"] = socket;
     const fs::path next = directory_ / "run.json.new";
+    if (create_private_file(next)) return false;
     std::ofstream file(next, std::ios::trunc);
     file << record.dump(2, ' ', false, json::error_handler_t::replace) << '\n';
     file.close();

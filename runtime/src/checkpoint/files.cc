@@ -126,9 +126,9 @@ void InputFile::check_unchanged() const {
     throw CheckpointError(fmt::format("{} was changed while it was being loaded", path_.string()));
 }
 
-OutputFile::OutputFile(const fs::path& path, Existing existing) : path_(path) {
+OutputFile::OutputFile(const fs::path& path, Existing existing, mode_t permissions) : path_(path) {
   const int mode = existing == Existing::kReplace ? O_TRUNC : O_EXCL;
-  fd_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, 0666));
+  fd_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | mode, permissions));
   if (!fd_) throw_write_error(fmt::format("cannot create {}", path.string()), errno);
 }
 
@@ -197,7 +197,7 @@ void make_directories(const fs::path& path) {
   const fs::path parent = path.parent_path();
   std::error_code error;
   if (!parent.empty() && parent != path && !fs::exists(parent, error)) make_directories(parent);
-  if (::mkdir(path.c_str(), 0777) != 0) {
+  if (::mkdir(path.c_str(), kPrivateDirectory) != 0) {
     if (errno == EEXIST) return;
     throw_write_error(fmt::format("cannot create {}", path.string()), errno);
   }

@@ -11,6 +11,7 @@
 
 #include "adaptdl/checkpoint.h"
 #include "checkpoint/checksum.h"
+#include "private_files.h"
 
 namespace adaptdl::checkpoint {
 
@@ -103,7 +104,8 @@ class Sink {
 class OutputFile : public Sink {
  public:
   enum class Existing { kFail, kReplace };
-  explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kFail);
+  explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kFail,
+                      mode_t permissions = kPrivateFile);
   // Deletes the file if it was not finished.
   ~OutputFile() override;
   using Sink::write;
@@ -129,7 +131,7 @@ void sync_directory(const std::filesystem::path& path);
 // Renames and never replaces: returns false if `to` is there already. Throws CheckpointError.
 bool rename_new(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Makes a directory and those above it that are missing, on the disk. Throws CheckpointError.
+// Makes a private directory and those above it that are missing, on the disk. Throws CheckpointError.
 void make_directories(const std::filesystem::path& path);
 
 // Some digits that no other saver draws.

@@ -34,7 +34,8 @@ void write_tensors(Sink& sink, const std::vector<TensorInfo>& infos, const std::
 void commit_file(const fs::path& file, const std::function<void(Sink&)>& write) {
   const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const fs::path temporary = parent / fmt::format(".{}.{}", file.filename().string(), random_suffix());
-  OutputFile output(temporary);
+  // What is exported is for others to use too, as the umask says.
+  OutputFile output(temporary, OutputFile::Existing::kFail, 0666);
   write(output);
   output.finish();
   std::error_code error;

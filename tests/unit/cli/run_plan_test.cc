@@ -202,6 +202,14 @@ TEST_CASE("several machines need to know of each other and to share a directory"
   refused(with, "run: the port of --master takes a whole number from 1 to 65535, not '0'");
 }
 
+TEST_CASE("--env with a name alone passes on the caller's value") {
+  RunOptions with = options();
+  with.environment = {"SECRET", "EMPTY", "A=1"};
+  const Machine machine{.search_path = "/usr/bin:/bin", .environment = {{"SECRET", "x=y"}, {"EMPTY", ""}, {"B", "2"}}};
+  const std::vector<std::pair<std::string, std::string>> expected = {{"SECRET", "x=y"}, {"EMPTY", ""}, {"A", "1"}};
+  CHECK(make_plan(with, machine).settings == expected);
+}
+
 TEST_CASE("what contradicts itself or cannot be is refused") {
   RunOptions with = options();
   with.checkpoint = "/c";
@@ -214,7 +222,9 @@ TEST_CASE("what contradicts itself or cannot be is refused") {
   with.environment = {"ADAPTDL_REPLICA_RANK=1"};
   refused(with, "run: --env cannot set ADAPTDL_REPLICA_RANK, which `adaptdl run` itself decides on");
   with.environment = {"=1"};
-  refused(with, "run: --env takes NAME=VALUE, not '=1'");
+  refused(with, "run: --env expects NAME=VALUE or NAME, not '=1'");
+  with.environment = {"A=1", "SECRET"};
+  refused(with, "run: --env SECRET: the variable is not set; export it, or give --env SECRET=VALUE");
   with = options();
   with.name = "a/b";
   refused(with, "run: --name takes up to 63 letters, digits, '.', '_' and '-', not 'a/b'");

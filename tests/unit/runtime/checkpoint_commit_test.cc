@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <random>
@@ -103,6 +104,23 @@ TEST_CASE("checkpoints are numbered from 0, and the newest two are kept") {
   for (job.step = 0; job.step < 5; ++job.step) job.save();
   CHECK(directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"});
   CHECK(job.load() == 4);
+}
+
+TEST_CASE("a checkpoint belongs to its user alone, whatever the umask is, and a directory that exists keeps its mode") {
+  Directory directory;
+  Job job(64);
+  const mode_t before = ::umask(0);
+  fs::permissions(directory.path(), fs::perms::all);
+  job.save();
+  CHECK(fs::status(directory.path()).permissions() == fs::perms::all);
+  directory.use(directory.root() / "new" / "checkpoints");
+  job.save();
+  ::umask(before);
+  for (const fs::path& path : {directory.root() / "new", directory.path(), directory / "checkpoint-0",
+                               directory.root() / "checkpoints" / "checkpoint-0"})
+    CHECK(fs::status(path).permissions() == fs::perms::owner_all);
+  for (const auto& file : fs::directory_iterator(directory / "checkpoint-0"))
+    CHECK(file.status().permissions() == (fs::perms::owner_read | fs::perms::owner_write));
 }
 
 TEST_CASE("ADAPTDL_CHECKPOINT_KEEP says how many are kept, of those that look whole") {

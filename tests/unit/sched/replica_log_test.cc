@@ -1,6 +1,7 @@
 #include "local/replica_log.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <sstream>
@@ -20,6 +21,24 @@ std::string read(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+TEST_CASE("what a log creates belongs to its user alone, and what exists keeps its mode") {
+  namespace fs = std::filesystem;
+  const testing::TemporaryDirectory directory;
+  const auto logs = directory.path() / "new" / "logs";
+  const mode_t before = ::umask(0);
+  const auto write = [](const fs::path& to) { sched::ReplicaLog(to, 0, "local/job", 0).flush(); };
+  write(logs);
+  const fs::path mine = directory.path() / "mine";
+  fs::create_directory(mine);
+  write(mine);
+  ::umask(before);
+  CHECK(fs::status(logs).permissions() == fs::perms::owner_all);
+  for (const char* name : {"rank-0.log", ".order"})
+    CHECK(fs::status(logs / name).permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+  CHECK(fs::status(mine).permissions() == fs::perms::all);
+  CHECK(fs::status(mine / "rank-0.log").permissions() == (fs::perms::owner_read | fs::perms::owner_write));
+}
 
 TEST_CASE("a log has a header a start and the lines of both streams") {
   const testing::TemporaryDirectory directory;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
@@ -31,6 +32,19 @@ TEST_CASE("each run has a directory of its own, even two in one second") {
   CHECK(a != c);
   CHECK(fs::is_directory(c));
   CHECK(a.filename().string().starts_with("digits-20"));
+}
+
+TEST_CASE("the directories of runs belong to their user alone, whatever the umask is") {
+  for (const mode_t mask : {0, 022, 077}) {
+    const testing::TemporaryDirectory directory;
+    const mode_t before = ::umask(mask);
+    fs::create_directory(directory.path() / "old");
+    for (const char* parent : {"old", "new/runs"}) {
+      const fs::path run = sched::make_run_directory(directory.path() / parent, "digits");
+      for (const fs::path& path : {run, run.parent_path()}) CHECK(fs::status(path).permissions() == fs::perms::owner_all);
+    }
+    ::umask(before);
+  }
 }
 
 TEST_CASE("a place where nothing can be made is an error that says what to do") {

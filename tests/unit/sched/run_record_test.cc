@@ -1,6 +1,7 @@
 #include "local/run_record.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -84,6 +85,29 @@ TEST_CASE("a record that makes no sense is read as far as it does") {
   CHECK(all[0].status.name == "job");
   CHECK(all[0].status.min == 2);
   CHECK(all[0].status.replicas == 0);
+}
+
+TEST_CASE("a record belongs to its user alone, and one that an older version left is closed to others") {
+  const testing::TemporaryDirectory directory;
+  const fs::path runs = directory.path() / "runs", job = runs / "job", elsewhere = directory.path() / "elsewhere";
+  const mode_t before = ::umask(0);
+  fs::create_directories(job / "checkpoints" / "checkpoint-0");
+  for (const char* name : {"run.json", "run.log", "checkpoints/checkpoint-0/manifest.json"}) std::ofstream(job / name);
+  std::ofstream{elsewhere};
+  fs::create_symlink(elsewhere, job / "link");
+  {
+    const RunRecord named = RunRecord::named(runs, "job"), unnamed = RunRecord::unnamed(runs, "program");
+    CHECK(named.taken_over());
+    for (const RunRecord* record : {&named, &unnamed}) REQUIRE(record->write(status("running", kNoon), ""));
+  }
+  ::umask(before);
+  CHECK(fs::status(runs).permissions() == fs::perms::owner_all);
+  for (const auto& entry : fs::recursive_directory_iterator(runs)) {
+    CAPTURE(entry.path());
+    const auto owners = entry.is_directory() ? fs::perms::owner_all : fs::perms::owner_read | fs::perms::owner_write;
+    if (!entry.is_symlink()) CHECK(entry.status().permissions() == owners);
+  }
+  CHECK((fs::status(elsewhere).permissions() & fs::perms::others_write) != fs::perms::none);
 }
 
 TEST_CASE("a name belongs to one living run") {
