@@ -19,19 +19,20 @@ namespace {
 constexpr int kUsage = 2;
 constexpr int kFailed = 1;
 
-// Nothing of the caller's terminal or pipes is kept, so that whoever waits for their end does not wait for the run's.
-void leave_terminal() {
+// Nothing of the caller's terminal, pipes or files is kept, so that a process that waits for their end does not wait for
+// the run's. The report is kept.
+void leave_terminal(int report) {
   ::setsid();
   ::signal(SIGHUP, SIG_IGN);
   const int null = ::open("/dev/null", O_RDWR);
   if (null < 0) throw Error(fmt::format("cannot open /dev/null: {}", std::strerror(errno)));
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);
-  if (null > STDERR_FILENO) ::close(null);
+  sched::close_from(STDERR_FILENO + 1, report);
 }
 
 int child(StartReport report, const std::function<int(StartReport&)>& run) {
   try {
-    leave_terminal();
+    leave_terminal(report.fd());
     return run(report);
   } catch (const UsageError& error) {
     report.failed(error.what(), kUsage);

@@ -18,6 +18,7 @@ class StartReport {
 
   void started(const std::string& name);
   void failed(const std::string& why, int exit_code);
+  int fd() const noexcept { return to_.get(); }
   bool given() const noexcept { return !to_; }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <string>
 
 #include "local/agent.h"
+#include "local/fd.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -24,10 +24,7 @@ namespace {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int nothing = ::open("/dev/null", O_RDWR);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(nothing, fd);
-  if (::syscall(SYS_close_range, STDERR_FILENO + 1u, ~0u, 0u) != 0) {
-    // A kernel before 5.9.
-    for (int fd = STDERR_FILENO + 1; fd < 65536; ++fd) ::close(fd);
-  }
+  close_from(STDERR_FILENO + 1);
   // So as not to keep a file system busy.
   if (::chdir("/") == 0) ::execv(program, arguments);
   ::_exit(127);

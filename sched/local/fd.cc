@@ -1,8 +1,14 @@
 #include "local/fd.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/close_range.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -20,6 +26,44 @@ Fd above_standard(Fd fd) {
   return moved;
 }
 
+constexpr unsigned kLastDescriptor = ~0U;
+
+// Fails on Linux before 5.9, and with CLOSE_RANGE_CLOEXEC before 5.11.
+bool close_range(int first, unsigned last, unsigned flags) noexcept {
+  return ::syscall(SYS_close_range, static_cast<unsigned>(first), last, flags) == 0;
+}
+
+// The number that a name in /proc/self/fd is; -1 for "." and "..".
+int descriptor_number(const char* name) noexcept {
+  int number = 0;
+  for (; *name >= '0' && *name <= '9'; ++name) number = 10 * number + (*name - '0');
+  return *name == '\0' ? number : -1;
+}
+
+// Calls `action` for each open descriptor from `first` on. opendir() allocates, which is not async-signal-safe.
+template <typename Action>
+void for_each_open(int first, Action action) noexcept {
+  const int directory = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) {
+    rlimit limit{};
+    constexpr rlim_t kMost = 1 << 20;
+    const rlim_t end = ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_cur, kMost) : kMost;
+    for (int fd = first; fd < static_cast<int>(end); ++fd) action(fd);
+    return;
+  }
+  alignas(dirent64) char buffer[4096];
+  long size = 0;
+  while ((size = ::syscall(SYS_getdents64, directory, buffer, sizeof buffer)) > 0) {
+    for (long at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
+      const int fd = descriptor_number(entry->d_name);
+      if (fd >= first && fd != directory) action(fd);
+      at += entry->d_reclen;
+    }
+  }
+  ::close(directory);
+}
+
 }  // namespace
 
 Pipe make_pipe() {
@@ -30,6 +74,24 @@ Pipe make_pipe() {
   }
   Fd read(ends[0]), write(ends[1]);
   return {above_standard(std::move(read)), above_standard(std::move(write))};
+}
+
+void close_from(int first, int keep) noexcept {
+  const bool keeps = keep >= first;
+  const bool closed = (!keeps || keep == first || close_range(first, static_cast<unsigned>(keep) - 1, 0)) &&
+                      close_range(keeps ? keep + 1 : first, kLastDescriptor, 0);
+  if (closed) return;
+  for_each_open(first, [keep](int fd) {
+    if (fd != keep) ::close(fd);
+  });
+}
+
+void close_on_exec_from(int first) noexcept {
+  if (close_range(first, kLastDescriptor, CLOSE_RANGE_CLOEXEC)) return;
+  for_each_open(first, [](int fd) {
+    const int flags = ::fcntl(fd, F_GETFD);
+    if (flags >= 0) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+  });
 }
 
 void set_nonblocking(const Fd& fd) {

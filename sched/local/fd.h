@@ -41,6 +41,12 @@ struct Pipe {
 // descriptors.
 Pipe make_pipe();
 
+// Closes the descriptors from `first` on, except `keep` (-1: none). Async-signal-safe, as the next one is.
+void close_from(int first, int keep = -1) noexcept;
+
+// Closes the descriptors from `first` on at the next exec.
+void close_on_exec_from(int first) noexcept;
+
 // Throws Error on failure.
 void set_nonblocking(const Fd& fd);
 

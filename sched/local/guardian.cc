@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,23 +43,12 @@ void rename_process() {
   std::memcpy(arguments, kName, std::min<std::size_t>(sizeof kName - 1, end - start - 1));
 }
 
-void drop_descriptors(int keep) {
-  if (::syscall(SYS_close_range, 0u, static_cast<unsigned>(keep - 1), 0u) != 0 ||
-      ::syscall(SYS_close_range, static_cast<unsigned>(keep + 1), ~0u, 0u) != 0) {
-    // A kernel before 5.9.
-    const long limit = std::min(::sysconf(_SC_OPEN_MAX), 65536L);
-    for (int fd = 0; fd < limit; ++fd) {
-      if (fd != keep) ::close(fd);
-    }
-  }
-}
-
 [[noreturn]] void guard(int pipe) {
   ::setsid();
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(signal_number, SIG_IGN);
   rename_process();
-  drop_descriptors(pipe);
+  close_from(0, pipe);
   if (::chdir("/") != 0) ::_exit(1);  // so as not to keep a file system busy
 
   std::set<pid_t> sessions;

@@ -41,10 +41,12 @@ struct Child {
   if (::read(child.go, &go, 1) != 1) ::_exit(1);
   const int null = ::open("/dev/null", O_RDONLY);
   if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(child.out, STDOUT_FILENO) < 0 ||
-      ::dup2(child.err, STDERR_FILENO) < 0 || ::fcntl(child.status, F_SETFD, 0) < 0) {
+      ::dup2(child.err, STDERR_FILENO) < 0) {
     ::_exit(1);
   }
-  if (null > STDERR_FILENO) ::close(null);
+  // Whatever the launcher has open, or its caller left to it.
+  close_on_exec_from(STDERR_FILENO + 1);
+  if (::fcntl(child.status, F_SETFD, 0) < 0) ::_exit(1);
   // What the launcher changed for itself, or may have inherited from a shell that started it in the background.
   for (const int signal_number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD}) ::signal(signal_number, SIG_DFL);
   sigset_t none;

@@ -1,12 +1,16 @@
 #include "supervisor/server.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <vector>
 
 #include "adaptdl/error.h"
@@ -27,6 +31,8 @@ std::size_t bounded_by_descriptors(std::size_t wanted) {
   return std::clamp<std::size_t>(limit.rlim_cur / 2, 1, wanted);
 }
 
+boost::system::error_code last_error() { return {errno, asio::error::get_system_category()}; }
+
 }  // namespace
 
 Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener& listener)
@@ -39,12 +45,16 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
   if (error) throw UsageError(fmt::format("the supervisor's address \"{}\": takes an IP address", options.address));
   const tcp::endpoint endpoint(address, options.port);
   acceptor_.open(endpoint.protocol(), error);
+  // A replica, or a process that it leaves behind, would keep the port.
+  if (!error && ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC) != 0) error = last_error();
+  if (!error) acceptor_.native_non_blocking(true, error);
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error)
     throw Error(
         fmt::format("the supervisor cannot listen on {}:{}: {}", options.address, options.port, error.message()));
+  protocol_ = endpoint.protocol();
   port_ = acceptor_.local_endpoint().port();
   accept();
 
@@ -73,12 +83,29 @@ void Supervisor::Server::run() {
 }
 
 void Supervisor::Server::accept() {
-  acceptor_.async_accept(
-      [this](boost::system::error_code result, tcp::socket socket) { take(result, std::move(socket)); });
+  acceptor_.async_wait(tcp::acceptor::wait_read, [this](boost::system::error_code result) {
+    tcp::socket socket(context_);
+    if (!result) result = accept_one(socket);
+    take(result, std::move(socket));
+  });
+}
+
+// Asio's own accept() has a moment in which a process that is being started inherits the connection.
+boost::system::error_code Supervisor::Server::accept_one(tcp::socket& socket) {
+  const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0) return last_error();
+  boost::system::error_code result;
+  socket.assign(protocol_, fd, result);
+  if (result) ::close(fd);
+  return result;
 }
 
 void Supervisor::Server::take(boost::beast::error_code result, tcp::socket socket) {
   if (result == asio::error::operation_aborted) return;
+  // The client went away before it was accepted.
+  if (result == asio::error::try_again || result == asio::error::connection_aborted ||
+      result == asio::error::interrupted)
+    return accept();
   if (result) {
     make_room();
     retry_.expires_after(kAcceptPause);

@@ -28,6 +28,7 @@ class Supervisor::Server final : public ConnectionHub {
 
  private:
   void accept();
+  boost::system::error_code accept_one(boost::asio::ip::tcp::socket& socket);
   void take(boost::beast::error_code result, boost::asio::ip::tcp::socket socket);
   void make_room();
   void run();
@@ -44,6 +45,7 @@ class Supervisor::Server final : public ConnectionHub {
   boost::asio::io_context context_{1};
   boost::asio::ip::tcp::acceptor acceptor_{context_};
   boost::asio::steady_timer retry_{context_};
+  boost::asio::ip::tcp protocol_ = boost::asio::ip::tcp::v4();
   std::uint16_t port_ = 0;
   std::set<std::shared_ptr<Connection>> connections_;
   AgeList<Connection> idle_, waiting_;

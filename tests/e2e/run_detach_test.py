@@ -1,5 +1,6 @@
 """`adaptdl run --detach`: a run that goes on without the terminal, the shell and the command that started it."""
 
+import json
 import os
 import pty
 import re
@@ -9,7 +10,20 @@ import subprocess
 import time
 import unittest
 
-from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually, is_alive
+from run_support import (
+    ADAPTDL,
+    PATIENCE,
+    PRINT_DESCRIPTORS,
+    REPLICA_PROGRAM,
+    RunTest,
+    eventually,
+    guardian_of,
+    is_alive,
+    name_of,
+    replicas_of,
+    stray_pipe,
+    targets_of,
+)
 
 FOREVER = 1_000_000  # steps
 
@@ -96,6 +110,23 @@ class DetachTest(RunTest):
             cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=PATIENCE,
         )
         self.assertEqual(done.stdout, "job\nend\n")
+        self.adaptdl("delete", "job", "--now")
+
+    def test_it_keeps_no_descriptor_of_the_caller(self):
+        program = self.python("show", PRINT_DESCRIPTORS + "import time\ntime.sleep(1000)\n")
+        with stray_pipe() as read:
+            target = os.readlink("/proc/self/fd/251")
+            done = subprocess.run(
+                [ADAPTDL, "run", "--detach", "--name", "job", "-n", "1", "--device-kind", "cpu", "--devices", "1", program],
+                cwd=self.directory, env=self.environment, capture_output=True, text=True, close_fds=False, timeout=PATIENCE,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            launcher = self.listed()["job"]["pid"]
+            for pid in (launcher, self.agent(), guardian_of(launcher), *replicas_of(launcher)):
+                self.assertNotIn(target, targets_of(pid), name_of(pid))
+        self.assertTrue(eventually(lambda: "targets" in self.adaptdl("logs", "job")))
+        [line] = [line for line in self.adaptdl("logs", "job").splitlines() if "targets" in line]
+        self.assert_own_descriptors(json.loads(line[line.index("{") :]))
         self.adaptdl("delete", "job", "--now")
 
     def test_what_became_of_it_is_found_in_its_record_and_its_logs(self):

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
-from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest
+from run_support import ADAPTDL, PATIENCE, PRINT_DESCRIPTORS, REPLICA_PROGRAM, RunTest, stray_pipe
 
 PRINT_ENVIRONMENT = """
 import json, os
@@ -151,6 +151,19 @@ class EnvironmentTest(RunTest):
         self.assertEqual(
             sorted(line for line in run.out if "done" in line), [f"[{rank}] done at step 3" for rank in range(3)]
         )
+
+
+    def test_a_replica_has_no_descriptors_but_its_own(self):
+        program = self.python("show", PRINT_DESCRIPTORS)
+        for options in ([], ["--devices", "2", "--device-kind", "cpu"], ["--logs", "logs"]):
+            with self.subTest(options), stray_pipe():
+                process = subprocess.run(
+                    [ADAPTDL, "run", "-n", "2", *options, program], cwd=self.directory, env=self.environment,
+                    capture_output=True, text=True, close_fds=False, timeout=PATIENCE,
+                )
+                self.assertEqual(process.returncode, 0, process.stderr)
+                for line in process.stdout.splitlines():
+                    self.assert_own_descriptors(json.loads(line.split(" ", 1)[1]))
 
 
 class OutputTest(RunTest):

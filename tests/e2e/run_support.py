@@ -1,5 +1,6 @@
 """What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -77,6 +78,17 @@ def name_of(pid):
         return ""
 
 
+def targets_of(pid):
+    """What is behind the descriptors of a process, which may open and close others meanwhile."""
+    targets = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+        except FileNotFoundError:
+            continue
+    return targets
+
+
 def guardian_of(launcher):
     """The launcher's child that is no replica. Waits for it: as long as it starts it bears the launcher's name."""
     [guardian] = eventually(lambda: [pid for pid in children(launcher) if name_of(pid) == "replica-guard"])
@@ -96,6 +108,32 @@ def agent_of(runtime):
         except OSError:
             return None
         return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+
+# Prints what is behind each descriptor, and which one reports progress.
+PRINT_DESCRIPTORS = """
+import json, os
+targets = {}
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        targets[fd] = os.readlink(f"/proc/self/fd/{fd}")
+    except FileNotFoundError:
+        pass  # that of the listing
+print(json.dumps({"status": os.environ["ADAPTDL_STATUS_FD"], "targets": targets}), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def stray_pipe(number=251):
+    """A pipe that a process started meanwhile inherits under that number, if it is started with close_fds=False."""
+    read, write = os.pipe()
+    os.dup2(write, number, inheritable=True)
+    os.close(write)
+    try:
+        yield read
+    finally:
+        os.close(number)
+        os.close(read)
 
 
 class Run:
@@ -225,6 +263,13 @@ class RunTest(unittest.TestCase):
     def listed(self, *options):
         """What `adaptdl ls --json` says, by the names of runs."""
         return {run["name"]: run for run in json.loads(self.adaptdl("ls", "--json", *options))}
+
+    def assert_own_descriptors(self, shown):
+        """What PRINT_DESCRIPTORS shows is /dev/null, two pipes for output and one for progress."""
+        self.assertEqual(set(shown["targets"]), {"0", "1", "2", shown["status"]}, shown)
+        self.assertEqual(shown["targets"].pop("0"), "/dev/null")
+        pipes = set(shown["targets"].values())
+        self.assertEqual([pipe.split(":")[0] for pipe in pipes], ["pipe"] * 3)
 
     def own_checkpoints(self):
         """The directories of checkpoints that runs made for themselves and left."""

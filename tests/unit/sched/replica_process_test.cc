@@ -54,6 +54,20 @@ TEST_CASE("a replica has its pipes, its environment and no input") {
   CHECK(*replica.exit_status() == ExitStatus{.signalled = false, .code = 5});
 }
 
+TEST_CASE("a replica inherits the descriptors of its contract and no others") {
+  constexpr int kStray = 251;
+  REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // not closed on exec
+  sched::Guardian guardian;
+  // The shell itself lists what it has, without a process that opens more.
+  sched::ReplicaProcess replica("/bin/sh", shell("cd /proc/self/fd; echo *; echo 0 1 2 $ADAPTDL_STATUS_FD"),
+                                kEnvironment, guardian);
+  ::close(kStray);
+  const std::string listed = read_line(replica.out), expected = read_line(replica.out);
+  // The listing itself has one.
+  CHECK((listed == expected || listed.find("251") == std::string::npos));
+  CHECK(listed.size() <= expected.size() + 2);
+}
+
 TEST_CASE("a replica leads a session of its own and starts with no signal blocked or ignored") {
   sched::Guardian guardian;
   sigset_t mask, before;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -46,6 +47,26 @@ TEST_CASE("a supervisor says that it is there") {
   const Served served;
   CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
   CHECK(served.supervisor.url() == fmt::format("http://127.0.0.1:{}", served.supervisor.port()));
+}
+
+TEST_CASE("no process that is started inherits the port or a connection") {
+  const Served served;
+  RawClient client(served.supervisor.port());
+  REQUIRE(client.get("/healthz"));
+  REQUIRE(client.answer() == 200);
+  const auto own_sockets = [&served] {
+    std::vector<int> found;
+    for (int fd = 3; fd < 1024; ++fd) {
+      sockaddr_in name{};
+      socklen_t size = sizeof name;
+      if (::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) == 0 && name.sin_family == AF_INET &&
+          ntohs(name.sin_port) == served.supervisor.port())
+        found.push_back(fd);
+    }
+    return found;
+  };
+  REQUIRE(own_sockets().size() == 2);  // the one that listens, and the connection
+  for (const int fd : own_sockets()) CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
 TEST_CASE("replicas find their peers as soon as the addresses of their group are set") {

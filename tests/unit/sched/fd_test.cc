@@ -1,0 +1,76 @@
+#include "local/fd.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+
+#include "adaptdl/error.h"
+
+using namespace adaptdl;
+
+namespace {
+
+constexpr int kStray = 251;
+constexpr int kKept = 100;
+
+bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
+bool closes_on_exec(int fd) { return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
+
+// As on a kernel that lacks it.
+bool remove_close_range(unsigned error) {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// What `body` returns in a child that has two descriptors more, with and without close_range(2).
+void check_in_child(const std::function<bool()>& body) {
+  for (const unsigned error : {0, ENOSYS, EINVAL}) {
+    CAPTURE(error);
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0) {
+      const bool ready = ::dup2(STDERR_FILENO, kStray) == kStray && ::dup2(STDERR_FILENO, kKept) == kKept &&
+                         (error == 0 || remove_close_range(error));
+      ::_exit(ready && body() ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    CHECK(status == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("descriptors are closed from one on, except the one that is kept") {
+  check_in_child([] {
+    sched::close_from(STDERR_FILENO + 1, kKept);
+    return is_open(STDERR_FILENO) && is_open(kKept) && !is_open(kStray) && !is_open(STDERR_FILENO + 1);
+  });
+  check_in_child([] {
+    sched::close_from(kKept);
+    return is_open(STDERR_FILENO) && !is_open(kKept) && !is_open(kStray);
+  });
+  check_in_child([] {
+    sched::close_from(0, kKept);
+    return is_open(kKept) && !is_open(STDIN_FILENO) && !is_open(kStray);
+  });
+}
+
+TEST_CASE("descriptors are closed on exec from one on") {
+  check_in_child([] {
+    sched::close_on_exec_from(kKept + 1);
+    return !closes_on_exec(kKept) && closes_on_exec(kStray) && !closes_on_exec(STDERR_FILENO);
+  });
+}
