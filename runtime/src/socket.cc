@@ -187,6 +187,16 @@ Listener listen_on(const std::string& host, std::uint16_t port) {
   return {std::move(fd), bound};
 }
 
+Listener listen_at(const std::string& address) {
+  std::string why;
+  const Addresses literal = resolve(address, 0, AI_NUMERICHOST, why);
+  if (!literal) throw Error(fmt::format("cannot listen on '{}': {}", address, why));
+  Fd fd = try_listen(literal->ai_addr, literal->ai_addrlen);
+  if (!fd) throw Error(fmt::format("cannot listen on '{}': {}", address, std::strerror(errno)));
+  const std::uint16_t bound = local_port(fd.get());
+  return {std::move(fd), bound};
+}
+
 Fd accept_from(int listener, std::string& from) {
   Address other;
   Fd fd(::accept4(listener, other.get(), &other.size, SOCK_NONBLOCK | SOCK_CLOEXEC));

@@ -42,6 +42,9 @@ struct Listener {
 // Error.
 Listener listen_on(const std::string& host, std::uint16_t port);
 
+// Listens on a free port of `address`, an IP address of this machine, and nowhere else. Throws Error.
+Listener listen_at(const std::string& address);
+
 // The next connection waiting on `listener`, and the address it comes `from`; or none, and errno says why.
 Fd accept_from(int listener, std::string& from);
 

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from checkpoints import read_tensors  # beside this file
-from run_support import ADAPTDL, RunTest, children, eventually, interrupt, is_alive
+from run_support import ADAPTDL, RunTest, children, descendants, eventually, interrupt, is_alive, listening_addresses
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
@@ -131,6 +131,23 @@ class LiveRescaleTest(RunTest):
             saved = save.communicate(timeout=60)
         self.assertEqual(save.returncode, 0, saved)
         self.assertTrue((pathlib.Path(saved[0].strip()) / "manifest.json").exists(), saved)
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+
+    def test_nothing_of_a_local_run_listens_anywhere_but_on_the_loopback(self):
+        run = self.train("job", "--step-time", 30,
+                         options=("--replicas", 2, "--devices", "3", "--device-kind", "cpu"), epochs=1000)
+        for size in (2, 3, 1):
+            if size != 2:
+                done = self.verb("resize", "job", size)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(eventually(lambda: len(self.training(run)) == size), run.text())
+            processes = [run.pid, *descendants(run.pid), self.agent()]
+            found = listening_addresses(processes)
+            self.assertIn(run.pid, found)  # the supervisor
+            self.assertTrue(set(found) & set(self.training(run)), found)
+            outside = {pid: each for pid, each in found.items() if any(not host.is_loopback for host, _ in each)}
+            self.assertEqual(outside, {}, f"with {size} replicas")
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 

@@ -1,6 +1,7 @@
 """What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
 
 import contextlib
+import ipaddress
 import json
 import os
 import pathlib
@@ -68,6 +69,35 @@ def children(pid):
                 continue
             if int(fields[1]) == pid and fields[0] not in "ZX":
                 found.append(int(entry.name))
+    return found
+
+
+def descendants(pid):
+    """The living processes below a process."""
+    return [each for child in children(pid) for each in [child, *descendants(child)]]
+
+
+def listening_addresses(pids):
+    """The IP addresses that TCP sockets of these processes listen on, with their ports, by process."""
+    listeners = {}
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] != "0A":
+                continue
+            host, port = fields[1].split(":")
+            words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
+            packed = struct.pack(f"={len(words)}I", *words)
+            listeners[f"socket:[{fields[9]}]"] = (ipaddress.ip_address(packed), int(port, 16))
+    found = {}
+    for pid in pids:
+        for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                listener = listeners.get(os.readlink(entry))
+            except FileNotFoundError:
+                continue
+            if listener:
+                found.setdefault(pid, set()).add(listener)
     return found
 
 

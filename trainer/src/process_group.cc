@@ -8,8 +8,6 @@
 #include <sys/socket.h>
 #include <torch/cuda.h>
 #include <unistd.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -29,6 +27,7 @@
 #include "adaptdl/torch/process_group.h"
 #include "form_timeout.h"
 #include "regroup.h"
+#include "rendezvous_store.h"
 
 namespace adaptdl::torch {
 
@@ -140,7 +139,8 @@ std::string outside_address() {
   return {};
 }
 
-// Where Gloo's peers reach this replica. A host name that /etc/hosts maps to the loopback would do for one host only.
+// Where other replicas reach Gloo and the store of this one. A host name that /etc/hosts maps to the loopback would do
+// for one host only.
 std::string gloo_address(const std::string& master, bool one_host) {
   const auto address = local_address_towards(master);
   const bool loopback = address.empty() || address.starts_with("127.") || address == "::1";
@@ -151,23 +151,21 @@ std::string gloo_address(const std::string& master, bool one_host) {
 
 bool is_loopback(const std::string& host) { return host == "::1" || host.starts_with("127."); }
 
-c10::intrusive_ptr<c10d::Store> make_store(const std::string& host, int rank, int size,
+// `address`: that of this replica for the others, on which rank 0 serves the store. `host`: where the others reach rank
+// 0 by the collective.
+c10::intrusive_ptr<c10d::Store> make_store(const std::string& address, const std::string& host, int rank,
                                            std::chrono::milliseconds timeout) {
-  c10d::TCPStoreOptions options;
-  options.isServer = rank == 0;
-  options.waitWorkers = false;
-  options.numWorkers = static_cast<std::size_t>(size);
-  options.timeout = timeout;
-  options.port = 0;
-  compat::use_plain_sockets(options);
-  c10::intrusive_ptr<c10d::TCPStore> store;
-  if (rank == 0) store = c10::make_intrusive<c10d::TCPStore>(host, options);
-  const auto port = collective::broadcast(rank == 0 ? store->getPort() : 0);
-  if (rank != 0) {
-    options.port = port.get<std::uint16_t>();
-    store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  std::shared_ptr<RendezvousServer> server;
+  nlohmann::json place;
+  if (rank == 0) {
+    server = std::make_shared<RendezvousServer>(address);
+    // A scope, as in fe80::1%eth0, is of this machine only.
+    const bool scoped = address.find('%') != std::string::npos;
+    place = {{"host", scoped ? host : address}, {"port", server->port()}, {"secret", server->secret()}};
   }
-  return store;
+  place = collective::broadcast(place);
+  return c10::make_intrusive<RendezvousStore>(
+      RendezvousPlace{place.at("host"), place.at("port"), place.at("secret")}, timeout, std::move(server));
 }
 
 std::string choose_backend(const std::string& asked) {
@@ -190,10 +188,11 @@ void make_group(const std::string& host) {
   const auto timeout = env::collective_timeout();
   // The threads of Gloo and of the store write to their peers' sockets, of which any may be gone.
   const SigpipeGuard guard;
-  const auto store = make_store(host, world.rank(), world.size(), std::min(timeout, internal::form_timeout));
+  const auto address = gloo_address(host, is_loopback(host));
+  const auto store = make_store(address, host, world.rank(), std::min(timeout, internal::form_timeout));
   losses_slot() = std::make_shared<compat::Losses>();
-  group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout,
-                                            gloo_address(host, is_loopback(host)), losses_slot());
+  group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout, address,
+                                            losses_slot());
   progress::event("generation",
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }

@@ -155,13 +155,6 @@ bool has_nccl() {
 #endif
 }
 
-void use_plain_sockets(c10d::TCPStoreOptions& options) {
-  const auto set = [](auto& any) {
-    if constexpr (requires { any.useLibUV; }) any.useLibUV = false;
-  };
-  set(options);
-}
-
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
                                    std::shared_ptr<Losses> losses) {

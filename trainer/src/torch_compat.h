@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -24,10 +23,6 @@ using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
 // Whether this build has the NCCL backend.
 bool has_nccl();
-
-// Has the store use its own event loop. Since 2.2 LibTorch has one on libuv too, and prefers it even in builds without
-// it, such as Debian's, where creating a store then fails.
-void use_plain_sockets(c10d::TCPStoreOptions& options);
 
 // What becomes of a group when a peer is lost.
 struct Losses {

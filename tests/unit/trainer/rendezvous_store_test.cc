@@ -1,0 +1,137 @@
+#include "rendezvous_store.h"
+
+#include <sys/socket.h>
+
+#include <future>
+#include <string>
+#include <vector>
+
+#include "adaptdl/collective.h"
+#include "rendezvous_message.h"
+#include "rendezvous_server.h"
+#include "socket.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace std::chrono_literals;
+using adaptdl::collective::CollectiveError;
+using adaptdl::torch::RendezvousServer;
+using adaptdl::torch::RendezvousStore;
+using adaptdl::torch::to_message;
+using Value = RendezvousStore::Value;
+namespace net = adaptdl::net;
+
+struct Served {
+  c10::intrusive_ptr<RendezvousStore> store(std::chrono::milliseconds timeout = 60s) const {
+    return c10::make_intrusive<RendezvousStore>(
+        adaptdl::torch::RendezvousPlace{"127.0.0.1", server->port(), server->secret()}, timeout, nullptr);
+  }
+  std::shared_ptr<RendezvousServer> server = std::make_shared<RendezvousServer>("127.0.0.1");
+};
+
+// A connection to the server that is not a store's.
+struct Stranger {
+  explicit Stranger(const RendezvousServer& server) {
+    std::string why;
+    fd = net::connect_to("127.0.0.1", server.port(), net::Clock::now() + 10s, why);
+    REQUIRE_MESSAGE(fd, why);
+  }
+  // Whether the server closes the connection, without an answer.
+  bool is_dropped_after(const std::string& bytes) const {
+    REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    char byte = 0;
+    for (const auto deadline = net::Clock::now() + 30s; net::Clock::now() < deadline;) {
+      const ssize_t size = ::recv(fd.get(), &byte, 1, 0);
+      if (size >= 0 || !adaptdl::torch::would_block()) return size <= 0;
+      std::this_thread::sleep_for(5ms);
+    }
+    return false;
+  }
+  net::Fd fd;
+};
+
+}  // namespace
+
+TEST_CASE("stores of one server share keys, with the meanings that LibTorch gives them") {
+  const Served served;
+  const auto one = served.store(), other = served.store();
+  const Value value{0, 255, 7}, next{9}, none{};
+  one->set("a/key", value);
+  CHECK(other->get("a/key") == value);
+  CHECK(other->check({"a/key"}));
+  CHECK_FALSE(other->check({"a/key", "missing"}));
+  CHECK(one->add("count", 5) == 5);
+  CHECK(other->add("count", -7) == -2);
+  CHECK(one->get("count") == Value{'-', '2'});
+  CHECK(one->compareSet("a/key", next, next) == value);
+  CHECK(one->compareSet("a/key", value, next) == next);
+  CHECK(one->compareSet("new", value, next) == value);
+  CHECK_FALSE(one->check({"new"}));
+  CHECK(one->compareSet("new", none, next) == next);
+  CHECK(one->getNumKeys() == 3);
+  CHECK(one->deleteKey("new"));
+  CHECK_FALSE(one->deleteKey("new"));
+  CHECK(one->clone()->getNumKeys() == 2);
+}
+
+TEST_CASE("a value larger than a read is transferred whole") {
+  const Served served;
+  const Value large(1 << 20, 42);
+  served.store()->set("large", large);
+  CHECK(served.store()->get("large") == large);
+}
+
+TEST_CASE("a wait ends when the last of its keys is set, or with its timeout, after which the store is of use") {
+  const Served served;
+  const auto waiting = served.store(), setting = served.store();
+  auto found = std::async(std::launch::async, [&] { waiting->wait({"one", "two"}); });
+  setting->set("one", {1});
+  CHECK(found.wait_for(100ms) == std::future_status::timeout);
+  setting->set("two", {2});
+  found.get();
+  waiting->wait({});
+  CHECK_THROWS_AS(waiting->wait({"three"}, 50ms), CollectiveError);
+  setting->set("three", {3});
+  CHECK(waiting->get("one") == Value{1});
+}
+
+TEST_CASE("a client that does not begin with the secret is dropped, and harms no other") {
+  const Served served;
+  const auto store = served.store();
+  store->set("key", {1});
+  const std::string wrong(served.server->secret().size(), '0');
+  CHECK(Stranger(*served.server).is_dropped_after(to_message(wrong)));
+  CHECK(Stranger(*served.server).is_dropped_after(to_message("")));
+  // What made TCPStore allocate 3 GiB: a length that the message does not have.
+  CHECK(Stranger(*served.server).is_dropped_after(std::string("\x00\x00\x00\xc0", 4)));
+  CHECK(Stranger(*served.server).is_dropped_after("GET / HTTP/1.1\r\n\r\n"));
+  const Stranger silent(*served.server);
+  CHECK(silent.is_dropped_after("\x20"));
+  CHECK(store->get("key") == Value{1});
+}
+
+TEST_CASE("a request that makes no sense ends its connection only") {
+  const Served served;
+  const auto store = served.store();
+  const std::string secret = to_message(served.server->secret());
+  CHECK(Stranger(*served.server).is_dropped_after(secret + to_message("\xff")));
+  CHECK(Stranger(*served.server).is_dropped_after(secret + to_message("\xa1\x62op\x63xyz")));
+  CHECK(Stranger(*served.server).is_dropped_after(secret + std::string("\xff\xff\xff\xff", 4)));
+  store->set("word", {'x'});
+  CHECK_THROWS_AS(store->add("word", 1), CollectiveError);
+  CHECK(store->add("number", 1) == 1);
+}
+
+TEST_CASE("a server that is gone is an error, not a hang") {
+  Served served;
+  const auto store = served.store(300ms), waiting = served.store();
+  store->set("key", {1});
+  auto waits = std::async(std::launch::async, [&] { waiting->wait({"never"}); });
+  std::this_thread::sleep_for(100ms);
+  served.server.reset();
+  CHECK_THROWS_AS(waits.get(), CollectiveError);
+  CHECK_THROWS_AS(store->get("key"), CollectiveError);
+}

@@ -1,0 +1,76 @@
+// The key-value server of a process group: holds the addresses by which the replicas' backends find each other.
+//
+// LibTorch's own, TCPStore, listens on all interfaces, answers anyone, and allocates what a message asks for. This one
+// listens on one address, drops connections that do not begin with its secret, and bounds messages by kMaxMessage.
+//
+// Protocol: messages as in rendezvous_message.h. A client's first one is the secret, which is not answered. All others
+// are CBOR objects: a request has "op" and the operation's arguments, and gets one answer.
+//
+//   set key value              {}
+//   get key                    {"value"}, or {} if there is no such key
+//   add key amount             {"number"}: the sum; the key holds it in decimal
+//   swap key expected desired  {"value"} of the key afterwards, or `expected` if there is no such key
+//   delete key                 {"found"}
+//   check keys                 {"found"}: whether there are all of them
+//   wait keys                  {} as soon as there are all of them
+//   count                      {"number"} of keys
+//
+// Threading: a thread of its own, with all signals blocked, serves all connections.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "rendezvous_message.h"
+#include "socket.h"
+
+namespace adaptdl::torch {
+
+class RendezvousServer {
+ public:
+  // Listens on a free port of `address`, an IP address of this machine. Throws Error if the system refuses that.
+  explicit RendezvousServer(const std::string& address);
+  // Closes all connections.
+  ~RendezvousServer();
+  RendezvousServer(const RendezvousServer&) = delete;
+  RendezvousServer& operator=(const RendezvousServer&) = delete;
+
+  std::uint16_t port() const noexcept { return listener_.port; }
+  const std::string& secret() const noexcept { return secret_; }
+
+ private:
+  struct Client {
+    net::Fd fd;
+    net::Clock::time_point since;
+    bool known = false;  // has sent the secret
+    std::string received, unsent;
+    std::vector<std::string> awaited;  // keys of a wait that is not answered yet
+  };
+
+  void serve();
+  void accept_all();
+  // Return whether the client stays.
+  bool receive(Client& client);
+  bool take_requests(Client& client);
+  static bool send_some(Client& client);
+
+  void handle(Client& client, const nlohmann::json& request);
+  void answer_waiting();
+  bool has_all(const std::vector<std::string>& keys) const;
+
+  const std::string secret_;
+  net::Listener listener_;
+  net::Fd stop_;
+  net::Clock::time_point accept_after_{};
+  std::list<Client> clients_;
+  std::map<std::string, std::string> values_;
+  std::thread thread_;
+};
+
+}  // namespace adaptdl::torch

@@ -1,0 +1,59 @@
+// The key-value store by which a process group forms: LibTorch's interface to a RendezvousServer.
+//
+// Threading: operations may be called from any thread; one that waits holds back those of other threads.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "rendezvous_server.h"
+
+namespace adaptdl::torch {
+
+// Where the server is, and what it must be sent.
+struct RendezvousPlace {
+  std::string host;
+  std::uint16_t port = 0;
+  std::string secret;
+};
+
+class RendezvousStore final : public c10d::Store {
+ public:
+  using Value = std::vector<std::uint8_t>;
+
+  // Connects at the first operation. `server`, null except on rank 0, lives as long as the store. Operations throw
+  // CollectiveError if the server cannot be reached, or does not answer within `timeout`.
+  RendezvousStore(RendezvousPlace place, std::chrono::milliseconds timeout, std::shared_ptr<RendezvousServer> server);
+
+  void set(const std::string& key, const Value& value) override;
+  Value compareSet(const std::string& key, const Value& expected, const Value& desired) override;
+  // Waits for the key, up to the timeout.
+  Value get(const std::string& key) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+  bool deleteKey(const std::string& key) override;
+  bool check(const std::vector<std::string>& keys) override;
+  std::int64_t getNumKeys() override;
+  void wait(const std::vector<std::string>& keys) override;
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  // Overrides a method of Store since LibTorch 2.8: the same store with a connection of its own.
+  c10::intrusive_ptr<c10d::Store> clone();
+
+ private:
+  nlohmann::json ask(const nlohmann::json& request, std::chrono::milliseconds timeout);
+  void connect(net::Clock::time_point deadline);
+  void send(const std::string& message, net::Clock::time_point deadline);
+  std::string receive(net::Clock::time_point deadline);
+
+  const RendezvousPlace place_;
+  const std::shared_ptr<RendezvousServer> server_;
+  std::mutex mutex_;
+  net::Fd fd_;
+  std::string received_;
+};
+
+}  // namespace adaptdl::torch
