@@ -157,7 +157,9 @@ void add_run(CLI::App& app, int& exit_code) {
   app.add_option("--backend", options->backend,
                  "how replicas exchange tensors; by default nccl on GPUs and gloo without")
       ->type_name("gloo|nccl");
-  app.add_option("--env", options->environment, "environment variable for the replicas; NAME alone passes on the caller's value (may be given several times)")
+  app.add_option(
+         "--env", options->environment,
+         "environment variable for the replicas; NAME alone passes on the caller's value (may be given several times)")
       ->type_name("NAME[=VALUE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

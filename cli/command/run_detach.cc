@@ -19,8 +19,8 @@ namespace {
 constexpr int kUsage = 2;
 constexpr int kFailed = 1;
 
-// Nothing of the caller's terminal, pipes or files is kept, so that a process that waits for their end does not wait for
-// the run's. The report is kept.
+// Nothing of the caller's terminal, pipes or files is kept, so that a process that waits for their end does not wait
+// for the run's. The report is kept.
 void leave_terminal(int report) {
   ::setsid();
   ::signal(SIGHUP, SIG_IGN);

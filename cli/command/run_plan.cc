@@ -213,7 +213,8 @@ void set_environment(sched::LaunchPlan& plan, const RunOptions& options, const M
     }
     const auto own = machine.environment.find(name);
     if (own == machine.environment.end()) {
-      throw UsageError(fmt::format("run: --env {0}: the variable is not set; export it, or give --env {0}=VALUE", name));
+      throw UsageError(
+          fmt::format("run: --env {0}: the variable is not set; export it, or give --env {0}=VALUE", name));
     }
     plan.settings.emplace_back(name, own->second);
   }

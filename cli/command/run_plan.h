@@ -27,10 +27,10 @@ struct RunOptions {
 
 // What there is on this machine for replicas to use.
 struct Machine {
-  std::string search_path;           // $PATH
-  std::string backend;               // $ADAPTDL_BACKEND, for when no option says
-  std::vector<std::string> devices;  // as sched::visible_devices gives them
-  unsigned cores = 1;                // that this process may use
+  std::string search_path;                         // $PATH
+  std::string backend;                             // $ADAPTDL_BACKEND, for when no option says
+  std::vector<std::string> devices;                // as sched::visible_devices gives them
+  unsigned cores = 1;                              // that this process may use
   std::map<std::string, std::string> environment;  // of this process
 };
 

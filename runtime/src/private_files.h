@@ -21,7 +21,8 @@ std::error_code create_private_file(const std::filesystem::path& path);
 // Removes the permissions of other users from the file or directory.
 std::error_code restrict_to_user(const std::filesystem::path& path);
 
-// Does that for a directory and, if others had permissions on it, for everything in it too. Links in it are not followed.
+// Does that for a directory and, if others had permissions on it, for everything in it too. Links in it are not
+// followed.
 std::error_code restrict_tree_to_user(const std::filesystem::path& directory);
 
 }  // namespace adaptdl

@@ -26,7 +26,10 @@ Fd make_event() {
 }  // namespace
 
 LocalSupervisor::LocalSupervisor(std::string job_id)
-    : job_id_(std::move(job_id)), token_(make_token()), event_(make_event()), server_(SupervisorOptions{}, *this) {
+    : job_id_(std::move(job_id)),
+      token_(make_token()),
+      event_(make_event()),
+      server_({.without_token = WithoutToken::kServedToOwner}, *this) {
   server_.add_job(job_id_, token_);
 }
 

@@ -30,8 +30,8 @@ struct ExitStatus {
 class ReplicaProcess {
  public:
   // Starts `program` with these arguments (argv[0] included) and exactly this environment ("NAME=VALUE"), to which
-  // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once the program was executed; throws
-  // UsageError if it could not be, and Error if the system has no process to give.
+  // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once the
+  // program was executed; throws UsageError if it could not be, and Error if the system has no process to give.
   ReplicaProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                  std::vector<std::string> environment, Guardian& guardian);
   // Kills and reaps whatever is left of it.

@@ -13,8 +13,8 @@ std::filesystem::path runs_directory();
 // Creates the directory that runs are kept in, or closes one that exists to other users.
 void prepare_runs_directory(const std::filesystem::path& runs);
 
-// Makes a new directory, for its user alone, `parent`/NAME-<date>-<time> and returns it; a number is appended if that is taken. Throws Error
-// if it cannot be made.
+// Makes a new directory, for its user alone, `parent`/NAME-<date>-<time> and returns it; a number is appended if that
+// is taken. Throws Error if it cannot be made.
 std::filesystem::path make_run_directory(const std::filesystem::path& parent, const std::string& name);
 
 }  // namespace adaptdl::sched

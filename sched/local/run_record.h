@@ -6,9 +6,9 @@
 //   RUNS/NAME/checkpoints/   unless they go elsewhere
 //   RUNS/NAME/run.log        the launcher's own notices, if it has no terminal to show them on
 //
-// RUNS is runs_directory(). It and all in it belong to the user alone; what an older version left open to others is closed
-// to them when a run continues there. Whether a launcher lives is known by the lock, not by a process id, which another process
-// may have by now.
+// RUNS is runs_directory(). It and all in it belong to the user alone; what an older version left open to others is
+// closed to them when a run continues there. Whether a launcher lives is known by the lock, not by a process id, which
+// another process may have by now.
 #pragma once
 
 #include <cstddef>

@@ -78,11 +78,17 @@ void Connection::take_request(Result result) {
   const auto& message = parser_->get();
   keep_ = message.keep_alive();
   const auto authorization = message.find(http::field::authorization);
-  auto reply =
-      hub_.handle({view(message.method_string()), view(message.target()),
-                   authorization == message.end() ? std::string_view() : view(authorization->value()), message.body()});
+  auto reply = hub_.handle({view(message.method_string()), view(message.target()),
+                            authorization == message.end() ? std::string_view() : view(authorization->value()),
+                            message.body(), ends()});
   if (auto* later = std::get_if<Wait>(&reply)) return wait(std::move(*later));
   write(std::get<Answer>(std::move(reply)));
+}
+
+ConnectionEnds Connection::ends() {
+  // A client that has gone has no end any more, and is served nothing that depends on it.
+  Result ignored;
+  return {stream_.socket().remote_endpoint(ignored), stream_.socket().local_endpoint(ignored)};
 }
 
 void Connection::wait(Wait wait) {

@@ -61,6 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_first();
   void read_rest();
   void take_request(Result result);
+  ConnectionEnds ends();
   void wait(Wait wait);
   void watch_client();
   void write(Answer answer);

@@ -73,11 +73,13 @@ json JobBoard::hints(const std::string& job_id) const {
   return job == jobs_.end() ? json::object() : job->second.hints;
 }
 
-std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_view token, bool require_token) const {
+std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_view token,
+                                        const std::function<bool()>& needs_token) const {
   const std::lock_guard lock(mutex_);
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return unknown(job_id);
-  if (!require_token || !job->second.token || same_secret(token, *job->second.token)) return {};
+  if (!job->second.token) return {};
+  if (token.empty() ? !needs_token() : same_secret(token, *job->second.token)) return {};
   return Answer{403, "the token is not this job's: send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
 }
 

@@ -3,6 +3,7 @@
 // Threading: all methods may be called from any thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -44,9 +45,10 @@ class JobBoard {
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
   nlohmann::json hints(const std::string& job_id) const;
 
-  // Why a request for the job is refused: there is no such job, or `token` is not its token where it must be. None if
-  // it is not.
-  std::optional<Answer> refusal(const std::string& job_id, std::string_view token, bool require_token) const;
+  // Why a request for the job is refused: there is no such job, or the job has a token and `token` is another, or empty
+  // and `needs_token`. None if it is not.
+  std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
+                                const std::function<bool()>& needs_token) const;
   // None: not yet.
   std::optional<Answer> answer(const Poll& poll) const;
 

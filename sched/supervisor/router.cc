@@ -1,6 +1,7 @@
 #include "supervisor/router.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -106,8 +107,8 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const std::string job_id = path[1] + "/" + path[2];
   // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
   // does.
-  const bool require_token = require_token_ || generations;
-  if (const auto refused = board_.refusal(job_id, bearer(request.authorization), require_token)) return *refused;
+  const auto token_needed = [&] { return generations || needs_token(request.ends); };
+  if (const auto refused = board_.refusal(job_id, bearer(request.authorization), token_needed)) return *refused;
   try {
     if (hints) return put_hints(job_id, request.body);
     if (generations) return next_generation(job_id, *target);
@@ -116,6 +117,12 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   } catch (const Error& error) {
     return Answer{400, one_line(error.what()), ""};
   }
+}
+
+bool Router::needs_token(const ConnectionEnds& ends) const {
+  if (without_token_ != WithoutToken::kServedToOwner) return without_token_ == WithoutToken::kRefused;
+  const auto owner = client_owner(ends);
+  return owner != ::geteuid() && owner != 0U;
 }
 
 Answer Router::put_hints(const std::string& job_id, std::string_view body) const {

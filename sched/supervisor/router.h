@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "supervisor/job_board.h"
+#include "supervisor/socket_owner.h"
 #include "supervisor/target.h"
 
 namespace adaptdl::sched {
@@ -16,6 +17,7 @@ struct HttpRequest {
   std::string_view method, target;
   std::string_view authorization;  // the header; "" without one
   std::string_view body;
+  ConnectionEnds ends;
 };
 
 // An answer that is not there yet.
@@ -27,13 +29,14 @@ struct Wait {
 class Router {
  public:
   // Both must outlive it.
-  Router(JobBoard& board, SupervisorListener& listener, bool require_token)
-      : board_(board), listener_(listener), require_token_(require_token) {}
+  Router(JobBoard& board, SupervisorListener& listener, WithoutToken without_token)
+      : board_(board), listener_(listener), without_token_(without_token) {}
 
   // Tells the listener what the request says. Throws nothing: what is wrong with a request is its answer.
   std::variant<Answer, Wait> handle(const HttpRequest& request) const;
 
  private:
+  bool needs_token(const ConnectionEnds& ends) const;
   Answer put_hints(const std::string& job_id, std::string_view body) const;
   std::variant<Answer, Wait> discover(const std::string& job_id, const Target& target) const;
   std::variant<Answer, Wait> next_generation(const std::string& job_id, const Target& target) const;
@@ -41,7 +44,7 @@ class Router {
 
   JobBoard& board_;
   SupervisorListener& listener_;
-  bool require_token_;
+  WithoutToken without_token_;
 };
 
 }  // namespace adaptdl::sched

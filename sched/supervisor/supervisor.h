@@ -4,7 +4,8 @@
 // /healthz, /discover, /generation (both as long polls), /hints. It decides nothing: its owner sets what is answered,
 // and hears through a listener what replicas say.
 //
-// Whoever can reach the port can send it anything. Requests are bounded in size and time, hints are checked, and the
+// Whoever can reach the port can send it anything. Every request but /healthz must prove that it is a replica's: by the
+// job's token, or as WithoutToken says. Requests are bounded in size and time, hints are checked, and the
 // connections are bounded in number: the one that has been idle longest makes room for a new one.
 //
 // Threading: a thread of its own, with all signals blocked, serves all connections. All methods may be called from any
@@ -49,12 +50,18 @@ inline constexpr const char* kSchedVersion = "0.0.0";
 // Returns a new secret for the replicas of a job: 32 hexadecimal digits from the system's random device.
 std::string make_token();
 
+// Which requests without a token are served for a job that has one. AdaptDL's Python package sends none. A wrong token
+// is refused in any case, and /generation requires the right one.
+enum class WithoutToken {
+  kServed,
+  kServedToOwner,  // those of this process's user and of root, on connections within this machine
+  kRefused,
+};
+
 struct SupervisorOptions {
   std::string address = "127.0.0.1";  // an IP address to listen on
   std::uint16_t port = 0;             // 0: a free one
-  // Whether every request for a job that has a token must carry it; /generation must in any case. AdaptDL's Python
-  // package sends none.
-  bool require_token = false;
+  WithoutToken without_token = WithoutToken::kServed;
   // Whether requests for jobs that were not added are refused. If false, they are asked to retry until
   // set_all_jobs_known() is called, for owners that must find their jobs first.
   bool all_jobs_known = true;

@@ -164,8 +164,8 @@ c10::intrusive_ptr<c10d::Store> make_store(const std::string& address, const std
     place = {{"host", scoped ? host : address}, {"port", server->port()}, {"secret", server->secret()}};
   }
   place = collective::broadcast(place);
-  return c10::make_intrusive<RendezvousStore>(
-      RendezvousPlace{place.at("host"), place.at("port"), place.at("secret")}, timeout, std::move(server));
+  return c10::make_intrusive<RendezvousStore>(RendezvousPlace{place.at("host"), place.at("port"), place.at("secret")},
+                                              timeout, std::move(server));
 }
 
 std::string choose_backend(const std::string& asked) {
@@ -191,8 +191,8 @@ void make_group(const std::string& host) {
   const auto address = gloo_address(host, is_loopback(host));
   const auto store = make_store(address, host, world.rank(), std::min(timeout, internal::form_timeout));
   losses_slot() = std::make_shared<compat::Losses>();
-  group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout, address,
-                                            losses_slot());
+  group_slot() =
+      compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout, address, losses_slot());
   progress::event("generation",
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }

@@ -1,4 +1,5 @@
-// The messages between a RendezvousStore and its server: a length (32 bits, little-endian), then a body of so many bytes.
+// The messages between a RendezvousStore and its server: a length (32 bits, little-endian), then a body of so many
+// bytes.
 #pragma once
 
 #include <cerrno>

@@ -68,9 +68,7 @@ bool RendezvousStore::check(const std::vector<std::string>& keys) {
   return ask({{"op", "check"}, {"keys", keys}}, timeout_).at("found").get<bool>();
 }
 
-std::int64_t RendezvousStore::getNumKeys() {
-  return ask({{"op", "count"}}, timeout_).at("number").get<std::int64_t>();
-}
+std::int64_t RendezvousStore::getNumKeys() { return ask({{"op", "count"}}, timeout_).at("number").get<std::int64_t>(); }
 
 void RendezvousStore::wait(const std::vector<std::string>& keys) { wait(keys, timeout_); }
 

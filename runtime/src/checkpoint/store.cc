@@ -46,7 +46,8 @@ class SavingDirectory {
     constexpr int kTries = 10;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       path_ = parent / fmt::format("{}{}-{}-{}", kSaving, number, ::getpid(), random_suffix());
-      if (::mkdir(path_.c_str(), kPrivateDirectory) != 0) throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
+      if (::mkdir(path_.c_str(), kPrivateDirectory) != 0)
+        throw_write_error(fmt::format("cannot create {}", path_.string()), errno);
       if (lock()) return;
     }
     throw CheckpointError(fmt::format("{} is deleted by someone else again and again", path_.string()));

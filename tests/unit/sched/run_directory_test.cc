@@ -41,7 +41,8 @@ TEST_CASE("the directories of runs belong to their user alone, whatever the umas
     fs::create_directory(directory.path() / "old");
     for (const char* parent : {"old", "new/runs"}) {
       const fs::path run = sched::make_run_directory(directory.path() / parent, "digits");
-      for (const fs::path& path : {run, run.parent_path()}) CHECK(fs::status(path).permissions() == fs::perms::owner_all);
+      for (const fs::path& path : {run, run.parent_path()})
+        CHECK(fs::status(path).permissions() == fs::perms::owner_all);
     }
     ::umask(before);
   }

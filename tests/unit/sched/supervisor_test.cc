@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -21,6 +22,7 @@ using namespace adaptdl::testing;
 using namespace std::chrono_literals;
 using nlohmann::json;
 using sched::Supervisor;
+using sched::WithoutToken;
 
 namespace {
 
@@ -203,20 +205,78 @@ TEST_CASE("who waits for a job that is removed is told so") {
   CHECK(waiting.get() == 404);
 }
 
-TEST_CASE("a token is checked where the server was told to require one, and for generations always") {
-  for (const bool required : {true, false}) {
-    Served served({.require_token = required});
+TEST_CASE("a wrong token is refused always, none where the server was told so, and for generations always") {
+  for (const auto without : {WithoutToken::kServed, WithoutToken::kServedToOwner, WithoutToken::kRefused}) {
+    Served served({.without_token = without});
     served.supervisor.add_job("ns/secret", "s3cret");
     const auto status = [&](const std::string& token) {
-      return request(served.supervisor, "PUT", "/hints/ns/secret", "{}", token).status;
+      const int discovers = request(served.supervisor, "GET", "/discover/ns/secret/0?timeout=0", "", token).status;
+      const int hints = request(served.supervisor, "PUT", "/hints/ns/secret", "{}", token).status;
+      CHECK(discovers == (hints == 200 ? 408 : hints));
+      return hints;
     };
     CHECK(status("s3cret") == 200);
-    for (const std::string wrong : {"", "s3cre", "s3crets", "S3cret"}) CHECK(status(wrong) == (required ? 403 : 200));
+    for (const std::string wrong : {"s3cre", "s3crets", "S3cret"}) CHECK(status(wrong) == 403);
+    CHECK(status("") == (without == WithoutToken::kRefused ? 403 : 200));
     CHECK(request(served.supervisor, "GET", "/generation/ns/secret?timeout=0").status == 403);
     CHECK(request(served.supervisor, "GET", "/generation/ns/secret?timeout=0", "", "s3cret").status == 408);
     CHECK(request(served.supervisor, "GET", "/healthz").status == 200);
     CHECK(request(served.supervisor, "PUT", "/hints" + kPath, "{}").status == 200);
   }
+}
+
+TEST_CASE("another user needs the token, on connections that are closed early too") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: only root can be another user");
+    return;
+  }
+  Served served({.without_token = WithoutToken::kServedToOwner});
+  served.supervisor.add_job("ns/secret", "s3cret");
+  const auto as_nobody = [](const std::function<int()>& ask) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) ::_exit(::setresuid(65534, 65534, 65534) == 0 ? ask() : 1);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  };
+  const auto hints = [&](const std::string& authorization) {
+    RawClient client(served.supervisor.port());
+    client.send(
+        fmt::format("PUT /hints/ns/secret HTTP/1.1\r\nHost: x\r\n{}Content-Length: 2\r\n\r\n{{}}", authorization));
+    return client.answer() / 100;  // an exit status has 8 bits
+  };
+  const auto discovers = [&] {
+    RawClient client(served.supervisor.port());
+    client.get("/discover/ns/secret/0?timeout=0");
+    return client.answer() % 100;
+  };
+  CHECK(as_nobody([&] { return hints(""); }) == 4);
+  CHECK(as_nobody([&] { return hints("Authorization: Bearer wrong\r\n"); }) == 4);
+  CHECK(as_nobody([&] { return hints("Authorization: Bearer s3cret\r\n"); }) == 2);
+  CHECK(as_nobody([&] { return hints("Authorization: Basic s3cret\r\n"); }) == 4);
+  CHECK(as_nobody(discovers) == 3);
+  CHECK(as_nobody([&] {
+          RawClient client(served.supervisor.port());
+          client.get("/healthz");
+          return client.answer() / 100;
+        }) == 2);
+  CHECK(hints("") == 2);
+  CHECK(hints("Authorization: Bearer wrong\r\n") == 4);
+
+  // The kernel takes the socket of a process that has closed it for root's.
+  as_nobody([&] {
+    for (int i = 0; i < 200; ++i) {
+      RawClient client(served.supervisor.port());
+      const std::string body = R"({"progress": 7})";
+      client.send(
+          fmt::format("PUT /hints/ns/secret HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{}", body.size(), body));
+    }
+    return 0;
+  });
+  CHECK(hints("") == 2);
+  CHECK(served.supervisor.hints("ns/secret") == json::object());
 }
 
 TEST_CASE("thousands of replicas may wait at a time, and all are answered") {

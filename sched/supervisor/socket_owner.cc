@@ -1,0 +1,123 @@
+#include "supervisor/socket_owner.h"
+
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "socket.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using boost::asio::ip::tcp;
+
+constexpr int kAnswerTime = 1;  // seconds; the kernel answers within the call that asks it
+
+struct Owner {
+  uid_t uid = 0;
+  unsigned long inode = 0;
+};
+
+void put_address(const boost::asio::ip::address& address, __be32 (&to)[4]) {
+  if (address.is_v4()) {
+    const auto bytes = address.to_v4().to_bytes();
+    std::memcpy(to, bytes.data(), bytes.size());
+  } else {
+    const auto bytes = address.to_v6().to_bytes();
+    std::memcpy(to, bytes.data(), bytes.size());
+  }
+}
+
+// Asks the kernel by netlink. None if it does not answer so.
+std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
+  const net::Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!fd) return {};
+  const timeval patience{kAnswerTime, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+
+  struct {
+    nlmsghdr header{};
+    inet_diag_req_v2 body{};
+  } request;
+  request.header.nlmsg_len = sizeof request;
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  request.body.sdiag_family = ends.client.address().is_v4() ? AF_INET : AF_INET6;
+  request.body.sdiag_protocol = IPPROTO_TCP;
+  request.body.idiag_states = 1U << TCP_ESTABLISHED;
+  request.body.id.idiag_sport = htons(ends.client.port());
+  request.body.id.idiag_dport = htons(ends.server.port());
+  put_address(ends.client.address(), request.body.id.idiag_src);
+  put_address(ends.server.address(), request.body.id.idiag_dst);
+  request.body.id.idiag_cookie[0] = request.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  sockaddr_nl kernel{};
+  kernel.nl_family = AF_NETLINK;
+  if (::sendto(fd.get(), &request, sizeof request, 0, reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) < 0)
+    return {};
+
+  alignas(nlmsghdr) char buffer[8192];
+  const ssize_t size = ::recv(fd.get(), buffer, sizeof buffer, 0);
+  const auto* const header = reinterpret_cast<const nlmsghdr*>(buffer);
+  if (size < 0 || !NLMSG_OK(header, static_cast<unsigned>(size)) || header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+      header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg)))
+    return {};
+  inet_diag_msg answer{};
+  std::memcpy(&answer, NLMSG_DATA(header), sizeof answer);
+  // Without a connection of these ends the kernel looks for a listener at the client's.
+  if (answer.idiag_state != TCP_ESTABLISHED || answer.id.idiag_sport != request.body.id.idiag_sport ||
+      answer.id.idiag_dport != request.body.id.idiag_dport)
+    return {};
+  return Owner{answer.idiag_uid, answer.idiag_inode};
+}
+
+// As in /proc/net/tcp: the address's 32 bits as a number of this machine, and the port.
+std::string end_in_table(const tcp::endpoint& end) {
+  const auto bytes = end.address().to_v4().to_bytes();
+  std::uint32_t word = 0;
+  std::memcpy(&word, bytes.data(), sizeof word);
+  char text[16];
+  std::snprintf(text, sizeof text, "%08X:%04X", word, static_cast<unsigned>(end.port()));
+  return text;
+}
+
+// Looks the connection up in the table of IPv4 sockets, for kernels and sandboxes without the above.
+std::optional<Owner> find_in_table(const ConnectionEnds& ends) {
+  if (!ends.client.address().is_v4() || !ends.server.address().is_v4()) return {};
+  const std::string client = end_in_table(ends.client), server = end_in_table(ends.server);
+  std::ifstream table("/proc/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream fields(line);
+    std::string number, local, remote, state, queues, timer, retransmits, timeout;
+    Owner owner;
+    if (!(fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> owner.uid >> timeout >>
+          owner.inode))
+      continue;
+    if (local == client && remote == server && state == "01") return owner;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<uid_t> client_owner(const ConnectionEnds& ends) {
+  if (const auto owner = ask_kernel(ends)) {
+    // The kernel notes the user first: one with an inode afterwards had not been closed.
+    if (owner->inode == 0) return {};
+    return owner->uid;
+  }
+  // The table has no such order, but what is open in a second look was so in the first.
+  const auto first = find_in_table(ends), second = find_in_table(ends);
+  if (!first || !second || second->inode == 0 || first->uid != second->uid) return {};
+  return first->uid;
+}
+
+}  // namespace adaptdl::sched
