@@ -32,6 +32,17 @@ SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"]) / "cli/image"
 PATIENCE = 120
 IN_NAMESPACE = "ADAPTDL_TEST_IN_NAMESPACE"
 UP = "/.." * 14
+
+# Before there is a directory to leave behind.
+if __name__ == "__main__" and BUSYBOX is None:
+    print("skipped: busybox is not installed")
+    sys.exit(77)
+# Mounts of the tests are visible to them alone.
+if __name__ == "__main__" and IN_NAMESPACE not in os.environ:
+    unshare = ["unshare", "--mount", "--propagation", "private"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
+        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})
+
 COMMANDS = "sh cat echo ls ln mkdir mknod mount mv rm rmdir touch true unshare umount chroot readlink wc".split()
 
 ATTACK = """#!/bin/sh
@@ -146,7 +157,7 @@ class Watch:
 
 ROOT = pathlib.Path(tempfile.mkdtemp(prefix="adaptdl-hostile-"))
 OUTSIDE = ROOT / "outside"
-BASE_FILES = [("dir", "bin", None), ("file", "bin/busybox", pathlib.Path(BUSYBOX or "/dev/null").read_bytes()),
+BASE_FILES = [("dir", "bin", None), ("file", "bin/busybox", pathlib.Path(BUSYBOX).read_bytes()),
               *(("link", f"bin/{command}", "busybox") for command in COMMANDS), ("dir", "tmp", None), ("dir", "mnt", None),
               ("file", "attack", ATTACK.format(up=UP, outside=OUTSIDE).encode())]
 RUN = "RUN /attack\n"
@@ -332,10 +343,4 @@ class Hostile(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if BUSYBOX is None:
-        print("skipped: busybox is not installed")
-        sys.exit(77)
-    unshare = ["unshare", "--mount", "--propagation", "private"]
-    if IN_NAMESPACE not in os.environ and subprocess.run([*unshare, "true"], capture_output=True).returncode == 0:
-        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], {**os.environ, IN_NAMESPACE: "1"})
     unittest.main(verbosity=2)
