@@ -20,7 +20,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::seconds kSecretTime{5};         // for a client to send the secret
 constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
 
 std::string make_secret() {
@@ -53,8 +52,8 @@ json binary(const std::string& value) { return json::binary({value.begin(), valu
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(const std::string& address)
-    : secret_(make_secret()), listener_(net::listen_at(address)), stop_(make_event()) {
+RendezvousServer::RendezvousServer(const std::string& address, std::chrono::milliseconds secret_time)
+    : secret_time_(secret_time), secret_(make_secret()), listener_(net::listen_at(address)), stop_(make_event()) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -76,7 +75,7 @@ void RendezvousServer::serve() {
     std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {accepts ? listener_.fd.get() : -1, POLLIN, 0}};
     for (const Client& client : clients_) {
       polled.push_back({client.fd.get(), static_cast<short>(client.unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-      if (!client.known) deadline = std::min(deadline, client.since + kSecretTime);
+      if (!client.known) deadline = std::min(deadline, client.since + secret_time_);
     }
     const int timeout = deadline == net::Clock::time_point::max() ? -1 : net::poll_timeout(deadline, 60000);
     if (::poll(polled.data(), polled.size(), timeout) < 0) continue;
@@ -85,7 +84,7 @@ void RendezvousServer::serve() {
     std::size_t i = 2;
     std::erase_if(clients_, [&](Client& client) {
       const short events = polled[i++].revents;
-      if (!client.known && net::Clock::now() >= client.since + kSecretTime) return true;
+      if (!client.known && net::Clock::now() >= client.since + secret_time_) return true;
       return (events & (POLLIN | POLLERR | POLLHUP)) != 0 && !receive(client);
     });
     answer_waiting();

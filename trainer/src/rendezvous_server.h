@@ -34,8 +34,11 @@ namespace adaptdl::torch {
 
 class RendezvousServer {
  public:
-  // Listens on a free port of `address`, an IP address of this machine. Throws Error if the system refuses that.
-  explicit RendezvousServer(const std::string& address);
+  // Listens on a free port of `address`, an IP address of this machine. A connection that has not sent the secret after
+  // `secret_time` is closed; that is long, since a network that loses packets may delay the secret by many seconds, and
+  // nothing waits for such a connection. Throws Error if the system refuses to listen.
+  explicit RendezvousServer(const std::string& address,
+                            std::chrono::milliseconds secret_time = std::chrono::minutes(1));
   // Closes all connections.
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
@@ -64,6 +67,7 @@ class RendezvousServer {
   void answer_waiting();
   bool has_all(const std::vector<std::string>& keys) const;
 
+  const std::chrono::milliseconds secret_time_;
   const std::string secret_;
   net::Listener listener_;
   net::Fd stop_;

@@ -99,7 +99,7 @@ TEST_CASE("a wait ends when the last of its keys is set, or with its timeout, af
 }
 
 TEST_CASE("a client that does not begin with the secret is dropped, and harms no other") {
-  const Served served;
+  const Served served{std::make_shared<RendezvousServer>("127.0.0.1", 1s)};
   const auto store = served.store();
   store->set("key", {1});
   const std::string wrong(served.server->secret().size(), '0');
