@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
+#include "secret.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -27,7 +28,7 @@ Fd make_event() {
 
 LocalSupervisor::LocalSupervisor(std::string job_id)
     : job_id_(std::move(job_id)),
-      token_(make_token()),
+      token_(make_secret()),
       event_(make_event()),
       server_({.without_token = WithoutToken::kServedToOwner}, *this) {
   server_.add_job(job_id_, token_);

@@ -13,6 +13,7 @@
 #include "kube/json_fields.h"
 #include "kube/names.h"
 #include "kube/one_line.h"
+#include "secret.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -197,7 +198,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
   if (known && (given.empty() || given == memory.token)) return memory.token;
   if (!known) {  // the job is new, or replaces one of the same name
     memory.uid = uid;
-    memory.token = make_token();
+    memory.token = make_secret();
     supervisor_.remove_job(key);
   }
   if (!given.empty()) memory.token = given;

@@ -2,18 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "secret.h"
+
 namespace adaptdl::sched {
 namespace {
 
 using nlohmann::json;
-
-// In a time that does not tell how much of it is right.
-bool same_secret(std::string_view given, std::string_view secret) {
-  unsigned char difference = given.size() != secret.size();
-  for (std::size_t i = 0; i < given.size(); ++i)
-    difference |= static_cast<unsigned char>(given[i] ^ (i < secret.size() ? secret[i] : '\0'));
-  return difference == 0;
-}
 
 }  // namespace
 
@@ -79,7 +73,7 @@ std::optional<Answer> JobBoard::refusal(const std::string& job_id, std::string_v
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return unknown(job_id);
   if (!job->second.token) return {};
-  if (token.empty() ? !needs_token() : same_secret(token, *job->second.token)) return {};
+  if (token.empty() ? !needs_token() : is_same_secret(token, *job->second.token)) return {};
   return Answer{403, "the token is not this job's: send ADAPTDL_SUPERVISOR_TOKEN as Authorization: Bearer", ""};
 }
 

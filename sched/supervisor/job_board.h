@@ -45,8 +45,8 @@ class JobBoard {
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
   nlohmann::json hints(const std::string& job_id) const;
 
-  // Why a request for the job is refused: there is no such job, or the job has a token and `token` is another, or empty
-  // and `needs_token`. None if it is not.
+  // Returns the refusal of a request for the job, or none. A request is refused if the job does not exist, or if it has
+  // a token and the request's differs; an empty one is refused only if `needs_token` returns true.
   std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
                                 const std::function<bool()>& needs_token) const;
   // None: not yet.

@@ -2,19 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <random>
 #include <utility>
 
 #include "supervisor/server.h"
 
 namespace adaptdl::sched {
-
-std::string make_token() {
-  std::random_device random;
-  std::string token;
-  for (int i = 0; i < 4; ++i) token += fmt::format("{:08x}", random());
-  return token;
-}
 
 Supervisor::Supervisor(const SupervisorOptions& options, SupervisorListener& listener)
     : server_(std::make_unique<Server>(options, listener)) {}

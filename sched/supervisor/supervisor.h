@@ -47,9 +47,6 @@ class SupervisorListener {
 // versions.
 inline constexpr const char* kSchedVersion = "0.0.0";
 
-// Returns a new secret for the replicas of a job: 32 hexadecimal digits from the system's random device.
-std::string make_token();
-
 // Which requests without a token are served for a job that has one. AdaptDL's Python package sends none. A wrong token
 // is refused in any case, and /generation requires the right one.
 enum class WithoutToken {

@@ -11,36 +11,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 
 #include "adaptdl/error.h"
+#include "secret.h"
 
 namespace adaptdl::torch {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
-
-std::string make_secret() {
-  std::random_device random;
-  std::string secret;
-  for (int i = 0; i < 4; ++i) secret += fmt::format("{:08x}", random());
-  return secret;
-}
+constexpr std::chrono::milliseconds kAcceptPause{50};  // when no descriptors are left
 
 net::Fd make_event() {
   net::Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) throw Error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
   return event;
-}
-
-// Takes the same time for all secrets of one length.
-bool same_secret(const std::string& given, const std::string& secret) {
-  if (given.size() != secret.size()) return false;
-  unsigned char difference = 0;
-  for (std::size_t i = 0; i < secret.size(); ++i) difference |= static_cast<unsigned char>(given[i] ^ secret[i]);
-  return difference == 0;
 }
 
 std::string bytes(const json& request, const char* name) {
@@ -123,7 +108,7 @@ bool RendezvousServer::take_requests(Client& client) {
   if (!client.known) {
     const auto given = take_message(client.received, static_cast<std::uint32_t>(secret_.size()));
     if (!given) return true;
-    if (!same_secret(*given, secret_)) return false;
+    if (!is_same_secret(*given, secret_)) return false;
     client.known = true;
   }
   while (const auto body = take_message(client.received)) handle(client, json::from_cbor(*body));

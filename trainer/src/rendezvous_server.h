@@ -7,9 +7,9 @@
 // are CBOR objects: a request has "op" and the operation's arguments, and gets one answer.
 //
 //   set key value              {}
-//   get key                    {"value"}, or {} if there is no such key
+//   get key                    {"value"}, or {} if the key does not exist
 //   add key amount             {"number"}: the sum; the key holds it in decimal
-//   swap key expected desired  {"value"} of the key afterwards, or `expected` if there is no such key
+//   swap key expected desired  {"value"} of the key afterwards, or `expected` if the key does not exist
 //   delete key                 {"found"}
 //   check keys                 {"found"}: whether there are all of them
 //   wait keys                  {} as soon as there are all of them
