@@ -100,7 +100,7 @@ void FileDigests::save() {
   try {
     write_whole(memory_, text);
   } catch (const Error&) {
-    return;  // it is computed anew
+    return;  // the digests will be computed again
   }
   changed_ = false;
 }

@@ -1,11 +1,16 @@
 #include "image/open_rooted.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "adaptdl/error.h"
+#include "image/one_line.h"
 
 namespace adaptdl::image {
 
@@ -22,6 +27,14 @@ net::Fd open_rooted(int root, const std::string& path, int flags, Links links, u
     // cannot rule out an escape.
     if (errno != EAGAIN && errno != EINTR) return net::Fd();
   }
+}
+
+net::Fd open_inside(const std::filesystem::path& root, const std::string& path) {
+  const net::Fd top(::open(root.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!top) throw Error(fmt::format("cannot open {}: {}", root.string(), std::strerror(errno)));
+  net::Fd file = open_rooted(top.get(), path, O_PATH, Links::kInRoot);
+  if (!file) throw Error(fmt::format("cannot mount '{}': {}", one_line(path, 200), std::strerror(errno)));
+  return file;
 }
 
 }  // namespace adaptdl::image

@@ -4,6 +4,7 @@
 // in the builder's own file system, magic links of /proc included.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 #include "socket.h"
@@ -19,5 +20,8 @@ enum class Links {
 // those of open(); `mode` must be 0 without O_CREAT. On failure the descriptor is empty and errno is set. Magic links,
 // such as /proc/self/fd/3, always fail with ELOOP.
 net::Fd open_rooted(int root, const std::string& path, int flags, Links links, unsigned mode = 0);
+
+// Opens `path` in the directory at `root` with O_PATH, following links in it. Throws Error that names `path`.
+net::Fd open_inside(const std::filesystem::path& root, const std::string& path);
 
 }  // namespace adaptdl::image

@@ -22,7 +22,7 @@
 #include "image/build_namespace.h"
 #include "image/cache_mount.h"
 #include "image/copy_tree.h"
-#include "image/open_inside.h"
+#include "image/open_rooted.h"
 #include "image/sandbox_monitor.h"
 #include "image/seccomp_filter.h"
 

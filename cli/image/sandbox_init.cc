@@ -43,7 +43,8 @@ void die_with_monitor(const Fd& monitor) {
 // ids; any other build is already in one.
 void leave_machine(const Fd& monitor, const MadePaths& made) {
   if (!has_own_users() && ::unshare(CLONE_NEWUSER) != 0)
-    throw Error(fmt::format("cannot make a user namespace for RUN: {}", why_no_user_namespace(errno)));
+    throw Error(fmt::format("cannot create a user namespace for RUN: {}{}", why_no_user_namespace(errno),
+                            errno == EPERM ? "; if this is a chroot, run the build outside of it" : ""));
   std::string message(1, kInPlace);
   for (const std::vector<std::string>& place : made) {
     for (const std::string& each : place) message += each + '\0';

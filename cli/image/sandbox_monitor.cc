@@ -172,7 +172,7 @@ class SandboxMonitor {
     for (std::size_t i = 0; i < plan_.caches.size(); ++i)
       if (!made.at(i + 1).empty())
         traces_.push_back(MountTraces::in_directory(open_directory(plan_.caches[i]), made[i + 1]));
-    if (!has_own_users() && !map_own_ids(child_)) fail_call("cannot give ids to RUN");
+    if (!has_own_users() && !map_own_ids(child_)) throw Error("cannot map the ids of the user namespace for RUN");
     send_message(channel_.get(), std::string(1, kGo));
   }
 

@@ -17,7 +17,7 @@
 #include "image/failed_call.h"
 #include "image/mount_calls.h"
 #include "image/one_line.h"
-#include "image/open_inside.h"
+#include "image/open_rooted.h"
 #include "image/small_file.h"
 #include "image/step_exec.h"
 #include "image/text_parts.h"

@@ -24,7 +24,7 @@ constexpr int kTroubleFd = 3;
   else if (error == ENOENT)
     why = "it is not in the image";
   else if (error == ENOEXEC)
-    why = "it is no program for this machine; other platforms' take qemu-user and binfmt_misc";
+    why = "it is not a program for this machine; install qemu-user and binfmt_misc to run those of other platforms";
   ::dprintf(kTroubleFd, "cannot run %s: %s", program, why);
   ::_exit(127);
 }

@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "another_process.h"
 #include "image/build_namespace.h"
 #include "image/sandbox.h"
 #include "temporary_directory.h"
@@ -30,31 +31,6 @@ using namespace adaptdl::image;
 namespace {
 
 namespace fs = std::filesystem;
-
-// What another process says, which may enter any namespaces.
-std::string elsewhere(const std::function<std::string()>& call) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const pid_t child = fork();
-  if (child == 0) {
-    std::string text;
-    try {
-      text = call();
-    } catch (const std::exception& error) {
-      text = std::string("error: ") + error.what();
-    }
-    [[maybe_unused]] const ssize_t count = ::write(ends[1], text.data(), text.size());
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[512];
-  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(count));
-  close(ends[0]);
-  waitpid(child, nullptr, 0);
-  return text;
-}
 
 void write(const fs::path& file, const std::string& text) {
   std::ofstream stream(file);
@@ -99,14 +75,14 @@ void forbid_unshare() {
 }  // namespace
 
 TEST_CASE("nobody entered: what needs it says so") {
-  CHECK(elsewhere([] {
+  CHECK(testing::in_another_process([] {
           require_build_namespace("RUN");
           return std::string("nothing is wrong");
         }) == "error: RUN cannot be done: the build namespace was not entered");
 }
 
 TEST_CASE("a second call gives what the first one found") {
-  CHECK(elsewhere([] {
+  CHECK(testing::in_another_process([] {
           const BuildNamespace& first = enter_build_namespace();
           const fs::path place = fs::read_symlink("/proc/self/ns/mnt");
           return std::string(
@@ -115,7 +91,7 @@ TEST_CASE("a second call gives what the first one found") {
 }
 
 TEST_CASE("user namespaces that are switched off are named with their setting") {
-  CHECK(elsewhere([] {
+  CHECK(testing::in_another_process([] {
           enter_own_user_namespace();
           write("/proc/sys/user/max_user_namespaces", "0");
           drop_administration();
@@ -128,7 +104,7 @@ TEST_CASE("user namespaces that are switched off are named with their setting") 
 }
 
 TEST_CASE("a seccomp profile that forbids them is named with the container's options") {
-  const std::string why = elsewhere([] {
+  const std::string why = testing::in_another_process([] {
     forbid_unshare();
     return enter_build_namespace().obstacle;
   });
@@ -136,7 +112,7 @@ TEST_CASE("a seccomp profile that forbids them is named with the container's opt
 }
 
 TEST_CASE("forbidden, the process stays where it is") {
-  CHECK(elsewhere([] {
+  CHECK(testing::in_another_process([] {
           const uid_t user = getuid();
           const fs::path before = fs::read_symlink("/proc/self/ns/user");
           forbid_unshare();
@@ -147,14 +123,14 @@ TEST_CASE("forbidden, the process stays where it is") {
 
 TEST_CASE("without subordinate ids, it says how to get them") {
   if (getuid() == 0) return;
-  const std::string why = elsewhere([] { return enter_build_namespace().one_id; });
+  const std::string why = testing::in_another_process([] { return enter_build_namespace().one_id; });
   CHECK((why.empty() || why.find("usermod --add-subuids 100000-165535") != std::string::npos));
 }
 
 TEST_CASE("root of a container that may not mount has all its ids in a user namespace") {
   if (getuid() != 0) return;
   testing::TemporaryDirectory directory;
-  CHECK(elsewhere([&] {
+  CHECK(testing::in_another_process([&] {
           drop_administration();
           const BuildNamespace& found = enter_build_namespace();
           const fs::path file = directory.path() / "file";
@@ -176,7 +152,7 @@ TEST_CASE("where a container hides parts of /proc, a step has the container's") 
   fs::create_directory(directory.path() / "root");
   fs::copy_file("/usr/bin/busybox", directory.path() / "root/busybox");
   REQUIRE(chown((directory.path() / "root").c_str(), 61234, 61234) == 0);
-  CHECK(elsewhere([&] {
+  CHECK(testing::in_another_process([&] {
           must(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0, "unshare");
           must(mount("tmpfs", "/proc/bus", "tmpfs", MS_RDONLY, nullptr) == 0, "hide");
           must(setresgid(61234, 61234, 61234) == 0 && setresuid(61234, 61234, 61234) == 0, "setresuid");

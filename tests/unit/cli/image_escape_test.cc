@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <sstream>
 
 #include "adaptdl/error.h"
 #include "image_root.h"
@@ -178,6 +179,11 @@ TEST_CASE("H3: the network is the machine's for connections, not for its packets
   CHECK(machine.probe("tcp-socket") == "done\n");
   CHECK(machine.probe("packet-socket") == "EPERM\n");
   CHECK(machine.probe("raw-socket") == "EPERM\n");
+  SandboxStep step = machine.step("probe low-port");
+  step.network = Run::Network::kNone;
+  CHECK(machine.run(step) == "done\n");
+  if (std::stoi(read("/proc/sys/net/ipv4/ip_unprivileged_port_start")) > 1023)
+    CHECK(machine.probe("low-port") == "EACCES\n");
 }
 
 TEST_CASE("H4: the builder's keys are not the command's") {
@@ -193,8 +199,14 @@ TEST_CASE("H4: the users of a step are not the machine's, and have the same numb
   Machine machine;
   const std::string own = fs::read_symlink("/proc/self/ns/user");
   CHECK((machine.run("readlink /proc/self/ns/user") == own + "\n") == build_namespace.own_users);
-  CHECK(machine.run("cat /proc/self/uid_map | wc -l") ==
-        fmt::format("{}\n", std::ranges::count(read("/proc/self/uid_map"), '\n')));
+  std::istringstream own_ids(read("/proc/self/uid_map")), ids(machine.run("cat /proc/self/uid_map"));
+  for (unsigned long inside = 0, outside = 0, count = 0; own_ids >> inside >> outside >> count;) {
+    unsigned long step_inside = 0, step_outside = 0, step_count = 0;
+    ids >> step_inside >> step_outside >> step_count;
+    CHECK(step_inside == inside);
+    CHECK(step_outside == (build_namespace.own_users ? outside : inside));
+    CHECK(step_count == count);
+  }
 }
 
 TEST_CASE("L8: the control group of the builder has no name inside") {

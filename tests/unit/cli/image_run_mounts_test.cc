@@ -91,7 +91,7 @@ TEST_CASE("a source's links stay in its own root") {
     SandboxStep step = steps.step("cat /in");
     step.mounts = {mount};
     CHECK(message_of([&] { steps.run(step); }) ==
-          "'" + std::string(name) + "' to be mounted: No such file or directory");
+          "cannot mount '" + std::string(name) + "': No such file or directory");
   }
 }
 

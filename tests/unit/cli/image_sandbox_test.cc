@@ -157,7 +157,8 @@ TEST_CASE("processes and files of the machine are not there") {
   CHECK(steps.run("umask; cat /proc/self/stat | cut -d' ' -f6; echo $$") == "0022\n2\n2\n");
 }
 
-TEST_CASE("capabilities are Docker's without those of devices and packets, and the kernel's settings cannot be written") {
+TEST_CASE(
+    "capabilities are Docker's without those of devices and packets, and the kernel's settings cannot be written") {
   Steps steps;
   CHECK(steps.run("grep -E 'CapBnd|CapEff|CapInh|NoNewPrivs' /proc/self/status") ==
         "CapInh:\t0000000000000000\nCapEff:\t00000000a00405fb\nCapBnd:\t00000000a00405fb\nNoNewPrivs:\t0\n");
@@ -211,6 +212,7 @@ TEST_CASE("a user that has a name, a number and groups") {
 TEST_CASE("owners of files are the image's, and set-id programs work") {
   if (!all_ids()) return;
   Steps steps;
+  CHECK(steps.run("touch /written; chmod 4755 /written; echo x >> /written; stat -c %a /written") == "755\n");
   CHECK(steps.run("echo x > /owned; chown 500:501 /owned; touch /suid; chmod 4755 /suid") == "");
   struct stat status {};
   REQUIRE(stat((steps.upper() / "owned").c_str(), &status) == 0);

@@ -30,6 +30,7 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "another_process.h"
 #include "image/seccomp_filter.h"
 #include "image/text_parts.h"
 #include "image_root.h"
@@ -38,34 +39,8 @@ using namespace testing;
 
 namespace {
 
-// The text that a call gives in another process, or how that process ended.
-std::string elsewhere(const std::function<std::string()>& call) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
-  const pid_t child = fork();
-  if (child == 0) {
-    std::string text;
-    try {
-      text = call();
-    } catch (const std::exception& error) {
-      text = std::string("error: ") + error.what();
-    }
-    [[maybe_unused]] const ssize_t count = ::write(ends[1], text.data(), text.size());
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count; (count = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<std::size_t>(count));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFSIGNALED(status) ? text + "signal " + std::to_string(WTERMSIG(status)) : text;
-}
-
 std::string filtered(const std::function<std::string()>& call) {
-  return elsewhere([&] {
+  return in_another_process([&] {
     apply_filter(step_filter());
     return call();
   });
@@ -319,7 +294,7 @@ TEST_CASE("a program's 32-bit calls do not evade the filter") {
   CHECK(end_of(kX32 | SYS_unshare, CLONE_NEWUSER) == "EPERM");
   CHECK(end_of(kX32 | SYS_mount, nullptr, nullptr, nullptr, 0, nullptr) == "EPERM");
   // Unfiltered, to see whether the kernel has them.
-  const std::string own = elsewhere([] { return call_i386(20, 0) == getpid() ? "process id" : "wrong"; });
+  const std::string own = in_another_process([] { return call_i386(20, 0) == getpid() ? "process id" : "wrong"; });
   if (own.starts_with("signal")) {
     MESSAGE("skipped: this kernel does not run 32-bit programs");
     return;
@@ -337,14 +312,14 @@ TEST_CASE("a program's 32-bit calls do not evade the filter") {
 #endif
 
 TEST_CASE("a filter that cannot be installed is an error") {
-  CHECK(elsewhere([] {
+  CHECK(in_another_process([] {
           __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
           __user_cap_data_struct none[2]{};
           if (syscall(SYS_capset, &header, none) != 0) return std::string("capset");
           apply_filter(step_filter());
           return std::string("applied");
         }) == "error: cannot filter system calls: Permission denied");
-  CHECK(elsewhere([] {
+  CHECK(in_another_process([] {
           step_filter();
           apply_filter({BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_seccomp, 0, 1),
@@ -391,7 +366,7 @@ TEST_CASE("conditions on arguments are those of each architecture") {
 #endif
 }
 
-TEST_CASE("a number that is no known call does not exist, and another architecture's program is killed") {
+TEST_CASE("unknown system calls fail with ENOSYS, and programs of other architectures are killed") {
   for (const std::uint32_t architecture : architectures) {
     for (const int number : numbers_of(architecture))
       if (name_of(architecture, number).empty()) CHECK(result_of(architecture, number) == "ENOSYS");

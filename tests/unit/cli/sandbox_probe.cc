@@ -1,5 +1,6 @@
 // sandbox_probe NAME: tries one thing, and prints "done" or the name of the error.
 #include <linux/keyctl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -17,6 +18,10 @@ long attempt(const char* name) {
   if (is("packet-socket")) return ::socket(AF_PACKET, SOCK_RAW, 0);
   if (is("raw-socket")) return ::socket(AF_INET, SOCK_RAW, 255);
   if (is("tcp-socket")) return ::socket(AF_INET, SOCK_STREAM, 0);
+  if (is("low-port")) {
+    const sockaddr_in address{AF_INET, htons(1023), {htonl(INADDR_LOOPBACK)}, {}};
+    return ::bind(::socket(AF_INET, SOCK_STREAM, 0), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  }
   if (is("user-namespace")) return ::unshare(CLONE_NEWUSER);
   if (is("mount-namespace")) return ::unshare(CLONE_NEWNS);
   if (is("mount-proc")) return ::mount("proc", "/proc", "proc", 0, nullptr);
