@@ -25,8 +25,8 @@ std::string line_of(const json& message) { return message.dump(-1, ' ', true, js
 json parse_object(std::string_view line) {
   if (is_nested_deeper(line, kDeepest)) throw UsageError("the message is nested too deep");
   json message = parse_foreign_json(line);
-  if (message.is_discarded()) throw UsageError("the message is no JSON");
-  if (!message.is_object()) throw UsageError("the message is no JSON object");
+  if (message.is_discarded()) throw UsageError("the message is not valid JSON");
+  if (!message.is_object()) throw UsageError("the message is not a JSON object");
   return message;
 }
 

@@ -6,7 +6,7 @@
 
 using namespace adaptdl;
 
-TEST_CASE("M1: JSON that is nested deep is none, before anything walks it by recursion") {
+TEST_CASE("M1: JSON that is nested too deep is discarded before anything recurses into it") {
   const auto nested = [](int depth) {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');
@@ -21,14 +21,14 @@ TEST_CASE("M1: JSON that is nested deep is none, before anything walks it by rec
   CHECK(parse_foreign_json("[[1], {\"a\": [2]}, [3]]", 2).is_discarded());
 }
 
-TEST_CASE("brackets in texts are not nested") {
+TEST_CASE("brackets in strings do not count as nesting") {
   const std::string brackets(1000, '[');
   CHECK(parse_foreign_json("[\"" + brackets + "\"]") == nlohmann::json{brackets});
   CHECK(parse_foreign_json(R"(["\"[[[[", "\\", [1]])", 2).is_array());
   CHECK(parse_foreign_json(R"(["\\", [[1]]])", 2).is_discarded());
 }
 
-TEST_CASE("what is no JSON is none") {
+TEST_CASE("invalid JSON is discarded") {
   for (const char* text : {"", "[", "]]]]", "{\"a\": 1", "nul", "[1] [2]", "\"", "\"\\", "1e999"}) {
     CAPTURE(text);
     CHECK(parse_foreign_json(text).is_discarded());

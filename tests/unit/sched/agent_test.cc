@@ -326,9 +326,9 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
     return text.replace(text.find(from), from.size(), to);
   };
   const std::pair<std::string, std::string> wrong[] = {
-      {"hello\n", "the message is no JSON"},
-      {"\n", "the message is no JSON"},
-      {"[]\n", "the message is no JSON object"},
+      {"hello\n", "the message is not valid JSON"},
+      {"\n", "the message is not valid JSON"},
+      {"[]\n", "the message is not a JSON object"},
       {"{}\n", "\\\"id\\\" is missing"},
       {std::string(1000, '[') + "\n", "the message is nested too deep"},
       {std::string((2 << 20), 'x'), "the message is too long"},
@@ -336,7 +336,7 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
       {replaced("\"max\":1", "\"max\":1e99"), "\\\"max\\\": takes a whole number from 1 to 4096"},
       {replaced("[\"0\"]", "[\"0\",\"0\"]"), "\\\"devices\\\": takes names of devices, each once"},
       {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "no scheduling hint is named"},
-      {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is no JSON"},
+      {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
       {replaced("adaptive", "best"), "no policy"},
       {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "\\\"id\\\": takes 1 to 40 letters and digits"},
   };
