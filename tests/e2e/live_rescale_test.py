@@ -142,14 +142,19 @@ class LiveRescaleTest(RunTest):
                 done = self.verb("resize", "job", size)
                 self.assertEqual(done.returncode, 0, done.stderr)
             self.assertTrue(eventually(lambda: len(self.training(run)) == size), run.text())
-            processes = [run.pid, *descendants(run.pid), self.agent()]
-            found = listening_addresses(processes)
+            # While replicas form a new group, none of them may listen.
+            found = eventually(lambda: self.listeners(run))
+            self.assertTrue(found, f"no replica of {size} listens")
             self.assertIn(run.pid, found)  # the supervisor
-            self.assertTrue(set(found) & set(self.training(run)), found)
             outside = {pid: each for pid, each in found.items() if any(not host.is_loopback for host, _ in each)}
             self.assertEqual(outside, {}, f"with {size} replicas")
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
+
+    def listeners(self, run):
+        """What the job's processes listen on, once one of those that train does."""
+        found = listening_addresses([run.pid, *descendants(run.pid), self.agent()])
+        return found if set(found) & set(self.training(run)) else None
 
     def training(self, run):
         """The replicas that live and have trained on something."""

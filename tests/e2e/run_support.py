@@ -91,13 +91,12 @@ def listening_addresses(pids):
             listeners[f"socket:[{fields[9]}]"] = (ipaddress.ip_address(packed), int(port, 16))
     found = {}
     for pid in pids:
-        for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                listener = listeners.get(os.readlink(entry))
-            except FileNotFoundError:
-                continue
-            if listener:
-                found.setdefault(pid, set()).add(listener)
+        try:
+            targets = targets_of(pid)
+        except FileNotFoundError:
+            continue  # it has ended
+        for listener in filter(None, map(listeners.get, targets)):
+            found.setdefault(pid, set()).add(listener)
     return found
 
 
