@@ -8,6 +8,7 @@ that whatever it or its children open, a browser among them, is there and nowher
 
 import copy
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
@@ -54,7 +55,10 @@ def use_cluster():
         path, network = cluster_keeper.borrow()
         KUBECONFIG, OWN = str(path), True
         _enter_network(network)
-    kubectl("apply", "-f", CRD)
+    # Several tests begin at once, and of two that create it one would fail.
+    with open(CRD, encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kubectl("apply", "-f", CRD)
     kubectl("wait", "--for=condition=Established", "crd/adaptdljobs.adaptdl.petuum.com", "--timeout=60s")
 
 
