@@ -3,16 +3,17 @@
 #include <fmt/format.h>
 
 #include "image/one_line.h"
+#include "socket.h"
 
 namespace adaptdl::image {
 namespace {
 
 constexpr int kMostRegistryRedirects = 5;
 
+// `host`: with or without a port.
 bool is_this_machine(std::string_view host) {
-  const std::string_view name =
-      host.starts_with('[') ? host.substr(0, host.find(']') + 1) : host.substr(0, host.find(':'));
-  return name == "localhost" || name.starts_with("127.") || name == "[::1]";
+  return net::is_loopback(host.starts_with('[') ? host.substr(0, host.find(']') + 1)
+                                                : host.substr(0, host.find(':')));
 }
 
 // Where Docker's own registry is to be found.

@@ -42,11 +42,10 @@ Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::s
   return {found, ::freeaddrinfo};
 }
 
+bool is_loopback(const in_addr& address) { return (ntohl(address.s_addr) >> 24) == 127; }
+
 bool is_loopback(const sockaddr* address) {
-  if (address->sa_family == AF_INET) {
-    const auto* in = reinterpret_cast<const sockaddr_in*>(address);
-    return (ntohl(in->sin_addr.s_addr) >> 24) == 127;
-  }
+  if (address->sa_family == AF_INET) return is_loopback(reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
   return address->sa_family == AF_INET6 &&
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
@@ -157,6 +156,16 @@ void Fd::reset() noexcept {
 
 std::string endpoint(const std::string& host, std::uint16_t port) {
   return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+}
+
+bool is_loopback(std::string_view host) {
+  if (host == "localhost") return true;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string address(host);
+  in_addr v4{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return is_loopback(v4);
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 Listener listen_on(const std::string& host, std::uint16_t port) {

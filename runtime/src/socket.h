@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace adaptdl::net {
@@ -23,6 +24,8 @@ class Fd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset() noexcept;
+  // Gives it up to the caller.
+  int release() noexcept { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
@@ -30,6 +33,9 @@ class Fd {
 
 // "host:port", with brackets around an IPv6 address.
 std::string endpoint(const std::string& host, std::uint16_t port);
+
+// Whether that is "localhost" or a loopback address, with or without brackets. Names are not looked up.
+bool is_loopback(std::string_view host);
 
 struct Listener {
   Fd fd;

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "socket.h"
+
 namespace adaptdl::http {
 namespace {
 
@@ -33,10 +35,6 @@ Location locate(const std::string& url) {
   location.port_given = !part(location.url.get(), CURLUPART_PORT).empty();
   location.port = part(location.url.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT);
   return location;
-}
-
-bool is_this_machine(const std::string& host) {
-  return host == "localhost" || host.rfind("127.", 0) == 0 || host == "[::1]";
 }
 
 // A connection whose other end is gone without a word is given up after half a minute.
@@ -99,7 +97,7 @@ void set_server_name(CURL* handle, const Location& location, const std::string& 
 
 void set_proxy(CURL* handle, const Request& request, const std::string& host) {
   if (request.proxy.empty()) {
-    if (is_this_machine(host)) curl().easy_setopt(handle, CURLOPT_PROXY, "");
+    if (net::is_loopback(host)) curl().easy_setopt(handle, CURLOPT_PROXY, "");
     return;
   }
   std::string proxy = request.proxy;
