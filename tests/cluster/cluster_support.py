@@ -229,7 +229,8 @@ class ClusterTest(unittest.TestCase):
     # The command.
 
     def environment(self, **more):
-        return clean_environment(**{"KUBECONFIG": self.kubeconfig, "XDG_STATE_HOME": self.directory / "state", **more})
+        return clean_environment(**{"KUBECONFIG": self.kubeconfig, "XDG_STATE_HOME": self.directory / "state",
+                                    "XDG_RUNTIME_DIR": self.directory, **more})
 
     def adaptdl(self, *arguments, timeout=PATIENCE, text=True, stdin=None, **more):
         """Runs the command to its end, in a directory of this test's own; `more` goes to its environment."""

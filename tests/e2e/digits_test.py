@@ -13,7 +13,8 @@ from local_network import free_port
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
 LINEAR = os.environ["LINEAR_REGRESSION"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # of the runs
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": RUNTIME_DIRECTORY.name}
 
 
 def by_hand(rank, replicas, port, checkpoints, *arguments):

@@ -13,7 +13,9 @@ from extent import FULL  # beside this file
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 PROGRAMS = {name: os.environ[name.upper()] for name in ("bert", "cifar", "dcgan", "digits", "linear_regression", "ncf", "transformer")}
-ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}, "OMP_NUM_THREADS": "1"}
+RUNTIME_DIRECTORY = tempfile.TemporaryDirectory()  # of the runs
+ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}, "OMP_NUM_THREADS": "1",
+               "XDG_RUNTIME_DIR": RUNTIME_DIRECTORY.name}
 STOPPED = 143
 
 # What makes each of them small, and the figure that training is to bring down.
@@ -53,9 +55,9 @@ class ProgramsTest(unittest.TestCase):
     def interrupted_and_resumed(self, name, first, second):
         """Trains on `first` replicas until an epoch is finished and another has begun, then to the end on `second`."""
         arguments, figure = SMALL[name]
-        arguments = [*arguments, "--epochs", "4"]
         checkpoint = self.directory / "checkpoints"
-        with subprocess.Popen(self.command(name, *arguments, replicas=first, checkpoint=checkpoint), text=True, env=ENVIRONMENT, cwd=self.directory,
+        # More epochs than it can finish before it is interrupted.
+        with subprocess.Popen(self.command(name, *arguments, "--epochs", 100000, replicas=first, checkpoint=checkpoint), text=True, env=ENVIRONMENT, cwd=self.directory,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             output = ""
             for line in process.stdout:
@@ -65,9 +67,10 @@ class ProgramsTest(unittest.TestCase):
                     break
             output += process.stdout.read()
         self.assertEqual(process.returncode, STOPPED, output)
-        self.train(name, *arguments, replicas=second, checkpoint=checkpoint)
+        finished = len(self.epochs())
+        self.train(name, *arguments, "--epochs", finished + 2, replicas=second, checkpoint=checkpoint)
         epochs = self.epochs()
-        self.assertEqual([epoch["epoch"] for epoch in epochs], [0, 1, 2, 3])
+        self.assertEqual([epoch["epoch"] for epoch in epochs], list(range(finished + 2)))
         self.assertEqual([epochs[0]["replicas"], epochs[-1]["replicas"]], [first, second])
         return [epoch[figure] for epoch in epochs]
 

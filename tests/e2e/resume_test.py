@@ -31,7 +31,7 @@ class Job:
     def start(self, replicas, *options):
         command = [ADAPTDL, "run", "-n", str(replicas), "--checkpoint", str(self.checkpoints), *options, "--", *self.arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                env={**os.environ, "OMP_NUM_THREADS": "1"})
+                                env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_RUNTIME_DIR": str(self.directory)})
 
     def run(self, replicas, *options, stop_after=None, of="training"):
         """Runs to the end, or sends SIGINT `stop_after` seconds after the start of the training or of the run.
