@@ -39,7 +39,10 @@ std::string errno_text(const std::string& action, int error) {
   return fmt::format("{}: {}", action, std::generic_category().message(error));
 }
 
-void throw_write_error(const std::string& action, int error) { throw CheckpointError(errno_text(action, error)); }
+void throw_write_error(const std::string& action, int error) {
+  if (error == ENOSPC || error == EDQUOT) throw NoSpace(errno_text(action, error));
+  throw CheckpointError(errno_text(action, error));
+}
 
 void throw_read_error(const std::string& action, int error) {
   switch (error) {
@@ -48,8 +51,9 @@ void throw_read_error(const std::string& action, int error) {
     case EISDIR:
     case ELOOP:
     case ENXIO:
-    case EIO:
       throw Damage(errno_text(action, error));
+    case EIO:
+      throw Unreadable(errno_text(action, error));
     default:
       throw CheckpointError(errno_text(action, error));
   }

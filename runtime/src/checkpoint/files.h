@@ -21,10 +21,21 @@ class Damage : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
+// What is on the disk could not be read, now: another time it may be whole.
+class Unreadable : public Damage {
+  using Damage::Damage;
+};
+
+// The disk, or what the user may have of it, is full.
+class NoSpace : public CheckpointError {
+  using CheckpointError::CheckpointError;
+};
+
 // "ACTION: TEXT OF errno"
 std::string errno_text(const std::string& action, int error);
-// Throws CheckpointError with that text, or Damage if `error` is one that a damaged disk or a missing file gives.
+// Throws CheckpointError with that text, or NoSpace.
 [[noreturn]] void throw_write_error(const std::string& action, int error);
+// Throws CheckpointError with that text, or Damage if `error` is one that a damaged disk or a missing file gives.
 [[noreturn]] void throw_read_error(const std::string& action, int error);
 
 // Owns a file descriptor.

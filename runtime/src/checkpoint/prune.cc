@@ -2,6 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <system_error>
+
 #include "adaptdl/log.h"
 #include "checkpoint/snapshot.h"
 
@@ -11,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-enum class Fate { kWhole, kDamaged, kNewerFormat };
+enum class Fate { kWhole, kDamaged, kUnknown };
 
 Fate look_at(const fs::path& path, bool contents) {
   try {
@@ -19,11 +23,24 @@ Fate look_at(const fs::path& path, bool contents) {
     snapshot.check_sizes();
     if (contents) snapshot.check_contents();
     return Fate::kWhole;
+  } catch (const Unreadable&) {
+    return Fate::kUnknown;
   } catch (const Damage&) {
     return Fate::kDamaged;
   } catch (const NewerFormat&) {
-    return Fate::kNewerFormat;
+    return Fate::kUnknown;
   }
+}
+
+std::uint64_t size_of(const fs::path& checkpoint) {
+  std::uint64_t size = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(checkpoint, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unknown;
+    const auto bytes = it->file_size(unknown);
+    if (!unknown) size += bytes;
+  }
+  return size;
 }
 
 }  // namespace
@@ -35,7 +52,7 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
       if (found.number >= committed.number) continue;
       try {
         const Fate fate = look_at(found.path, false);
-        if (fate == Fate::kNewerFormat) continue;
+        if (fate == Fate::kUnknown) continue;
         if (fate == Fate::kWhole && kept < keep)
           ++kept;
         else
@@ -49,6 +66,12 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
   }
 }
 
+bool make_room(const fs::path& directory, std::uint64_t needed) {
+  std::uint64_t room = free_space(directory);
+  for (const fs::path& path : prune(directory, 1, true)) room += std::min(size_of(path), needed);
+  return room >= needed && !prune(directory, 1).empty();
+}
+
 std::vector<fs::path> prune(const fs::path& directory, int keep, bool dry_run) {
   if (keep < 1) throw UsageError(fmt::format("cannot keep {} checkpoints: the least is 1", keep));
   const Scan present = scan(directory);
@@ -57,7 +80,7 @@ std::vector<fs::path> prune(const fs::path& directory, int keep, bool dry_run) {
   int kept = 0;
   for (const Found& found : present.checkpoints) {
     const Fate fate = look_at(found.path, kept < keep);
-    if (fate == Fate::kNewerFormat) continue;
+    if (fate == Fate::kUnknown) continue;
     if (fate == Fate::kWhole && kept < keep)
       ++kept;
     else

@@ -13,4 +13,8 @@ namespace adaptdl::checkpoint {
 // saved.
 void prune_after_save(const std::filesystem::path& directory, const Found& committed, int keep);
 
+// For a save of `needed` bytes that the disk has no space for: deletes all checkpoints but the newest that is whole,
+// which is read in full, if that gives the space. Returns whether it deleted any. Throws CheckpointError if it cannot.
+bool make_room(const std::filesystem::path& directory, std::uint64_t needed);
+
 }  // namespace adaptdl::checkpoint

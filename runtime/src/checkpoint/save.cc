@@ -166,6 +166,17 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
   return draft;
 }
 
+// On a disk that has no space for one more checkpoint, the older ones give theirs, but never the newest that is whole.
+Found write_or_make_room(const fs::path& directory, const Draft& draft) {
+  try {
+    return write_checkpoint(directory, draft);
+  } catch (const NoSpace& error) {
+    if (!make_room(directory, size_on_disk(draft))) throw;
+    log::warn(fmt::format("{}; older checkpoints were deleted to make room", error.what()));
+  }
+  return write_checkpoint(directory, draft);
+}
+
 // On rank 0.
 fs::path write_all(const fs::path& directory, const Group& group, const std::vector<json>& parts) {
   const int keep = env::checkpoint_keep();
@@ -173,7 +184,7 @@ fs::path write_all(const fs::path& directory, const Group& group, const std::vec
   const Draft draft = make_draft(group, parts, writers);
   prepare_directory(directory);
   warn_of_others(directory);
-  const Found committed = write_checkpoint(directory, draft);
+  const Found committed = write_or_make_room(directory, draft);
   saved() = Saved{directory, committed.number};
   prune_after_save(directory, committed, keep);
   return committed.path;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <system_error>
 
 #include "adaptdl/env.h"
@@ -102,19 +103,15 @@ bool saver_is_dead(const fs::path& path) {
   return !error && fs::file_time_type::clock::now() - changed > kDeadAfter;
 }
 
+constexpr std::uint64_t kBlock = 4096;
+
 // Says so early and clearly; the space may still run out while writing.
 void check_space(const fs::path& directory, const Draft& draft) {
-  constexpr std::uint64_t kBlock = 4096;
-  std::uint64_t needed = 2 * kBlock;
-  for (const StateDraft& state : draft.states)
-    for (const FileDraft& file : state.files) needed += (file.size + kBlock - 1) / kBlock * kBlock;
-  struct statvfs space {};
-  if (::statvfs(directory.c_str(), &space) != 0 || space.f_blocks == 0) return;
-  const std::uint64_t available = (::geteuid() == 0 ? space.f_bfree : space.f_bavail) * std::uint64_t{space.f_frsize};
+  const std::uint64_t needed = size_on_disk(draft), available = free_space(directory);
   if (needed > available)
-    throw CheckpointError(fmt::format("{}: {} ({} needed, {} free)", directory.string(),
-                                      std::generic_category().message(ENOSPC), readable_size(needed),
-                                      readable_size(available)));
+    throw NoSpace(fmt::format("{}: {} ({} needed, {} free)", directory.string(),
+                              std::generic_category().message(ENOSPC), readable_size(needed),
+                              readable_size(available)));
 }
 
 // What a state's own functions throw says nothing of which state it is.
@@ -156,6 +153,20 @@ Scan scan(const fs::path& directory, bool missing_is_empty) {
   std::sort(result.ignored.begin(), result.ignored.end());
   std::sort(result.leftovers.begin(), result.leftovers.end());
   return result;
+}
+
+std::uint64_t size_on_disk(const Draft& draft) {
+  std::uint64_t size = 2 * kBlock;
+  for (const StateDraft& state : draft.states)
+    for (const FileDraft& file : state.files) size += (file.size + kBlock - 1) / kBlock * kBlock;
+  return size;
+}
+
+std::uint64_t free_space(const fs::path& directory) {
+  struct statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0 || space.f_blocks == 0)
+    return std::numeric_limits<std::uint64_t>::max();
+  return (::geteuid() == 0 ? space.f_bfree : space.f_bavail) * std::uint64_t{space.f_frsize};
 }
 
 Found write_checkpoint(const fs::path& directory, const Draft& draft) {

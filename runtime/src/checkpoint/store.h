@@ -48,8 +48,15 @@ struct Draft {
   std::vector<StateDraft> states;
 };
 
+// Bytes that its files need on a disk.
+std::uint64_t size_on_disk(const Draft& draft);
+
+// Bytes that this process can still write to the file system of `directory`; the largest number if that is unknown.
+std::uint64_t free_space(const std::filesystem::path& directory);
+
 // Writes the draft as the next checkpoint in `directory` and commits it. Throws CheckpointError, and leaves nothing
-// behind, if that fails, if there is too little space, or if someone else commits one of the same number meanwhile.
+// behind, if that fails, if there is too little space (NoSpace), or if someone else commits one of the same number
+// meanwhile.
 Found write_checkpoint(const std::filesystem::path& directory, const Draft& draft);
 
 // Deletes a checkpoint, such that no other process ever sees a part of it. Throws CheckpointError.

@@ -283,6 +283,31 @@ TEST_CASE("a disk too small is seen before anything is written") {
   });
 }
 
+TEST_CASE("on a disk for as many checkpoints as are kept, older ones make room, but never the newest whole one") {
+  const Directory directory;
+  Job job(std::size_t{2} << 20);
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);
+  check_with_mounts([&] {
+    if (!mount_small(directory.path(), "7m")) return kSkipped;
+    for (int i = 0; i < 3; ++i) EXPECT_OR(1, save_error() == "saved");
+    const Log log;
+    EXPECT_OR(2, save_error() == "saved");
+    EXPECT_OR(3, log.has("; older checkpoints were deleted to make room"));
+    EXPECT_OR(4, (directory.names() == std::vector<std::string>{"checkpoint-2", "checkpoint-3"}));
+    EXPECT_OR(5, save_error() == "saved");
+    const fs::path weights = directory / "checkpoint-4" / "model.safetensors";
+    write_file(weights, std::string(fs::file_size(weights), 'x'));
+    EXPECT_OR(6, save_error() == "saved");
+    // The damaged one gave its space, and its number.
+    EXPECT_OR(7, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
+    job.model.bytes = 5 << 20;  // more than all but one of them give
+    EXPECT_OR(8, contains(save_error(), "No space left on device"));
+    EXPECT_OR(9, (directory.names() == std::vector<std::string>{"checkpoint-3", "checkpoint-4"}));
+    for (const auto& name : directory.names()) EXPECT_OR(10, ckpt::verify(directory / name).empty());
+    return 0;
+  });
+}
+
 TEST_CASE("a disk that fills up while it is written to is a clear error, and the checkpoint before it is intact") {
   const Directory directory;
   Job job(std::size_t{1} << 20);
