@@ -75,6 +75,16 @@ std::optional<std::string> BlobStore::read(const std::string& digest) const {
   return bytes;
 }
 
+void BlobStore::check(const std::string& digest) const {
+  const net::Fd fd(::open(path_of(digest).c_str(), O_RDONLY | O_CLOEXEC));
+  Digester digester = Digester::of(digest);
+  std::string piece(std::size_t{1} << 20, '\0');
+  ssize_t count = -1;
+  while (fd && ((count = ::read(fd.get(), piece.data(), piece.size())) > 0 || (count < 0 && errno == EINTR)))
+    if (count > 0) digester.update(std::string_view(piece).substr(0, static_cast<std::size_t>(count)));
+  if (count != 0 || digester.digest() != digest) remove(digest);
+}
+
 BlobStore::Draft::Draft(const BlobStore& store, std::string_view algorithm) : store_(store), digester_(algorithm) {
   std::string name = store.directory_ / "blobs" / fmt::format("{}XXXXXX", kBlobDraftPrefix);
   fd_ = net::Fd(::mkostemp(name.data(), O_CLOEXEC));

@@ -32,6 +32,9 @@ class BlobStore {
   // are not the digest's. For what fits in memory: configurations and manifests. Throws Error.
   std::optional<std::string> read(const std::string& digest) const;
 
+  // Removes the blob if its bytes are not the digest's, or cannot be read. It does not count as used.
+  void check(const std::string& digest) const;
+
   // A blob that is being written; gone if it is not committed.
   class Draft {
    public:

@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr uid_t kUnknownUser = 65534;  // overflowuid, user_namespaces(7)
 constexpr std::uint64_t kUsualLimit = std::uint64_t{20} << 30;
 constexpr auto kLook = std::chrono::milliseconds(100);
 constexpr const char* kParts[] = {"steps", "trees", "used", "downloads", "files", "mounts", "work"};
@@ -68,12 +69,23 @@ void write_whole(const fs::path& file, std::string_view text) {
 }
 
 BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory))), blobs_(directory_) {
+  // What belongs to nobody that this user namespace knows may well be root's.
+  struct stat about {};
+  if (::geteuid() == 0 && ::stat(directory_.c_str(), &about) == 0 && about.st_uid != 0 && about.st_uid != kUnknownUser)
+    throw Error(
+        one_line(fmt::format("the build cache {} belongs to another user, who could put anything into it; "
+                             "ADAPTDL_BUILD_CACHE names another place",
+                             directory_.string())));
   for (const char* part : kParts) made(directory_ / part);
+  ::chmod((directory_ / "blobs").c_str(), 0700);
   lock_ = net::Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
     throw Error(one_line(fmt::format("cannot open the build cache {}: {}", directory_.string(), std::strerror(errno))));
   // Who is alone takes away what killed builds have left.
-  if (lock(LOCK_EX | LOCK_NB)) clean_work();
+  if (lock(LOCK_EX | LOCK_NB)) {
+    clean_work();
+    check_after_boot();
+  }
   if (!lock(LOCK_SH))
     throw Error(one_line(fmt::format("cannot lock the build cache {}: {}", directory_.string(), std::strerror(errno))));
 }
@@ -94,6 +106,16 @@ void BuildCache::clean_work() const {
   // Of a tree that is whole it is known when it was used.
   for (const auto& each : fs::directory_iterator(directory_ / "trees"))
     if (!fs::exists(directory_ / "used" / each.path().filename())) remove_tree(each.path());
+}
+
+void BuildCache::check_after_boot() const {
+  const std::string current = text_of_file("/proc/sys/kernel/random/boot_id");
+  const fs::path mark = directory_ / "boot";
+  if (current.empty() || text_of_file(mark) == current) return;
+  for (const BlobStore::Info& blob : blobs_.list()) blobs_.check(blob.digest);
+  for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
+  for (const auto& each : fs::directory_iterator(directory_ / "used")) fs::remove(each.path());
+  write_whole(mark, current);
 }
 
 json BuildCache::find(const std::string& kind, const std::string& key) const {

@@ -122,9 +122,10 @@ std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
   std::mutex mutex;
   std::condition_variable_any changed;
   std::set<std::size_t> going(packed.begin(), packed.end());
+  SpaceBudget budget(cache_.directory());
   for_each_parallel(packed.size(), threads_, stop_, [&](std::size_t number, const std::stop_token& stop) {
     const std::size_t i = packed[number];
-    UnpackOptions options{.limits = {}, .stop = stop, .lower = {}, .await_lower = {}};
+    UnpackOptions options{.limits = {}, .stop = stop, .budget = &budget, .lower = {}, .await_lower = {}};
     options.lower.assign(trees.end() - static_cast<std::ptrdiff_t>(i), trees.end());
     // Those below were begun before, so one of them is always going on.
     options.await_lower = [&] {

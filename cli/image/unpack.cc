@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -155,6 +157,24 @@ void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsig
 
 }  // namespace
 
+SpaceBudget::SpaceBudget(const fs::path& directory)
+    : directory_(directory), most_bytes_(std::numeric_limits<std::uint64_t>::max()), most_files_(most_bytes_) {
+  struct statvfs space {};
+  if (::statvfs(directory.c_str(), &space) != 0) return;
+  const auto share = [](std::uint64_t free) { return free / 100 * 95; };
+  if (space.f_blocks != 0) most_bytes_ = share(std::uint64_t{space.f_bavail} * space.f_frsize);
+  if (space.f_files != 0) most_files_ = share(space.f_favail);
+}
+
+void SpaceBudget::take(std::uint64_t bytes, std::uint64_t files) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(fmt::format("no space left: the image unpacks to more than 95 % of the {} that are free in {}", what,
+                            one_line(directory_.string(), 300)));
+  };
+  if ((bytes_ += bytes) > most_bytes_) fail(fmt::format("{} MiB", (most_bytes_ / 95 * 100) >> 20));
+  if ((files_ += files) > most_files_) fail(fmt::format("{} inodes", most_files_ / 95 * 100));
+}
+
 Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs::path& directory,
                       const UnpackOptions& options) {
   const std::string name = "layer " + (diff_id.empty() ? blob.filename().string() : diff_id);
@@ -168,6 +188,14 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
     none.mode = 0755;
     return look_below(options.lower, path).value_or(none);
   });
+  // By the bytes of the tar stream: the holes of sparse files take no space.
+  std::uint64_t charged = 0;
+  const auto charge = [&](std::uint64_t files) {
+    if (options.budget == nullptr) return;
+    const std::uint64_t bytes = layer.tar_bytes();
+    options.budget->take(bytes - charged, files);
+    charged = bytes;
+  };
   const auto take = [&](const Entry& entry) {
     const Meaning meaning = meaning_of(entry);
     switch (meaning.kind) {
@@ -180,8 +208,13 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
       case Meaning::Kind::kEntry:
         break;
     }
-    if (!tree.make(entry, [&](char* data, std::size_t size) { return layer.read(data, size); }))
-      ++result.devices_left_out;
+    const auto read = [&](char* data, std::size_t size) {
+      const std::size_t count = layer.read(data, size);
+      charge(0);
+      return count;
+    };
+    if (!tree.make(entry, read)) ++result.devices_left_out;
+    charge(1);
   };
   for (Entry entry; layer.next(entry); ++result.entries) try {
       take(entry);

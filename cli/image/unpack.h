@@ -5,6 +5,7 @@
 // Threading: plain functions; several processes may unpack one layer to one place.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -17,9 +18,26 @@
 
 namespace adaptdl::image {
 
+// What the layers of an image may take of a file system together, so that none fills it.
+//
+// Threading: any thread.
+class SpaceBudget {
+ public:
+  // 95 % of the bytes and inodes that are free in the file system of `directory`; no bound where it does not tell.
+  explicit SpaceBudget(const std::filesystem::path& directory);
+  // Throws Error if that is more than is left.
+  void take(std::uint64_t bytes, std::uint64_t files);
+
+ private:
+  std::filesystem::path directory_;
+  std::uint64_t most_bytes_, most_files_;
+  std::atomic<std::uint64_t> bytes_ = 0, files_ = 0;
+};
+
 struct UnpackOptions {
   LayerLimits limits;
   std::stop_token stop;
+  SpaceBudget* budget = nullptr;  // null: no bound
   // The directories of the layers below, the highest first. A directory that the layer has something in but does not
   // say itself looks as it does there, or is the link that it is there; otherwise, an overlay would show it as root's,
   // with mode 0755. So what is unpacked belongs to the chain of layers up to this one, not to this one alone, unless it

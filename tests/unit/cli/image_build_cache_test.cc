@@ -1,0 +1,83 @@
+#include "image/build_cache.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "image_temporary.h"
+
+using namespace adaptdl;
+using namespace adaptdl::image;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kChain = "sha256:" + std::string(64, 'a');
+
+void keep_tree(const BuildCache& cache) {
+  fs::create_directories(cache.tree_path(kChain));
+  write_file(cache.tree_path(kChain) / "file", "");
+  cache.used_tree(kChain, 1);
+}
+
+}  // namespace
+
+TEST_CASE("after a start of the machine, blobs whose contents were lost and all trees are gone, and the rest stays") {
+  const Temporary temporary;
+  std::string whole, lost;
+  {
+    const BuildCache cache(temporary / "cache");
+    whole = cache.blobs().put("whole");
+    lost = cache.blobs().put("lost in a power cut");
+    keep_tree(cache);
+    cache.keep("downloads", kChain, {{"etag", "x"}});
+  }
+  write_file(temporary / "cache" / "steps" / std::string(64, 'b'), "");
+  write_file(BlobStore(temporary / "cache").path_of(lost), std::string(19, '\0'));
+  {
+    const BuildCache same_boot(temporary / "cache");
+    CHECK(same_boot.blobs().find(lost, 19));
+    CHECK(same_boot.find_tree(kChain));
+  }
+  write_file(temporary / "cache" / "boot", "00000000-0000-0000-0000-000000000000\n");
+  const BuildCache next_boot(temporary / "cache");
+  CHECK(next_boot.blobs().find(whole));
+  CHECK_FALSE(next_boot.blobs().find(lost));
+  CHECK_FALSE(next_boot.find_tree(kChain));
+  CHECK_FALSE(fs::exists(next_boot.tree_path(kChain)));
+  CHECK_FALSE(next_boot.find_step("sha256:" + std::string(64, 'b')));
+  CHECK(next_boot.find("downloads", kChain).at("etag") == "x");
+  keep_tree(next_boot);
+  CHECK(next_boot.find_tree(kChain));
+}
+
+TEST_CASE("a cache is checked once after a start of the machine, not while another build has it") {
+  const Temporary temporary;
+  const BuildCache first(temporary / "cache");
+  keep_tree(first);
+  write_file(temporary / "cache" / "boot", "another");
+  const BuildCache second(temporary / "cache");
+  CHECK(second.find_tree(kChain));
+}
+
+TEST_CASE("a cache is closed to other users, also in a directory that was there") {
+  const Temporary temporary;
+  fs::create_directory(temporary / "cache");
+  ::chmod((temporary / "cache").c_str(), 0755);
+  const BuildCache cache(temporary / "cache");
+  for (const auto& part : fs::directory_iterator(temporary / "cache"))
+    if (part.is_directory())
+      CHECK_MESSAGE((part.status().permissions() & fs::perms::all) == fs::perms::owner_all, part.path().string());
+}
+
+TEST_CASE("a cache of another user is not for root") {
+  if (::geteuid() != 0) return;
+  const Temporary temporary;
+  fs::create_directory(temporary / "cache");
+  REQUIRE(::chown((temporary / "cache").c_str(), 1234, 1234) == 0);
+  CHECK_THROWS_WITH_AS(BuildCache(temporary / "cache"),
+                       doctest::Contains("belongs to another user, who could put anything into it"), Error);
+}
