@@ -54,17 +54,17 @@ class SerialReport final : public BuildReport {
 };
 
 // Of a pipe too, as a shell makes one of <(command).
-std::optional<std::string> dockerfile_text(const fs::path& file) {
+std::optional<std::string> dockerfile_text(const fs::path& context, const fs::path& file) {
   const auto all = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
   if (file == "-") return all(std::cin);
   std::error_code none;
-  if (!fs::is_fifo(file, none)) return read_small_file(file, "the Dockerfile");
+  if (!fs::is_fifo(file, none)) return read_build_file(context, file, "the Dockerfile");
   std::ifstream pipe(file);
   return all(pipe);
 }
 
 Dockerfile read_dockerfile(const BuildOptions& options, const fs::path& file) {
-  const auto text = dockerfile_text(file);
+  const auto text = dockerfile_text(options.context, file);
   if (!text)
     throw Error(one_line(fmt::format("there is no {}{}", file.string(),
                                      options.dockerfile.empty() ? "; -f names a Dockerfile of another name" : "")));

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
@@ -36,6 +39,7 @@ class Finder {
     if (!is_pattern(path)) {
       paths.push_back(path);
     } else {
+      matched_.clear();
       match("", split(path, '/'), 0, paths);
     }
     std::vector<CopySource> sources;
@@ -45,7 +49,9 @@ class Finder {
 
  private:
   void match(const std::string& directory, const std::vector<std::string>& parts, std::size_t at,
-             std::vector<std::string>& found) const {
+             std::vector<std::string>& found) {
+    // Several "**" lead to one directory in many ways.
+    if (!matched_.emplace(directory, at).second) return;
     const bool last = at + 1 == parts.size();
     const std::string& part = parts[at];
     if (!is_pattern(part)) {
@@ -147,6 +153,8 @@ class Finder {
   const bool parents_;
   const IgnoreFile excludes_;
   std::string pivot_;
+  std::set<std::pair<std::string, std::size_t>>
+      matched_;  // directories, each with the parts that are left of the pattern
 };
 
 }  // namespace

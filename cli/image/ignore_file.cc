@@ -3,35 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <optional>
 
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/one_line.h"
 #include "image/path_pattern.h"
+#include "image/small_file.h"
 #include "image/text_parts.h"
 
 namespace adaptdl::image {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kLargestFile = std::size_t{4} << 20;
-
-std::optional<std::string> read(const fs::path& file) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return {};
-  if (!fs::is_regular_file(file, error)) throw Error(fmt::format("{} is to be a file", file.string()));
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(kLargestFile + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!stream.is_open() || stream.bad()) throw Error(fmt::format("{} cannot be read", file.string()));
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kLargestFile)
-    throw Error(fmt::format("{}: over {} MiB is no ignore file", file.string(), kLargestFile >> 20));
-  return text;
-}
 
 }  // namespace
 
@@ -74,7 +57,8 @@ IgnoreFile IgnoreFile::of_patterns(const std::vector<std::string>& patterns) {
 
 IgnoreFile IgnoreFile::of_build(const fs::path& context, const fs::path& dockerfile) {
   for (const fs::path& file : {fs::path(dockerfile.string() + ".dockerignore"), context / ".dockerignore"})
-    if (const auto text = read(file)) return parse(*text, file.string());
+    if (const auto text = read_build_file(context, file, "the build's .dockerignore"))
+      return parse(*text, file.string());
   return {};
 }
 

@@ -41,8 +41,9 @@ std::string proc_path(int directory, const std::string& name) {
 void set_xattrs(int directory, const std::string& name, const Entry& entry) {
   const std::string file = entry.xattrs.empty() ? "" : proc_path(directory, name);
   for (const auto& [key, value] : entry.xattrs) {
-    // The overlay's own are not a layer's to say.
-    if (key.starts_with(kOverlayXattrPrefix) || key.starts_with("trusted.overlay.")) continue;
+    // The overlay's own are not a layer's to say, nor those of this machine's security modules.
+    const bool usual = key.starts_with("user.") || key.starts_with("system.posix_acl_") || key == "security.capability";
+    if (!usual || key.starts_with(kOverlayXattrPrefix)) continue;
     if (::lsetxattr(file.c_str(), key.c_str(), value.data(), value.size(), 0) == 0) continue;
     // What this file system, or a user namespace, has no place for is in the layer as before.
     if (errno != ENOTSUP && errno != EPERM && errno != EACCES && errno != EINVAL)

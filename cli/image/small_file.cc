@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "adaptdl/error.h"
+#include "image/open_rooted.h"
 #include "socket.h"
 
 namespace adaptdl::image {
@@ -42,6 +43,18 @@ std::optional<std::string> read_small_file(const net::Fd& fd, std::string_view w
     if (count > 0) text.append(buffer, static_cast<std::size_t>(count));
     if (text.size() > kLargest) fail(fmt::format("it is over {} MiB", kLargest >> 20));
   }
+}
+
+std::optional<std::string> read_build_file(const std::filesystem::path& context, const std::filesystem::path& file,
+                                           std::string_view what) {
+  namespace fs = std::filesystem;
+  const fs::path inside =
+      fs::absolute(file).lexically_normal().lexically_relative(fs::absolute(context / "").lexically_normal());
+  if (inside.empty() || *inside.begin() == "..") return read_small_file(file, what);
+  const net::Fd root(::open(context.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root) return read_small_file(root, fmt::format("{}, {}", file.string(), what));
+  return read_small_file(open_rooted(root.get(), inside.string(), O_RDONLY | O_NONBLOCK, Links::kInRoot),
+                         fmt::format("{}, {}", file.string(), what));
 }
 
 std::string text_of_file(const std::filesystem::path& file) {

@@ -20,6 +20,11 @@ std::optional<std::string> read_small_file(const std::filesystem::path& file, st
 // is none.
 std::optional<std::string> read_small_file(const net::Fd& file, std::string_view what);
 
+// The same of a file of a build. One whose path is in the directory `context` is opened in it: links in it do not lead
+// out.
+std::optional<std::string> read_build_file(const std::filesystem::path& context, const std::filesystem::path& file,
+                                           std::string_view what);
+
 // What a file holds, as those of /proc; "" if it cannot be read.
 std::string text_of_file(const std::filesystem::path& file);
 

@@ -19,6 +19,7 @@ namespace {
 // As Go's reader has it: names and attributes of a file are never longer.
 constexpr std::uint64_t kLargestSpecial = std::uint64_t{1} << 20;
 constexpr std::uint64_t kLargestSize = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the number above means "no change"
 constexpr std::string_view kXattr = "SCHILY.xattr.";
 
 [[noreturn]] void damaged(std::string_view why) { throw Error(fmt::format("it is no whole tar archive: {}", why)); }
@@ -62,7 +63,7 @@ std::uint64_t size_of(std::int64_t value) {
 }
 
 std::uint32_t id_of(std::int64_t value) {
-  if (value < 0 || value > std::numeric_limits<std::uint32_t>::max()) damaged("an owner in it is none");
+  if (value < 0 || value > kMostId) damaged("an owner in it is none");
   return static_cast<std::uint32_t>(value);
 }
 
@@ -203,7 +204,7 @@ bool TarReader::next(Entry& entry) {
   sparse_ = false;
   pieces_.clear();
   special_ = global_size_;
-  Records records = global_;
+  Records records;
   std::optional<std::string> name, link;
   Block block{};
   while (read_header(block)) {
@@ -211,10 +212,7 @@ bool TarReader::next(Entry& entry) {
     const char type = block[156];
     if (type == 'x' || type == 'g') {
       read_records(size, type == 'g' ? global_ : records);
-      if (type == 'g') {
-        records.insert(global_.begin(), global_.end());
-        global_size_ += size;
-      }
+      if (type == 'g') global_size_ += size;
     } else if (type == 'L' || type == 'K') {
       const std::string bytes = read_special(size);
       (type == 'L' ? name : link) = bytes.substr(0, bytes.find('\0'));
@@ -227,13 +225,14 @@ bool TarReader::next(Entry& entry) {
       describe(block, entry);
       if (name) entry.path = *name;
       if (link) entry.link = *link;
+      records.insert(global_.begin(), global_.end());  // what the entry's own do not say
       apply(records, entry);
       entry.type = type_of_flag(type, entry.path);
       begin_sparse(block, records, entry);
       return true;
     }
   }
-  if (name || link || records != global_) damaged("it is cut off");
+  if (name || link || !records.empty()) damaged("it is cut off");
   return false;
 }
 
@@ -254,7 +253,6 @@ void TarReader::describe(const Block& block, Entry& entry) {
 }
 
 void TarReader::apply(const Records& records, Entry& entry) {
-  constexpr std::uint64_t kMostId = std::numeric_limits<std::uint32_t>::max();
   for (const auto& [key, value] : records) {
     if (key.starts_with(kXattr)) entry.xattrs[key.substr(kXattr.size())] = value;
     if (value.empty()) continue;  // what the header says holds

@@ -189,6 +189,31 @@ class Copying(Journey):
         self.write({"Dockerfile": "FROM scratch\nCOPY up/outside /x\n"})
         self.assertIn("there is no 'up/outside'", self.fails())
 
+    def test_L4_a_dockerfile_that_is_a_link_does_not_lead_out_of_the_context(self):
+        (self.root / "outside").write_text("ROOT:*:20228\n")
+        self.write({"Dockerfile": "FROM scratch\nCOPY a /a\n", "a": "a"})
+        os.symlink(self.root / "outside", self.project / ".dockerignore")
+        self.build()
+        os.rename(self.project / "Dockerfile", self.project / "real")
+        os.symlink("real", self.project / "Dockerfile")
+        self.build()
+        for target in self.root / "outside", "../outside":
+            os.unlink(self.project / "Dockerfile")
+            os.symlink(target, self.project / "Dockerfile")
+            for options in [], ["-f", str(self.project / "Dockerfile")]:
+                said = self.fails(*options)
+                self.assertIn("there is no ", said)
+                self.assertNotIn("ROOT", said)
+
+    def test_L5_many_wildcards_of_any_depth_in_nested_directories_take_a_moment(self):
+        directory = self.project
+        for _ in range(60):
+            directory = directory / "d"
+        directory.mkdir(parents=True)
+        (directory / "x").write_text("x")
+        self.write({"Dockerfile": "FROM scratch\nCOPY --parents " + 12 * "**/" + "x /\n"})
+        self.build()
+
     def test_add_fetches_a_url_once_unless_it_changed(self):
         content = {"etag": "1", "body": b"one", "sent": 0}
 

@@ -99,6 +99,35 @@ TEST_CASE("xattrs, large owners and times before 1970 of GNU tar and Python are 
   CHECK(gnu.mtime == -2);
 }
 
+TEST_CASE(
+    "L6: an owner whose number means no change is damage, and a later global header takes the place of an earlier "
+    "one") {
+  const Temporary temporary;
+  const std::string archive = (temporary / "x.tar").string();
+  const auto make = [&](const std::string& headers) {
+    run("python3 - <<'END'\n"
+        "import io, tarfile\n"
+        "def member(name, kind, records):\n"
+        "    member = tarfile.TarInfo(name)\n"
+        "    member.type = kind\n"
+        "    data = b''.join(b'%d %s\\n' % (len(record) + 4, record) for record in records)\n"
+        "    member.size = len(data)\n"
+        "    tar.addfile(member, io.BytesIO(data))\n"
+        "with tarfile.open('" +
+        archive + "', 'w', format=tarfile.USTAR_FORMAT) as tar:\n" + headers +
+        "    tar.addfile(tarfile.TarInfo('f'))\n"
+        "END\n");
+    return read_layer(archive).at("f").first;
+  };
+  CHECK(make("    member('g', b'g', [b'uid=11'])\n    member('g', b'g', [b'uid=12'])\n").uid == 12);
+  CHECK(make("    member('g', b'g', [b'uid=11'])\n    member('x', b'x', [b'uid=13'])\n    member('g', b'g', "
+             "[b'uid=12'])\n")
+            .uid == 13);
+  CHECK(make("    member('x', b'x', [b'uid=4294967294'])\n").uid == 4'294'967'294);
+  for (const char* id : {"uid", "gid"})
+    CHECK_THROWS_AS(make(fmt::format("    member('x', b'x', [b'{}=4294967295'])\n", id)), Error);
+}
+
 TEST_CASE("archives are read however they are compressed, in several parts too, and other files are none") {
   const Temporary temporary;
   make_tree(temporary);
