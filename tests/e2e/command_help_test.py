@@ -43,6 +43,22 @@ class HelpTest(unittest.TestCase):
         self.assertRegex(libraries, r"libc\.so")
         self.assertNotRegex(libraries, "torch|c10|cuda|curl")
 
+    def test_the_command_is_hardened_against_errors_of_memory(self):
+        options = json.loads((pathlib.Path(os.environ["BUILD_ROOT"]) / "meson-info" / "intro-buildoptions.json").read_text())
+        values = {option["name"]: option["value"] for option in options}
+        if not values["hardening"] or values["b_sanitize"] != "none" or values["optimization"] in ("plain", "0", "g"):
+            self.skipTest("this build is not hardened")
+
+        def readelf(*words):
+            return subprocess.run(["readelf", "-W", *words, ADAPTDL], capture_output=True, text=True, check=True).stdout
+
+        self.assertRegex(readelf("-h"), r"Type: +DYN")
+        self.assertIn("GNU_RELRO", readelf("-l"))
+        self.assertRegex(readelf("-d"), r"FLAGS_1.* NOW\b.* PIE\b")
+        symbols = readelf("--dyn-syms")
+        self.assertIn("__stack_chk_fail", symbols)
+        self.assertRegex(symbols, r"__\w+_chk@")
+
     def test_no_arguments_show_the_commands(self):
         for words in ([], ["help"], ["--help"], ["-h"]):
             done = adaptdl(*words)
