@@ -174,6 +174,9 @@ void add_run(CLI::App& app, int& exit_code) {
   app.add_option("--master", options->master,
                  "where machine 0 can be reached by all (default: a free port of this machine)")
       ->type_name("HOST:PORT");
+  app.add_option("--token-file", options->token_file,
+                 "file with the job's token, the same on all machines: replicas without it cannot join (with --nodes)")
+      ->type_name("FILE");
   app.add_option("--max-restarts", options->max_restarts,
                  "how many failures to survive, by starting again from the newest checkpoint unless the other "
                  "replicas can go on (default 0, or 3 for an elastic run)")

@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iomanip>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -25,6 +30,9 @@ namespace {
 
 // Failures that an elastic run survives, if no option says.
 constexpr int kElasticRestarts = 3;
+
+// Characters of a token that the user made.
+constexpr std::size_t kLeastToken = 16, kMostToken = 1024;
 
 // A whole number in [least, most].
 int parse_run_count(const std::string& text, const std::string& what, int least, int most) {
@@ -141,6 +149,26 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   }
 }
 
+// The token in the file, which the user made and copied to each machine.
+std::string read_token(const std::string& path) {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("run: --token-file {}: {}", path, why));
+  };
+  struct stat about {};
+  std::ifstream file(path);
+  if (::stat(path.c_str(), &about) != 0 || !file) refuse(std::strerror(errno));
+  if (S_ISREG(about.st_mode) && (about.st_mode & S_IROTH) != 0)
+    refuse(fmt::format("other users can read it; chmod 600 {}", path));
+  std::string token, more;
+  file >> std::setw(kMostToken + 1) >> token >> std::setw(1) >> more;
+  if (token.size() < kLeastToken || token.size() > kMostToken || !more.empty() ||
+      !std::ranges::all_of(token, [](unsigned char c) { return c > ' ' && c < 127; })) {
+    refuse(fmt::format("it is not one word of {} to {} printable characters; `openssl rand -hex 16` makes one",
+                       kLeastToken, kMostToken));
+  }
+  return token;
+}
+
 void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   plan.nodes = options.nodes.empty() ? 1 : parse_run_count(options.nodes, "--nodes", 1, 100'000);
   if (plan.nodes > 1 && (options.node_rank.empty() || options.master.empty())) {
@@ -153,6 +181,11 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   if (plan.nodes > 1) plan.shares_machine = false;
   if (plan.nodes > 1 && plan.elastic) {
     throw UsageError("run: --replicas MIN:MAX is for one machine; with --nodes, give the number on each");
+  }
+  if (!options.token_file.empty()) {
+    if (plan.nodes == 1)
+      throw UsageError("run: --token-file is for several machines (--nodes); on one, the run makes its own token");
+    plan.token = read_token(options.token_file);
   }
   if (!options.node_rank.empty()) plan.node_rank = parse_run_count(options.node_rank, "--node-rank", 0, plan.nodes - 1);
   if (options.master.empty()) return;

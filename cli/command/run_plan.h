@@ -17,7 +17,8 @@ inline constexpr int kMostRunReplicas = 1024;
 struct RunOptions {
   std::string replicas = "auto";
   std::string devices, device_kind, fairness, hang_timeout, max_restarts;
-  std::string checkpoint, checkpoint_every, checkpoint_keep, share, backend, name, nodes, node_rank, master, logs;
+  std::string checkpoint, checkpoint_every, checkpoint_keep, share, backend, name, nodes, node_rank, master, token_file,
+      logs;
   std::string grace = "30s";
   bool no_checkpoint = false;
   bool detach = false;

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "adaptdl/env.h"
+
 namespace adaptdl {
 
 std::string make_secret() {
@@ -12,6 +14,8 @@ std::string make_secret() {
   for (int i = 0; i < 4; ++i) secret += fmt::format("{:08x}", random());
   return secret;
 }
+
+std::string secret_for(const std::string& once) { return env::supervisor_token().value_or("") + ':' + once; }
 
 bool is_same_secret(std::string_view given, std::string_view secret) {
   unsigned char difference = given.size() != secret.size();

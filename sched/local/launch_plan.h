@@ -33,6 +33,7 @@ struct LaunchPlan {
   int node_rank = 0;  // 0 <= node_rank < nodes; the ranks of this machine begin at node_rank * replicas
   std::string master_host = "127.0.0.1";  // where the replica of rank 0 listens
   std::uint16_t master_port = 0;          // 0: a free one at each start; of use to a single machine only
+  std::string token;  // of a job on several machines; empty: it has none. On one machine, the run makes its own
 
   std::optional<std::filesystem::path> checkpoints;  // absolute; none: nothing is saved
   std::optional<std::filesystem::path> share;        // absolute; none: what the caller's environment says

@@ -74,12 +74,12 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   result["ADAPTDL_NUM_NODES"] = fmt::format("{}", plan.nodes);
   result["ADAPTDL_NUM_REPLICAS"] = fmt::format("{}", place.size);
   result["ADAPTDL_NUM_RESTARTS"] = fmt::format("{}", place.restarts);
+  if (!place.supervisor_token.empty()) result["ADAPTDL_SUPERVISOR_TOKEN"] = place.supervisor_token;
   if (place.id.empty()) return result;
   result["ADAPTDL_REPLICA_ID"] = place.id;
   result["ADAPTDL_GENERATION"] = fmt::format("{}", place.generation);
   reach_this_machine(result);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
-  result["ADAPTDL_SUPERVISOR_TOKEN"] = place.supervisor_token;
   // The Python package refuses a scheduler of another major version than its own.
   result["ADAPTDL_SCHED_VERSION"] = kSchedVersion;
   return result;

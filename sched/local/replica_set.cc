@@ -56,7 +56,7 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
                      .id = "",
                      .generation = generation,
                      .supervisor_url = "",
-                     .supervisor_token = ""};
+                     .supervisor_token = plan.token};
   if (context_.supervisor != nullptr) {
     place.id = id(number);
     place.supervisor_url = context_.supervisor->url();

@@ -52,6 +52,31 @@ class NodesTest(RunTest):
             self.assertEqual(run.finish(), 0, run.text())
             self.assertEqual(len(run.wait_for("done at step 5")), 2)
 
+    def test_machines_with_one_token_work_on_one_job_and_one_with_another_cannot_join(self):
+        def token(name, text):
+            path = self.directory / name
+            path.write_text(text + "\n")
+            path.chmod(0o600)
+            return path
+
+        right = token("right", 32 * "a")
+        for run in self.start_nodes(2, 1, "--token-file", right, ["--steps", 5]):
+            self.assertEqual(run.finish(), 0, run.text())
+
+        wrong = token("wrong", 32 * "b")
+        master = f"127.0.0.1:{free_port()}"
+        first, second = (
+            self.start(
+                "--nodes", 2, "--node-rank", rank, "--master", master, "-n", 1, "--no-checkpoint",
+                "--hang-timeout", "2s", "--token-file", file, REPLICA_PROGRAM, "--steps", 5,
+            )  # fmt: skip
+            for rank, file in enumerate((right, wrong))
+        )
+        self.assertNotEqual(first.finish(), 0)
+        self.assertNotEqual(second.finish(), 0)
+        self.assertIn("it does not have the secret of this job", first.text())
+        self.assertIn("is its secret the same?", second.text())
+
     def test_an_interrupt_on_any_machine_saves_on_all_and_all_know(self):
         runs = self.start_nodes(2, 2, ["--steps", FOREVER])
         for run in runs:

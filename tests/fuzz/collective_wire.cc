@@ -21,6 +21,8 @@
 
 #include "adaptdl/collective.h"
 #include "collective/wire.h"
+#include "handshake.h"
+#include "little_endian.h"
 
 namespace {
 
@@ -95,6 +97,11 @@ class Socket {
       bytes.remove_prefix(piece.size());
     }
   }
+  // Returns when so many bytes have come, or none come any more.
+  void receive(std::size_t size) const {
+    std::string bytes(size, '\0');
+    [[maybe_unused]] const auto count = ::recv(fd_, bytes.data(), size, MSG_WAITALL);
+  }
   void receive_some() const {
     char buffer[4096];
     [[maybe_unused]] const auto count = ::recv(fd_, buffer, sizeof buffer, 0);
@@ -118,9 +125,18 @@ std::string good_frames(bool as_root) {
   return bytes;
 }
 
-std::string hello_of(std::uint32_t rank, const std::string& job = "ns/fuzz") {
-  return wire::encode({wire::kVersion, rank, 2, kMaxMessage, job});
+// Without a secret, proofs are zeros.
+std::string sealed(const std::string& body) {
+  return std::string(32, '\0') + adaptdl::little_endian(static_cast<std::uint32_t>(body.size())) + body;
 }
+
+std::string opening() { return adaptdl::handshake::ConnectingEnd({}, "", 0).begin(); }
+
+std::string hello_of(std::uint32_t rank, const std::string& job = "ns/fuzz") {
+  return opening() + sealed(wire::encode(wire::Hello{rank, 2, kMaxMessage, job}));
+}
+
+std::string accepted() { return sealed(wire::encode(wire::Answer{true, ""})); }
 
 void mutate_once(std::string& bytes, Random& random) {
   const std::size_t at = below(random, bytes.size() + 1);
@@ -202,8 +218,7 @@ void attack_root(Random& random, bool harmless) {
   {
     const Socket socket = Socket::connected(listening.get_future().get());
     socket.send(hello_of(1), random);
-    socket.receive_some();  // the answer, so that what follows does not come too early
-    std::this_thread::sleep_for(1ms);
+    socket.receive(opening().size() + accepted().size());  // what follows must not come earlier
     socket.send(harmless ? good_frames(false) : mutated(good_frames(false), random), random);
     if (harmless || below(random, 2) == 0) root.join();
   }
@@ -218,17 +233,20 @@ void attack_peer(Random& random, bool harmless) {
   std::thread peer([&] { succeeded = make_calls(options_of(1, port, harmless ? kPatient : kHasty)); });
   {
     const Socket socket(::accept(listener.fd(), nullptr, nullptr));
-    const std::string answer = wire::encode(wire::Answer{wire::kVersion, true, ""});
+    if (harmless || below(random, 2) == 0) {
+      socket.receive(opening().size());
+      socket.send(opening(), random);
+      socket.receive(hello_of(1).size() - opening().size());
+    }
     if (harmless) {
-      socket.receive_some();  // the hello
-      socket.send(answer + frame(wire::Type::kStart, wire::Kind::kAllreduce, 0, ""), random);
+      socket.send(accepted() + frame(wire::Type::kStart, wire::Kind::kAllreduce, 0, ""), random);
       for (std::uint64_t call = 1; call <= kCalls; ++call) {
         socket.receive_some();
         socket.send(frame(wire::Type::kValue, wire::Kind::kAllreduce, call, "\x01"), random);
       }
       peer.join();
     } else {
-      socket.send(mutated(answer + good_frames(true), random), random);
+      socket.send(mutated(accepted() + good_frames(true), random), random);
       if (below(random, 2) == 0) std::this_thread::sleep_for(1ms);
     }
   }

@@ -28,6 +28,8 @@
 #include "form_timeout.h"
 #include "regroup.h"
 #include "rendezvous_store.h"
+#include "secret.h"
+#include "socket.h"
 
 namespace adaptdl::torch {
 
@@ -143,18 +145,15 @@ std::string outside_address() {
 // for one host only.
 std::string gloo_address(const std::string& master, bool one_host) {
   const auto address = local_address_towards(master);
-  const bool loopback = address.empty() || address.starts_with("127.") || address == "::1";
-  if (!loopback) return address;
+  if (!address.empty() && !net::is_loopback(address)) return address;
   const auto outside = one_host ? std::string() : outside_address();
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-bool is_loopback(const std::string& host) { return host == "::1" || host.starts_with("127."); }
-
 // `address`: that of this replica for the others, on which rank 0 serves the store. `host`: where the others reach rank
 // 0 by the collective.
-c10::intrusive_ptr<c10d::Store> make_store(const std::string& address, const std::string& host, int rank,
-                                           std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const std::string& host, int rank,
+                                               std::chrono::milliseconds timeout) {
   std::shared_ptr<RendezvousServer> server;
   nlohmann::json place;
   if (rank == 0) {
@@ -188,11 +187,11 @@ void make_group(const std::string& host) {
   const auto timeout = env::collective_timeout();
   // The threads of Gloo and of the store write to their peers' sockets, of which any may be gone.
   const SigpipeGuard guard;
-  const auto address = gloo_address(host, is_loopback(host));
+  const auto address = gloo_address(host, net::is_loopback(host));
   const auto store = make_store(address, host, world.rank(), std::min(timeout, internal::form_timeout));
   losses_slot() = std::make_shared<compat::Losses>();
-  group_slot() =
-      compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout, address, losses_slot());
+  group_slot() = compat::make_process_group(backend_slot(), store, world.rank(), world.size(), timeout, address,
+                                            secret_for(store->secret()), losses_slot());
   progress::event("generation",
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }

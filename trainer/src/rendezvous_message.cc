@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "adaptdl/error.h"
+#include "little_endian.h"
 
 namespace adaptdl::torch {
 
@@ -13,17 +14,14 @@ constexpr std::size_t kLengthSize = 4;  // bytes
 }  // namespace
 
 std::string to_message(const std::string& body) {
-  std::string message;
-  for (std::size_t i = 0; i < kLengthSize; ++i) message += static_cast<char>(body.size() >> (8 * i) & 0xff);
-  return message + body;
+  return little_endian(static_cast<std::uint32_t>(body.size())) + body;
 }
 
-std::optional<std::string> take_message(std::string& received, std::uint32_t max) {
+std::optional<std::string> take_message(std::string& received) {
   if (received.size() < kLengthSize) return {};
-  std::uint32_t length = 0;
-  for (std::size_t i = 0; i < kLengthSize; ++i)
-    length |= static_cast<std::uint32_t>(static_cast<unsigned char>(received[i])) << (8 * i);
-  if (length > max) throw Error(fmt::format("message of {} bytes is too long: at most {} bytes", length, max));
+  const auto length = get_little_endian<std::uint32_t>(received.data());
+  if (length > kMaxMessage)
+    throw Error(fmt::format("message of {} bytes is too long: at most {} bytes", length, kMaxMessage));
   if (received.size() < kLengthSize + length) return {};
   std::string body = received.substr(kLengthSize, length);
   received.erase(0, kLengthSize + length);

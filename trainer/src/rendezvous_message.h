@@ -16,8 +16,8 @@ inline constexpr std::uint32_t kMaxMessage = 16 << 20;  // bytes
 std::string to_message(const std::string& body);
 
 // Takes the first message out of `received`, or returns none if it is not complete. Throws Error if it is longer than
-// `max` bytes.
-std::optional<std::string> take_message(std::string& received, std::uint32_t max = kMaxMessage);
+// kMaxMessage.
+std::optional<std::string> take_message(std::string& received);
 
 // What recv(2) may return at a time, in bytes.
 inline constexpr std::size_t kReadSize = 4096;

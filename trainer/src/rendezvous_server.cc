@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::chrono::milliseconds kAcceptPause{50};  // when no descriptors are left
+constexpr std::chrono::seconds kTick{1};
 
 net::Fd make_event() {
   net::Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -37,8 +37,10 @@ json binary(const std::string& value) { return json::binary({value.begin(), valu
 
 }  // namespace
 
-RendezvousServer::RendezvousServer(const std::string& address, std::chrono::milliseconds secret_time)
-    : secret_time_(secret_time), secret_(make_secret()), listener_(net::listen_at(address)), stop_(make_event()) {
+handshake::Terms rendezvous_terms(const std::string& secret) { return {secret_for(secret), "rendezvous"}; }
+
+RendezvousServer::RendezvousServer(const std::string& address, std::chrono::milliseconds handshake_time)
+    : secret_(make_secret()), gate_(make_gate(address, handshake_time)), stop_(make_event()) {
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -52,42 +54,35 @@ RendezvousServer::~RendezvousServer() {
   thread_.join();
 }
 
+Gate RendezvousServer::make_gate(const std::string& address, std::chrono::milliseconds handshake_time) {
+  net::Listener listener = net::listen_at(address);
+  port_ = listener.port;
+  const auto judge = [this](std::string_view, const std::string&) {
+    return Gate::Verdict{"", [this](net::Fd fd) { clients_.emplace_back().fd = std::move(fd); }};
+  };
+  return Gate({.terms = rendezvous_terms(secret_), .max_request = 0, .handshake_time = handshake_time},
+              std::move(listener.fd), judge);
+}
+
 void RendezvousServer::serve() {
+  auto tick = net::Clock::now() + kTick;
   for (;;) {
-    const auto now = net::Clock::now();
-    const bool accepts = now >= accept_after_;
-    auto deadline = accepts ? net::Clock::time_point::max() : accept_after_;
-    std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {accepts ? listener_.fd.get() : -1, POLLIN, 0}};
-    for (const Client& client : clients_) {
+    std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {gate_.fd(), POLLIN, 0}};
+    for (const Client& client : clients_)
       polled.push_back({client.fd.get(), static_cast<short>(client.unsent.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-      if (!client.known) deadline = std::min(deadline, client.since + secret_time_);
-    }
-    const int timeout = deadline == net::Clock::time_point::max() ? -1 : net::poll_timeout(deadline, 60000);
-    if (::poll(polled.data(), polled.size(), timeout) < 0) continue;
+    if (::poll(polled.data(), polled.size(), net::poll_timeout(tick, 60000)) < 0) continue;
     if (polled[0].revents != 0) return;
 
     std::size_t i = 2;
     std::erase_if(clients_, [&](Client& client) {
-      const short events = polled[i++].revents;
-      if (!client.known && net::Clock::now() >= client.since + secret_time_) return true;
-      return (events & (POLLIN | POLLERR | POLLHUP)) != 0 && !receive(client);
+      return (polled[i++].revents & (POLLIN | POLLERR | POLLHUP)) != 0 && !receive(client);
     });
     answer_waiting();
     std::erase_if(clients_, [](Client& client) { return !send_some(client); });
-    if (polled[1].revents != 0) accept_all();
-  }
-}
-
-void RendezvousServer::accept_all() {
-  std::string from;
-  for (;;) {
-    net::Fd fd = net::accept_from(listener_.fd.get(), from);
-    if (!fd) {
-      if (!would_block() && errno != ECONNABORTED) accept_after_ = net::Clock::now() + kAcceptPause;
-      return;
-    }
-    clients_.emplace_back().fd = std::move(fd);
-    clients_.back().since = net::Clock::now();
+    if (polled[1].revents != 0) gate_.serve();
+    if (net::Clock::now() < tick) continue;
+    tick = net::Clock::now() + kTick;
+    gate_.on_tick(net::Clock::now());
   }
 }
 
@@ -98,21 +93,11 @@ bool RendezvousServer::receive(Client& client) {
   if (size == 0) return false;
   client.received.append(buffer, static_cast<std::size_t>(size));
   try {
-    return take_requests(client);
+    while (const auto body = take_message(client.received)) handle(client, json::from_cbor(*body));
+    return true;
   } catch (const std::exception&) {  // not a message of ours
     return false;
   }
-}
-
-bool RendezvousServer::take_requests(Client& client) {
-  if (!client.known) {
-    const auto given = take_message(client.received, static_cast<std::uint32_t>(secret_.size()));
-    if (!given) return true;
-    if (!is_same_secret(*given, secret_)) return false;
-    client.known = true;
-  }
-  while (const auto body = take_message(client.received)) handle(client, json::from_cbor(*body));
-  return true;
 }
 
 bool RendezvousServer::send_some(Client& client) {

@@ -97,13 +97,32 @@ json RendezvousStore::ask(const json& request, std::chrono::milliseconds timeout
 }
 
 void RendezvousStore::connect(net::Clock::time_point deadline) {
-  received_.clear();
   std::string why = "timed out";
-  while (!(fd_ = net::connect_to(place_.host, place_.port, deadline, why))) {
+  while (!try_connect(deadline, why)) {
     if (net::Clock::now() + kConnectPause >= deadline) throw Error(why);
     std::this_thread::sleep_for(kConnectPause);
   }
-  send(to_message(place_.secret), deadline);
+}
+
+// Whether it is connected; if not, why. Throws Error on a server that is not the one.
+bool RendezvousStore::try_connect(net::Clock::time_point deadline, std::string& why) {
+  net::Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
+  if (!fd) return false;
+  handshake::ConnectingEnd end(rendezvous_terms(place_.secret), "", 0);
+  const auto wait = [&] {
+    pollfd polled{fd.get(), POLLIN, 0};
+    return ::poll(&polled, 1, net::poll_timeout(deadline, 60000)) != 0 || net::Clock::now() < deadline;
+  };
+  const handshake::Step step = handshake::run(end, fd.get(), wait);
+  if (step == handshake::Step::kRefused)
+    throw Error(end.why().empty() ? "what listens there is no replica of adaptdl" : end.why());
+  if (step == handshake::Step::kIncomplete) {
+    why = net::Clock::now() >= deadline ? "timed out" : "connection closed";
+    return false;
+  }
+  received_.clear();
+  fd_ = std::move(fd);
+  return true;
 }
 
 void RendezvousStore::send(const std::string& message, net::Clock::time_point deadline) {

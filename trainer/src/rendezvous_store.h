@@ -15,7 +15,7 @@
 
 namespace adaptdl::torch {
 
-// Where the server is, and what it must be sent.
+// Where the server is, and its secret.
 struct RendezvousPlace {
   std::string host;
   std::uint16_t port = 0;
@@ -29,6 +29,8 @@ class RendezvousStore final : public c10d::Store {
   // Connects at the first operation. `server`, null except on rank 0, lives as long as the store. Operations throw
   // CollectiveError if the server cannot be reached, or does not answer within `timeout`.
   RendezvousStore(RendezvousPlace place, std::chrono::milliseconds timeout, std::shared_ptr<RendezvousServer> server);
+
+  const std::string& secret() const noexcept { return place_.secret; }
 
   void set(const std::string& key, const Value& value) override;
   Value compareSet(const std::string& key, const Value& expected, const Value& desired) override;
@@ -46,6 +48,7 @@ class RendezvousStore final : public c10d::Store {
  private:
   nlohmann::json ask(const nlohmann::json& request, std::chrono::milliseconds timeout);
   void connect(net::Clock::time_point deadline);
+  bool try_connect(net::Clock::time_point deadline, std::string& why);
   void send(const std::string& message, net::Clock::time_point deadline);
   std::string receive(net::Clock::time_point deadline);
 

@@ -15,6 +15,7 @@
 
 #include "adaptdl/error.h"
 #include "form_timeout.h"
+#include "gloo_device.h"
 
 namespace adaptdl::torch::compat {
 
@@ -100,10 +101,11 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
 };
 
 c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                                     std::chrono::milliseconds timeout, const std::string& address,
+                                                     std::chrono::milliseconds timeout,
+                                                     std::shared_ptr<::gloo::transport::Device> device,
                                                      std::shared_ptr<Losses> losses) {
   auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, internal::form_timeout));
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
+  options->devices.push_back(std::move(device));
   options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
   return c10::make_intrusive<TolerantGloo>(store, rank, size, options, timeout, std::move(losses));
 }
@@ -157,12 +159,12 @@ bool has_nccl() {
 
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
-                                   std::shared_ptr<Losses> losses) {
+                                   const std::string& secret, std::shared_ptr<Losses> losses) {
 #if TORCH_VERSION_MAJOR >= 2
   // Since 2.0 a ProcessGroup holds a backend for each type of device.
   auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, size);
   if (backend == "gloo") {
-    const auto gloo = make_gloo(store, rank, size, timeout, gloo_address, std::move(losses));
+    const auto gloo = make_gloo(store, rank, size, timeout, make_gloo_device(gloo_address, secret), std::move(losses));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
     group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
@@ -177,7 +179,8 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
   }
 #endif
 #else
-  if (backend == "gloo") return make_gloo(store, rank, size, timeout, gloo_address, std::move(losses));
+  if (backend == "gloo")
+    return make_gloo(store, rank, size, timeout, make_gloo_device(gloo_address, secret), std::move(losses));
 #ifdef USE_C10D_NCCL
   if (backend == "nccl") return make_nccl(store, rank, size, timeout);
 #endif

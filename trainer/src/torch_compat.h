@@ -31,11 +31,11 @@ struct Losses {
 };
 
 // A group of `size` replicas that find each other by `store`. `gloo_address` is the local address that Gloo's peers
-// connect to. Gloo's all-reductions and broadcasts tolerate the loss of a peer as `losses` says; the first that is
-// found closes all connections, so that no peer waits for this replica.
+// connect to, which prove that they have `secret`. Gloo's all-reductions and broadcasts tolerate the loss of a peer as
+// `losses` says; the first that is found closes all connections, so that no peer waits for this replica.
 ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
-                                   std::shared_ptr<Losses> losses);
+                                   const std::string& secret, std::shared_ptr<Losses> losses);
 
 // Parameters by number, a bucket a vector, in the order in which they are reduced.
 using Buckets = std::vector<std::vector<std::size_t>>;

@@ -54,8 +54,11 @@ struct Options {
   std::uint16_t master_port = 0;
   int rank = 0;
   int size = 1;
-  // Name of the job, up to 1 KiB: rank 0 refuses replicas of another. It keeps jobs apart, it is no secret.
+  // Name of the job, up to 1 KiB: rank 0 refuses replicas of another.
   std::string job;
+  // The job's secret. Replicas prove to each other that they have it; a connection that does not is dropped. What they
+  // say then is not encrypted. Empty: whoever can reach rank 0's port and knows the job's name and size can join.
+  std::string secret;
   // For all replicas to come up. A connection refused, or a name that does not resolve yet, is tried again until then.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
   // The longest that a replica sleeps before it tries again, > 0: on average half of it is lost when rank 0 comes up.

@@ -46,7 +46,8 @@ int num_restarts();
 // ADAPTDL_SUPERVISOR_URL: base URL of the supervisor. Unset: none.
 std::optional<std::string> supervisor_url();
 
-// ADAPTDL_SUPERVISOR_TOKEN: sent to the supervisor as `Authorization: Bearer`. Unset: none is sent.
+// ADAPTDL_SUPERVISOR_TOKEN: the job's secret. It is sent to the supervisor as `Authorization: Bearer`, and replicas
+// prove to each other that they have it. Unset: none is sent, and nothing is proved.
 std::optional<std::string> supervisor_token();
 
 // ADAPTDL_SCHED_VERSION: version of the scheduler, as semantic version. Unset: none.

@@ -8,8 +8,8 @@
 
 #include "adaptdl/env.h"
 #include "collective/engine.h"
-#include "collective/world.h"
 #include "collective/json.h"
+#include "collective/world.h"
 
 namespace adaptdl::collective {
 
@@ -92,6 +92,8 @@ std::unique_ptr<Communicator>& process_communicator() {
 
 }  // namespace
 
+handshake::Terms terms(const Options& options) { return {options.secret, "collective"}; }
+
 std::string seconds_text(std::chrono::milliseconds duration) {
   return fmt::format("{:g} s", std::chrono::duration<double>(duration).count());
 }
@@ -114,6 +116,7 @@ Options options_from_env() {
   options.rank = env::replica_rank();
   options.size = env::num_replicas();
   options.job = env::job_id().value_or("");
+  options.secret = env::supervisor_token().value_or("");
   options.timeout = env::collective_timeout();
   options.connect_timeout = std::min(options.connect_timeout, options.timeout);
   return options;

@@ -6,6 +6,7 @@
 
 #include "adaptdl/collective.h"
 #include "collective/wire.h"
+#include "handshake.h"
 #include "socket.h"
 
 namespace adaptdl::collective {
@@ -53,6 +54,9 @@ inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 
 // Why it ended, if Options::give_up said so.
 inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";
+
+// What the replicas of a job agree on before they talk.
+handshake::Terms terms(const Options& options);
 
 // "2.5 s"
 std::string seconds_text(std::chrono::milliseconds duration);

@@ -34,13 +34,12 @@ class Introduction {
         address_(net::endpoint(options.master_addr, options.master_port)),
         deadline_(net::Clock::now() + options.connect_timeout) {}
 
-  // Tries until rank 0 accepts; `rest` is what it sent beyond its answer. Throws CollectiveError when it refuses, or is
-  // no replica, and at the deadline.
-  net::Fd run(std::string& rest);
+  // Tries until rank 0 accepts. Throws CollectiveError when it refuses, or is no replica, and at the deadline.
+  net::Fd run();
   TimePoint deadline() const { return deadline_; }
 
  private:
-  bool introduce(int fd, std::string& rest);
+  bool introduce(int fd);
   bool wait_readable(int fd);
   void check_given_up() const {
     if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
@@ -52,7 +51,7 @@ class Introduction {
   std::string why_;  // it did not work out this time
 };
 
-net::Fd Introduction::run(std::string& rest) {
+net::Fd Introduction::run() {
   const TimePoint tell = net::Clock::now() + kTellAfter;
   bool told = false;
   for (auto backoff = std::min(kFirstBackoff, options_.connect_pause);;
@@ -65,7 +64,7 @@ net::Fd Introduction::run(std::string& rest) {
                       "ADAPTDL_MASTER_ADDR and _PORT",
                       options_.rank, address_, seconds_text(options_.connect_timeout), why_));
     net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
-    if (fd && introduce(fd.get(), rest)) return fd;
+    if (fd && introduce(fd.get())) return fd;
     if (now >= tell && !std::exchange(told, true))
       log::info(fmt::format("waiting for replica 0 at {} ({})", address_, why_));
     std::this_thread::sleep_until(std::min<TimePoint>(net::Clock::now() + backoff, deadline_));
@@ -84,38 +83,33 @@ bool Introduction::wait_readable(int fd) {
 }
 
 // False if it is worth another try: something between us may accept connections before rank 0 is there.
-bool Introduction::introduce(int fd, std::string& rest) {
-  const std::string hello =
-      wire::encode({wire::kVersion, static_cast<std::uint32_t>(options_.rank),
-                    static_cast<std::uint32_t>(options_.size), options_.max_message, options_.job});
-  why_ = "it closed the connection";
-  if (::send(fd, hello.data(), hello.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(hello.size()))
+bool Introduction::introduce(int fd) {
+  handshake::ConnectingEnd end(
+      terms(options_),
+      wire::encode(wire::Hello{static_cast<std::uint32_t>(options_.rank), static_cast<std::uint32_t>(options_.size),
+                               options_.max_message, options_.job}),
+      wire::kMaxAnswer);
+  why_ = "";
+  const handshake::Step step = handshake::run(end, fd, [&] { return wait_readable(fd); });
+  if (step == handshake::Step::kIncomplete) {
+    if (why_.empty())
+      why_ = end.asked() ? "it closed the connection without an answer; is its secret the same?"
+                         : "it closed the connection";
     return false;
-  std::string heard;
-  for (;;) {
-    char buffer[4096];
-    if (!wait_readable(fd)) return false;
-    const ssize_t received = ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
-    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (received <= 0) return false;
-    heard.append(buffer, static_cast<std::size_t>(received));
-    wire::Answer answer;
-    std::size_t consumed = 0;
-    const wire::Parse parsed = wire::parse(heard, answer, consumed);
-    if (parsed == wire::Parse::kIncomplete) continue;
-    if (parsed == wire::Parse::kGarbage)
-      throw CollectiveError(fmt::format("what listens at {} is no replica of adaptdl; is the port taken?", address_));
-    // The group before may not have left the port yet.
-    if (!answer.accepted && options_.give_up) {
-      why_ = answer.text;
-      return false;
-    }
-    if (!answer.accepted)
-      throw CollectiveError(
-          fmt::format("replica 0 at {} refused replica {}: {}", address_, options_.rank, answer.text));
-    rest = heard.substr(consumed);
-    return true;
   }
+  const auto answer = step == handshake::Step::kProved ? wire::parse_answer(end.answer()) : std::nullopt;
+  if (!answer)
+    throw CollectiveError(end.why().empty()
+                              ? fmt::format("what listens at {} is no replica of adaptdl; is the port taken?", address_)
+                              : fmt::format("what listens at {} cannot be replica 0: {}", address_, end.why()));
+  // The group before may not have left the port yet.
+  if (!answer->accepted && options_.give_up) {
+    why_ = answer->text;
+    return false;
+  }
+  if (!answer->accepted)
+    throw CollectiveError(fmt::format("replica 0 at {} refused replica {}: {}", address_, options_.rank, answer->text));
+  return true;
 }
 
 class Peer final : public Engine {
@@ -160,10 +154,8 @@ class Peer final : public Engine {
 
 Peer::Peer(const Options& options) : options_(options) {
   Introduction introduction(options_);
-  std::string rest;
-  net::Fd fd = introduction.run(rest);
+  net::Fd fd = introduction.run();
   link_.emplace(std::move(fd), wire::packed_bound(options_.max_message, static_cast<std::size_t>(options_.size)));
-  take_frames(rest);
   await_start(introduction.deadline());
 }
 

@@ -18,7 +18,10 @@ using wire::Frame;
 using wire::Kind;
 using wire::Type;
 
-constexpr std::uint64_t kWake = 0;               // in place of a rank: rank 0 has no link
+// What epoll says in place of a rank. Rank 0 has no link.
+constexpr std::uint64_t kWake = 0;
+constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
+constexpr std::size_t kMaxStrangers = 256;       // beyond the job's own size
 constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
 constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
 constexpr std::chrono::seconds kLingerStall{1};  // without progress at the end
@@ -30,9 +33,11 @@ Root::Root(const Options& options)
   if (!epoll_ || !wake_) throw CollectiveError("no file descriptors left for the collective calls; see `ulimit -n`");
   net::Listener listener = net::listen_on(options_.master_addr, options_.master_port);
   port_ = listener.port;
-  gate_.emplace(
-      options_, std::move(listener.fd), epoll_.get(), [this](const wire::Hello& hello) { return admit(hello); },
-      [this](int rank, net::Fd fd, std::string from) { admitted(rank, std::move(fd), std::move(from)); });
+  gate_.emplace(Gate::Options{.terms = terms(options_),
+                              .max_request = wire::kMaxHello,
+                              .max_strangers = kMaxStrangers + static_cast<std::size_t>(options_.size)},
+                std::move(listener.fd),
+                [this](std::string_view request, const std::string& from) { return judge(request, from); });
   replicas_.resize(static_cast<std::size_t>(options_.size));
   missing_ = replicas_.size() - 1;
   connect_deadline_ = net::Clock::now() + options_.connect_timeout;
@@ -40,6 +45,8 @@ Root::Root(const Options& options)
   event.events = EPOLLIN;
   event.data.u64 = kWake;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
+  event.data.u64 = kGate;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, gate_->fd(), &event);
 }
 
 void Root::start() {
@@ -144,7 +151,7 @@ int Root::next_timeout(TimePoint now) const {
 
 void Root::on_event(std::uint64_t data, std::uint32_t events) {
   if (data == kWake) return;
-  if (data & Gate::kTag) return gate_->on_event(data);
+  if (data == kGate) return gate_->serve();
   const int rank = static_cast<int>(data);
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   if (!replica.link->open()) return;
@@ -193,14 +200,33 @@ void Root::on_tick(TimePoint now) {
                      seconds_text(options_.timeout)));
 }
 
-std::string Root::admit(const wire::Hello& hello) const {
+Gate::Verdict Root::judge(std::string_view request, const std::string& from) {
+  const auto hello = wire::parse_hello(request);
+  const std::string why = hello ? objection(*hello) : "its request is malformed";
+  if (!why.empty()) return {wire::encode(wire::Answer{false, why}), {}, why};
+  const auto rank = static_cast<int>(hello->rank);
+  return {wire::encode(wire::Answer{true, ""}), [this, rank, from](net::Fd fd) { admit(rank, std::move(fd), from); }};
+}
+
+// Why the replica cannot join, or "".
+std::string Root::objection(const wire::Hello& hello) const {
+  const auto size = static_cast<std::uint32_t>(options_.size);
+  if (hello.job != options_.job) {
+    const auto name = [](const std::string& job) { return job.empty() ? "a job without a name" : "job " + job; };
+    return fmt::format("it belongs to {}, this is {}", name(hello.job), name(options_.job));
+  }
+  if (hello.size != size) return fmt::format("it expects {} replicas, this job has {}", hello.size, size);
+  if (hello.rank == 0 || hello.rank >= size)
+    return fmt::format("rank {} cannot join; ranks 1 to {} can", hello.rank, size - 1);
+  if (hello.max_message != options_.max_message)
+    return fmt::format("its max_message is {}, this job's is {}", hello.max_message, options_.max_message);
   const Replica& replica = replicas_[hello.rank];
   if (phase_ == Phase::kBroken) return "the job has failed: " + broken_;
   if (!replica.from.empty()) return fmt::format("rank {} is taken by a replica at {}", hello.rank, replica.from);
   return "";
 }
 
-void Root::admitted(int rank, net::Fd fd, std::string from) {
+void Root::admit(int rank, net::Fd fd, std::string from) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   replica.link.emplace(std::move(fd), options_.max_message);
   replica.from = std::move(from);

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "collective/engine.h"
-#include "collective/gate.h"
 #include "collective/link.h"
+#include "gate.h"
 
 namespace adaptdl::collective {
 
@@ -69,8 +69,9 @@ class Root final : public Engine {
   int next_timeout(TimePoint now) const;
   void on_event(std::uint64_t data, std::uint32_t events);
   void on_tick(TimePoint now);
-  std::string admit(const wire::Hello& hello) const;
-  void admitted(int rank, net::Fd fd, std::string from);
+  Gate::Verdict judge(std::string_view request, const std::string& from);
+  std::string objection(const wire::Hello& hello) const;
+  void admit(int rank, net::Fd fd, std::string from);
   void on_frame(int rank, wire::Frame frame);
   void linger();
   bool linger_step(std::size_t& left);

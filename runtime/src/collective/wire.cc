@@ -5,95 +5,45 @@
 #include <algorithm>
 #include <cstring>
 
+#include "little_endian.h"
+
 namespace adaptdl::collective::wire {
 namespace {
 
-constexpr std::string_view kMagic = "adaptdl\n";
-constexpr std::size_t kHelloSize = 32;   // magic, version, rank, size, length of job, max_message
-constexpr std::size_t kAnswerSize = 24;  // magic, version, status, length of text, 0
+constexpr std::size_t kHelloSize = 16;  // rank, size, max_message
+constexpr std::size_t kAnswerSize = 4;  // status
 constexpr std::uint64_t kFirstReserve = std::uint64_t{1} << 20;
-
-// Integers are little-endian, whatever the machine.
-template <typename Integer>
-void put(char* to, Integer value) {
-  for (std::size_t i = 0; i < sizeof value; ++i) to[i] = static_cast<char>(value >> (8 * i));
-}
-
-template <typename Integer>
-Integer get(const char* from) {
-  Integer value = 0;
-  for (std::size_t i = 0; i < sizeof value; ++i)
-    value = static_cast<Integer>(value | static_cast<Integer>(static_cast<unsigned char>(from[i])) << (8 * i));
-  return value;
-}
-
-// The part that every version has: the magic, then the version.
-Parse parse_opening(std::string_view bytes, std::uint32_t& version) {
-  const std::size_t known = std::min(bytes.size(), kMagic.size());
-  if (bytes.substr(0, known) != kMagic.substr(0, known)) return Parse::kGarbage;
-  if (bytes.size() < kMagic.size() + 4) return Parse::kIncomplete;
-  version = get<std::uint32_t>(&bytes[8]);
-  return Parse::kComplete;
-}
 
 }  // namespace
 
 std::string encode(const Hello& hello) {
-  std::string bytes(kHelloSize, '\0');
-  kMagic.copy(bytes.data(), kMagic.size());
-  put(&bytes[8], hello.version);
-  put(&bytes[12], hello.rank);
-  put(&bytes[16], hello.size);
-  put(&bytes[20], static_cast<std::uint32_t>(hello.job.size()));
-  put(&bytes[24], hello.max_message);
-  return bytes + hello.job;
+  return little_endian(hello.rank) + little_endian(hello.size) + little_endian(hello.max_message) + hello.job;
 }
 
 std::string encode(const Answer& answer) {
-  const std::string_view text = std::string_view(answer.text).substr(0, kMaxText);
-  std::string bytes(kAnswerSize, '\0');
-  kMagic.copy(bytes.data(), kMagic.size());
-  put(&bytes[8], answer.version);
-  put(&bytes[12], std::uint32_t{answer.accepted ? 0u : 1u});
-  put(&bytes[16], static_cast<std::uint32_t>(text.size()));
-  return bytes.append(text);
+  return little_endian(std::uint32_t{answer.accepted ? 0u : 1u}).append(answer.text.substr(0, kMaxText));
 }
 
-Parse parse(std::string_view bytes, Hello& hello) {
-  const Parse opening = parse_opening(bytes, hello.version);
-  if (opening != Parse::kComplete || hello.version != kVersion) return opening;
-  if (bytes.size() < kHelloSize) return Parse::kIncomplete;
-  const auto job_size = get<std::uint32_t>(&bytes[20]);
-  if (job_size > kMaxJob || bytes.size() > kHelloSize + job_size) return Parse::kGarbage;
-  if (bytes.size() < kHelloSize + job_size) return Parse::kIncomplete;
-  hello.rank = get<std::uint32_t>(&bytes[12]);
-  hello.size = get<std::uint32_t>(&bytes[16]);
-  hello.max_message = get<std::uint64_t>(&bytes[24]);
-  hello.job = bytes.substr(kHelloSize);
+std::optional<Hello> parse_hello(std::string_view bytes) {
+  if (bytes.size() < kHelloSize || bytes.size() > kMaxHello) return {};
   // A name ends up in messages on a terminal.
-  const bool printable = std::all_of(hello.job.begin(), hello.job.end(), [](char c) { return c >= ' ' && c != 127; });
-  return printable ? Parse::kComplete : Parse::kGarbage;
+  const std::string_view job = bytes.substr(kHelloSize);
+  if (std::any_of(job.begin(), job.end(), [](char c) { return c < ' ' || c == 127; })) return {};
+  return Hello{get_little_endian<std::uint32_t>(&bytes[0]), get_little_endian<std::uint32_t>(&bytes[4]),
+               get_little_endian<std::uint64_t>(&bytes[8]), std::string(job)};
 }
 
-Parse parse(std::string_view bytes, Answer& answer, std::size_t& consumed) {
-  const Parse opening = parse_opening(bytes, answer.version);
-  if (opening == Parse::kGarbage) return opening;
-  if (bytes.size() < kAnswerSize) return Parse::kIncomplete;
-  const auto text_size = get<std::uint32_t>(&bytes[16]);
-  if (text_size > kMaxText) return Parse::kGarbage;
-  if (bytes.size() < kAnswerSize + text_size) return Parse::kIncomplete;
-  answer.accepted = get<std::uint32_t>(&bytes[12]) == 0;
-  answer.text = bytes.substr(kAnswerSize, text_size);
-  consumed = kAnswerSize + text_size;
-  return Parse::kComplete;
+std::optional<Answer> parse_answer(std::string_view bytes) {
+  if (bytes.size() < kAnswerSize || bytes.size() > kMaxAnswer) return {};
+  return Answer{get_little_endian<std::uint32_t>(&bytes[0]) == 0, std::string(bytes.substr(kAnswerSize))};
 }
 
 Header encode_header(const Frame& frame, std::uint64_t payload_size) {
   Header header{};
   header[0] = static_cast<char>(frame.type);
   header[1] = static_cast<char>(frame.kind);
-  put(&header[8], frame.sequence);
-  put(&header[16], payload_size);
+  put_little_endian(&header[8], frame.sequence);
+  put_little_endian(&header[16], payload_size);
   return header;
 }
 
@@ -120,8 +70,8 @@ void FrameReader::begin_payload() {
     throw CollectiveError("sent what is no frame");
   frame_.type = static_cast<Type>(type);
   frame_.kind = static_cast<Kind>(kind);
-  frame_.sequence = get<std::uint64_t>(&header_[8]);
-  payload_size_ = get<std::uint64_t>(&header_[16]);
+  frame_.sequence = get_little_endian<std::uint64_t>(&header_[8]);
+  payload_size_ = get_little_endian<std::uint64_t>(&header_[16]);
   const std::uint64_t bound = frame_.type == Type::kValue ? max_payload_ : kMaxText;
   if (payload_size_ > bound)
     throw CollectiveError(fmt::format("sent a frame of {} bytes where {} are allowed", payload_size_, bound));
@@ -148,7 +98,7 @@ std::optional<Frame> FrameReader::take(std::string_view& bytes) {
 
 Bytes pack(const std::vector<Bytes>& values) {
   Bytes packed(8 * values.size(), '\0');
-  for (std::size_t i = 0; i < values.size(); ++i) put(&packed[8 * i], std::uint64_t{values[i].size()});
+  for (std::size_t i = 0; i < values.size(); ++i) put_little_endian(&packed[8 * i], std::uint64_t{values[i].size()});
   for (const Bytes& value : values) packed += value;
   return packed;
 }
@@ -158,7 +108,7 @@ std::vector<Bytes> unpack(const Bytes& packed, std::size_t count) {
   std::size_t at = 8 * count;
   bool whole = at <= packed.size();
   for (std::size_t i = 0; whole && i < count; ++i) {
-    const auto size = get<std::uint64_t>(&packed[8 * i]);
+    const auto size = get_little_endian<std::uint64_t>(&packed[8 * i]);
     whole = size <= packed.size() - at;
     if (!whole) break;
     values.push_back(packed.substr(at, static_cast<std::size_t>(size)));

@@ -1,4 +1,5 @@
-// What the replicas say to each other: the handshake and the frames (docs/formats.md, "Collective wire format").
+// What the replicas say to each other once they have proved that they belong to one job: what a replica asks for, what
+// rank 0 answers, and frames (docs/formats.md, "Collective wire format").
 //
 // Nothing here allocates by what a length field claims: lengths are checked first, and buffers grow with what has come.
 #pragma once
@@ -14,34 +15,30 @@
 
 namespace adaptdl::collective::wire {
 
-inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::size_t kMaxJob = 1024;   // bytes of a job's name
 inline constexpr std::size_t kMaxText = 4096;  // bytes of an error's text
 
-// What a replica says first.
+// A replica's request, in the handshake.
 struct Hello {
-  std::uint32_t version = kVersion;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
   std::uint64_t max_message = 0;
   std::string job;
 };
+inline constexpr std::size_t kMaxHello = 16 + kMaxJob;  // bytes
 
 // What rank 0 answers: accepted, or why not.
 struct Answer {
-  std::uint32_t version = kVersion;
   bool accepted = false;
   std::string text;
 };
-
-enum class Parse { kIncomplete, kGarbage, kComplete };
+inline constexpr std::size_t kMaxAnswer = 4 + kMaxText;  // bytes
 
 std::string encode(const Hello& hello);
 std::string encode(const Answer& answer);
-// Parse the beginning of a connection. Garbage is told from its first bytes; nothing may follow either of them but,
-// after an Answer, frames: `consumed` says where they begin. Of another version only `version` is set.
-Parse parse(std::string_view bytes, Hello& hello);
-Parse parse(std::string_view bytes, Answer& answer, std::size_t& consumed);
+// None if that is malformed.
+std::optional<Hello> parse_hello(std::string_view bytes);
+std::optional<Answer> parse_answer(std::string_view bytes);
 
 enum class Kind : std::uint8_t { kAllreduce = 1, kBroadcast = 2, kAllgather = 3, kTeardown = 4 };
 

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -24,6 +23,7 @@
 #include "generation/watch.h"
 #include "hints_request.h"
 #include "metrics/background.h"
+#include "secret.h"
 
 namespace adaptdl::generation {
 namespace {
@@ -124,11 +124,6 @@ Reports exchange(Communicator& world, const json& own) {
   return reports;
 }
 
-std::uint64_t random_token() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32) | random();
-}
-
 // Sends the states to those that need them, or gives the end at which those that this replica needs come; null if it
 // needs none.
 std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Generation& next, const Reports& reports) {
@@ -137,17 +132,16 @@ std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Gen
   const std::string& address = next.replicas[static_cast<std::size_t>(reports.source)].address;
   net::Listener listener;
   json offer;
-  const std::uint64_t token = random_token();
   if (sends) {
     listener = net::listen_on(address, 0);
-    offer = {{"port", listener.port}, {"token", token}};
+    offer = {{"port", listener.port}, {"secret", make_secret()}};
   }
   offer = json::parse(world.allgather(offer.dump())[static_cast<std::size_t>(reports.source)]);
+  const std::string secret = secret_for(offer.at("secret").get<std::string>());
   const auto timeout = env::collective_timeout();
-  if (sends) send_states(listener, token, reports.orders, world.size(), timeout);
+  if (sends) send_states(listener, secret, reports.orders, world.size(), timeout);
   if (sends || !reports.orders.contains(world.rank())) return {};
-  return receive_states(address, offer.at("port").get<std::uint16_t>(), offer.at("token").get<std::uint64_t>(),
-                        world.rank(), timeout);
+  return receive_states(address, offer.at("port").get<std::uint16_t>(), secret, world.rank(), timeout);
 }
 
 void await_newcomers(Communicator& world) {

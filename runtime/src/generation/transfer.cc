@@ -4,12 +4,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "adaptdl/collective.h"
+#include "rank_connections.h"
 
 namespace adaptdl::generation {
 namespace {
@@ -19,11 +20,7 @@ using TimePoint = net::Clock::time_point;
 
 constexpr int kMostPollMs = 60000;
 
-// What a receiver begins with.
-struct Hello {
-  std::uint64_t token = 0;
-  std::uint64_t rank = 0;
-};
+handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 
 // A connection whose reads and writes wait, up to a deadline.
 class Stream {
@@ -72,57 +69,26 @@ class StreamSink final : public checkpoint::Sink {
   Stream& stream_;
 };
 
-net::Fd next_connection(net::Listener& listener, TimePoint deadline) {
-  for (;;) {
-    std::string from;
-    if (net::Fd fd = net::accept_from(listener.fd.get(), from)) return fd;
-    pollfd ready{listener.fd.get(), POLLIN, 0};
-    if (::poll(&ready, 1, net::poll_timeout(deadline, kMostPollMs)) == 0 && net::Clock::now() >= deadline)
-      throw CollectiveError("a replica did not fetch its states in time");
-  }
-}
-
-// Who that is; none if it is no receiver.
-std::optional<int> hear(Stream& stream, std::uint64_t token, const Orders& orders) {
-  Hello hello;
-  try {
-    stream.read(std::as_writable_bytes(std::span(&hello, 1)));
-  } catch (const CollectiveError&) {
-    return {};
-  }
-  const auto rank = static_cast<int>(hello.rank);
-  if (hello.token != token || !orders.contains(rank)) return {};
-  return rank;
-}
-
 }  // namespace
 
-void send_states(net::Listener& listener, std::uint64_t token, const Orders& orders, int replicas,
+void send_states(net::Listener& listener, const std::string& secret, const Orders& orders, int replicas,
                  std::chrono::milliseconds timeout) {
   const TimePoint deadline = net::Clock::now() + timeout;
-  std::set<int> served;
-  while (served.size() < orders.size()) {
-    Stream stream(next_connection(listener, deadline), deadline);
-    const auto rank = hear(stream, token, orders);
-    if (!rank || !served.insert(*rank).second) continue;
+  std::set<int> receivers;
+  for (const auto& order : orders) receivers.insert(order.first);
+  for (auto& [rank, fd] : accept_ranks(listener, terms(secret), receivers, deadline)) {
+    Stream stream(std::move(fd), deadline);
     StreamSink sink(stream);
-    const auto& names = orders.at(*rank);
+    const auto& names = orders.at(rank);
     checkpoint::write_states(sink, replicas, names ? &*names : nullptr);
   }
 }
 
 std::shared_ptr<checkpoint::StateStream> receive_states(const std::string& address, std::uint16_t port,
-                                                        std::uint64_t token, int rank,
+                                                        const std::string& secret, int rank,
                                                         std::chrono::milliseconds timeout) {
   const TimePoint deadline = net::Clock::now() + timeout;
-  std::string why;
-  net::Fd fd = net::connect_to(address, port, deadline, why);
-  if (!fd)
-    throw CollectiveError(
-        fmt::format("the member that sends its states cannot be reached at {}: {}", net::endpoint(address, port), why));
-  auto stream = std::make_shared<Stream>(std::move(fd), deadline);
-  const Hello hello{token, static_cast<std::uint64_t>(rank)};
-  stream->write(std::as_bytes(std::span(&hello, 1)));
+  auto stream = std::make_shared<Stream>(connect_as(rank, address, port, terms(secret), deadline), deadline);
   return std::make_shared<checkpoint::StateStream>([stream](std::span<std::byte> out) { stream->read(out); });
 }
 

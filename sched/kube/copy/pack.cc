@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "adaptdl/error.h"
-#include "kube/copy/loaded_library.h"
+#include "kube/copy/libarchive.h"
 #include "kube/copy/temporary_file.h"
 #include "local/fd.h"
 

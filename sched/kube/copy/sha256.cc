@@ -3,7 +3,7 @@
 #include <array>
 
 #include "adaptdl/error.h"
-#include "kube/copy/loaded_library.h"
+#include "libcrypto.h"
 
 namespace adaptdl::kube {
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "kube/copy/loaded_library.h"
+#include "kube/copy/libarchive.h"
 #include "kube/copy/target_tree.h"
 
 namespace adaptdl::kube {

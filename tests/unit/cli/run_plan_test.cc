@@ -1,6 +1,7 @@
 #include "command/run_plan.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -200,6 +201,35 @@ TEST_CASE("several machines need to know of each other and to share a directory"
   }
   with.master = "host:0";
   refused(with, "run: the port of --master takes a whole number from 1 to 65535, not '0'");
+}
+
+TEST_CASE("the token of a job on several machines is one word of a file that only its user reads") {
+  const testing::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "token").string();
+  RunOptions with = options();
+  with.token_file = file;
+  refused(with, "run: --token-file is for several machines (--nodes); on one, the run makes its own token");
+  with.nodes = "2";
+  with.node_rank = "1";
+  with.master = "host:1";
+  with.no_checkpoint = true;
+  const std::string about = "run: --token-file " + file + ": ";
+  refused(with, about + "No such file or directory");
+  const std::string token = "0123456789abcdef";
+  const std::string no_word = "it is not one word of 16 to 1024 printable characters; `openssl rand -hex 16` makes one";
+  for (const std::string& text : {std::string(), token.substr(1), token + " " + token, token + "\x7f",
+                                  token + "\xc3\xa4", std::string(1025, 'a')}) {
+    std::ofstream(file) << text << '\n';
+    ::chmod(file.c_str(), 0600);
+    refused(with, about + no_word);
+  }
+  std::ofstream(file) << token << '\n';
+  CHECK(make_plan(with, kBare).token == token);
+  ::chmod(file.c_str(), 0644);
+  refused(with, about + "other users can read it; chmod 600 " + file);
+  with.token_file = "/dev/zero";
+  refused(with, "run: --token-file /dev/zero: " + no_word);
+  CHECK(make_plan(options(), kBare).token.empty());
 }
 
 TEST_CASE("--env with a name alone passes on the caller's value") {

@@ -13,6 +13,7 @@
 
 #include "adaptdl/collective.h"
 #include "collective_support.h"
+#include "little_endian.h"
 
 using namespace adaptdl;
 using namespace adaptdl::collective;
@@ -59,6 +60,10 @@ class Socket {
   void listen() { CHECK(::listen(fd_, 16) == 0); }
   Socket accept() { return Socket(::accept(fd_, nullptr, nullptr)); }
   void send(const std::string& bytes) const { ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void receive(std::size_t size) const {
+    std::string bytes(size, '\0');
+    CHECK(::recv(fd_, bytes.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size));
+  }
   // All until the other end closes, or "(silence)" after five seconds without a word.
   std::string receive_all() const {
     const timeval patience{5, 0};
@@ -77,21 +82,33 @@ class Socket {
   int fd_;
 };
 
-template <typename Integer>
-std::string little_endian(Integer value) {
-  std::string bytes;
-  for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> (8 * i));
-  return bytes;
+// The opening of either end, spelled out as docs/formats.md has it.
+std::string opening(std::uint32_t version = 2) { return "adaptdl\n" + little_endian(version) + std::string(32, 'n'); }
+
+// A request or an answer, with the proof of a job without a secret.
+std::string sealed(const std::string& body) {
+  return std::string(32, '\0') + little_endian(static_cast<std::uint32_t>(body.size())) + body;
 }
 
-// The opening words of a replica, spelled out as docs/formats.md has them.
-std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job = "", std::uint32_t version = 1,
+std::string request(std::uint32_t rank, std::uint32_t size, const std::string& job = "",
+                    std::uint64_t max_message = 64 << 20) {
+  return sealed(little_endian(rank) + little_endian(size) + little_endian(max_message) + job);
+}
+
+// All that a replica says before it is let in.
+std::string hello(std::uint32_t rank, std::uint32_t size, const std::string& job = "",
                   std::uint64_t max_message = 64 << 20) {
-  return "adaptdl\n" + little_endian(version) + little_endian(rank) + little_endian(size) +
-         little_endian(static_cast<std::uint32_t>(job.size())) + little_endian(max_message) + job;
+  return opening() + request(rank, size, job, max_message);
 }
 
-std::string accepted() { return "adaptdl\n" + little_endian(std::uint32_t{1}) + std::string(12, '\0'); }
+std::string accepted() { return sealed(little_endian(std::uint32_t{0})); }
+
+// Lets a replica of a job of two in, up to the answer.
+void let_in(const Socket& connection) {
+  connection.receive(opening().size());
+  connection.send(opening());
+  connection.receive(request(1, 2).size());
+}
 
 std::string frame(int type, int kind, std::uint64_t sequence, const std::string& payload,
                   std::optional<std::uint64_t> length = {}) {
@@ -101,10 +118,12 @@ std::string frame(int type, int kind, std::uint64_t sequence, const std::string&
 
 // Runs `visit` with the port of a job of two once rank 0 listens, then lets rank 1 join: all must work as if nobody had
 // come. `visit` runs again once the job is under way.
-void visit_job(const std::function<void(std::uint16_t port, bool running)>& visit, const std::string& job = "") {
+void visit_job(const std::function<void(std::uint16_t port, bool running)>& visit, const std::string& job = "",
+               const std::string& secret = "") {
   std::promise<std::uint16_t> listening;
   Options options = test_options(2);
   options.job = job;
+  options.secret = secret;
   std::thread root([&, options] {
     CHECK(error_of([&] {
             Communicator communicator(options, [&](std::uint16_t port) { listening.set_value(port); });
@@ -131,13 +150,14 @@ void visit_job(const std::function<void(std::uint16_t port, bool running)>& visi
 // What a replica gets to hear from a service that behaves like `serve` on each connection.
 std::string error_with_root(const std::function<void(const Socket& connection)>& serve,
                             std::chrono::milliseconds connect_timeout = 5s,
-                            std::chrono::milliseconds connect_pause = 200ms) {
+                            std::chrono::milliseconds connect_pause = 200ms, const std::string& secret = "") {
   Socket listener;
   Options options = test_options(2);
   options.rank = 1;
   options.connect_timeout = connect_timeout;
   options.connect_pause = connect_pause;
   options.timeout = 2s;
+  options.secret = secret;
   options.master_port = listener.bind();
   listener.listen();
   std::atomic<bool> done{false};
@@ -161,23 +181,27 @@ std::string error_with_root(const std::function<void(const Socket& connection)>&
 
 TEST_CASE("strangers that talk nonsense, or something else, are dropped and disturb nobody") {
   visit_job([](std::uint16_t port, bool) {
-    for (const std::string& words :
-         {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100000, '\xff'), std::string(1, '\0'),
-          std::string("adaptdl\r"), hello(1, 2, std::string(2000, 'j')), hello(1, 2, "\x1b[31m"),
-          hello(1, 2) + "more"}) {
+    const auto answer = [&](const std::string& words) {
       const Socket stranger = Socket::connected(port);
       stranger.send(words);
-      CHECK(stranger.receive_all() == "");
-    }
+      return stranger.receive_all();
+    };
+    for (const std::string& words : {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), std::string(100000, '\xff'),
+                                     std::string(1, '\0'), std::string("adaptdl\r")})
+      CHECK(answer(words) == "");
+    for (const std::string& words : {hello(1, 2, std::string(2000, 'j')), hello(1, 2) + "more"})
+      CHECK(answer(words).size() == opening().size());
+    for (const std::string& body : {std::string(), std::string(15, '\0'), request(1, 2, "\x1b[31m").substr(36)})
+      check_contains(answer(opening() + sealed(body)), "its request is malformed");
   });
 }
 
 TEST_CASE("strangers that say nothing, or half of something, keep nobody waiting") {
   std::vector<Socket> strangers;
   visit_job([&](std::uint16_t port, bool) {
-    for (std::size_t i = 0; i < 40; ++i) {
+    for (std::size_t i = 0; i < hello(1, 2).size(); i += 2) {
       strangers.push_back(Socket::connected(port));
-      strangers.back().send(hello(1, 2).substr(0, i % 32));
+      strangers.back().send(hello(1, 2).substr(0, i));
     }
   });
 }
@@ -202,11 +226,38 @@ TEST_CASE("replicas that do not belong here are refused, told why, and disturb n
         check_contains(answer(hello(0, 2, "ns/a")), "rank 0 cannot join");
         check_contains(answer(hello(1, 2, "ns/b")), "it belongs to job ns/b, this is job ns/a");
         check_contains(answer(hello(1, 2, "")), "it belongs to a job without a name");
-        check_contains(answer(hello(1, 2, "ns/a", 7)), "it speaks version 7 of the protocol, this job version 1");
-        check_contains(answer(hello(1, 2, "ns/a", 1, 5)), "its max_message is 5");
+        check_contains(answer(hello(1, 2, "ns/a", 5)), "its max_message is 5");
+        CHECK(answer(opening(7)).substr(0, 12) == opening().substr(0, 12));
         if (running) check_contains(answer(hello(1, 2, "ns/a")), "rank 1 is taken by a replica at 127.0.0.1");
       },
       "ns/a");
+}
+
+TEST_CASE("without the job's secret nobody is let in or told anything, and rank 0 is not believed") {
+  visit_job(
+      [](std::uint16_t port, bool) {
+        const Socket stranger = Socket::connected(port);
+        stranger.send(hello(1, 2, "ns/a"));
+        CHECK(stranger.receive_all().size() == opening().size());
+        for (const char* secret : {"", "another secret"}) {
+          Options options = test_options(2);
+          options.rank = 1;
+          options.master_port = port;
+          options.job = "ns/a";
+          options.secret = secret;
+          options.connect_timeout = 300ms;
+          check_contains(error_of([&] { Communicator{options}; }),
+                         "(it closed the connection without an answer; is its secret the same?)");
+        }
+      },
+      "ns/a", "the secret");
+  check_contains(error_with_root(
+                     [](const Socket& connection) {
+                       let_in(connection);
+                       connection.send(accepted());
+                     },
+                     5s, 200ms, "the secret"),
+                 "cannot be replica 0: it does not have the secret of this job");
 }
 
 TEST_CASE("of two replicas that claim one rank the second is refused by name") {
@@ -359,6 +410,7 @@ TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait")
   check_contains(error_with_root([](const Socket&) {}, 300ms), "(it closed the connection)");
   check_contains(error_with_root([](const Socket& c) { c.receive_all(); }, 300ms), "does not answer");
   CHECK(error_with_root([](const Socket& c) {
+          let_in(c);
           c.send(accepted());
         }).find("replica 0 left the job while its peers were connecting") == 0);
 }
@@ -367,9 +419,8 @@ TEST_CASE("a rank 0 that breaks the protocol is an error, whatever it claims") {
   const std::string started = accepted() + frame(3, 1, 0, "");
   const auto error_after = [&](const std::string& frames) {
     return error_with_root([&](const Socket& connection) {
+      let_in(connection);
       connection.send(started + frames);
-      char first[32];
-      ::recv(connection.fd(), first, sizeof first, 0);
       connection.receive_all();
     });
   };

@@ -55,6 +55,12 @@ TEST_CASE("a replica is told all of the contract") {
   CHECK(result == expected);
 }
 
+TEST_CASE("replicas of several machines, which have no supervisor, get the job's token") {
+  const Environment result = replica_environment(two_machines(), {}, {.supervisor_token = "t"}, 1);
+  CHECK(result.at("ADAPTDL_SUPERVISOR_TOKEN") == "t");
+  CHECK_FALSE(result.contains("ADAPTDL_SUPERVISOR_URL"));
+}
+
 TEST_CASE("what the caller has of another job does not reach the replicas") {
   const Environment caller = {{"ADAPTDL_CHECKPOINT_PATH", "/other"},
                               {"ADAPTDL_REPLICA_RANK", "7"},

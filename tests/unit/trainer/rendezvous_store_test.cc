@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "adaptdl/collective.h"
+#include "handshake.h"
 #include "rendezvous_message.h"
 #include "rendezvous_server.h"
 #include "socket.h"
@@ -39,16 +40,21 @@ struct Stranger {
     fd = net::connect_to("127.0.0.1", server.port(), net::Clock::now() + 10s, why);
     REQUIRE_MESSAGE(fd, why);
   }
-  // Whether the server closes the connection, without an answer.
-  bool is_dropped_after(const std::string& bytes) const {
+  // How many bytes the server answers before it closes the connection.
+  std::size_t hears_after(const std::string& bytes) const {
     REQUIRE(::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-    char byte = 0;
+    std::size_t heard = 0;
     for (const auto deadline = net::Clock::now() + 30s; net::Clock::now() < deadline;) {
-      const ssize_t size = ::recv(fd.get(), &byte, 1, 0);
-      if (size >= 0 || !adaptdl::torch::would_block()) return size <= 0;
-      std::this_thread::sleep_for(5ms);
+      char buffer[1000];
+      const ssize_t size = ::recv(fd.get(), buffer, sizeof buffer, 0);
+      if (size == 0 || (size < 0 && !adaptdl::torch::would_block())) return heard;
+      if (size < 0)
+        std::this_thread::sleep_for(5ms);
+      else
+        heard += static_cast<std::size_t>(size);
     }
-    return false;
+    FAIL("the connection stays open");
+    return heard;
   }
   net::Fd fd;
 };
@@ -98,28 +104,40 @@ TEST_CASE("a wait ends when the last of its keys is set, or with its timeout, af
   CHECK(waiting->get("one") == Value{1});
 }
 
-TEST_CASE("a client that does not begin with the secret is dropped, and harms no other") {
+TEST_CASE("a client that does not have the secret is dropped, and harms no other") {
   const Served served{std::make_shared<RendezvousServer>("127.0.0.1", 1s)};
   const auto store = served.store();
   store->set("key", {1});
-  const std::string wrong(served.server->secret().size(), '0');
-  CHECK(Stranger(*served.server).is_dropped_after(to_message(wrong)));
-  CHECK(Stranger(*served.server).is_dropped_after(to_message("")));
+  const std::string opening = adaptdl::handshake::ConnectingEnd({}, "", 0).begin();
+  const auto accepted = opening.size();
+  CHECK(Stranger(*served.server).hears_after(opening + std::string(36, '\0')) == accepted);
+  CHECK(Stranger(*served.server).hears_after(opening + std::string(32, '\0') + "\xff\xff\xff\xff") == accepted);
   // What made TCPStore allocate 3 GiB: a length that the message does not have.
-  CHECK(Stranger(*served.server).is_dropped_after(std::string("\x00\x00\x00\xc0", 4)));
-  CHECK(Stranger(*served.server).is_dropped_after("GET / HTTP/1.1\r\n\r\n"));
-  const Stranger silent(*served.server);
-  CHECK(silent.is_dropped_after("\x20"));
+  CHECK(Stranger(*served.server).hears_after(std::string("\x00\x00\x00\xc0", 4)) == 0);
+  CHECK(Stranger(*served.server).hears_after("GET / HTTP/1.1\r\n\r\n") == 0);
+  CHECK(Stranger(*served.server).hears_after("a") == 0);  // and then nothing
   CHECK(store->get("key") == Value{1});
+
+  const auto other = c10::make_intrusive<RendezvousStore>(
+      adaptdl::torch::RendezvousPlace{"127.0.0.1", served.server->port(), "another secret"}, 500ms, nullptr);
+  CHECK_THROWS_AS(other->get("key"), CollectiveError);
 }
 
 TEST_CASE("a request that makes no sense ends its connection only") {
   const Served served;
   const auto store = served.store();
-  const std::string secret = to_message(served.server->secret());
-  CHECK(Stranger(*served.server).is_dropped_after(secret + to_message("\xff")));
-  CHECK(Stranger(*served.server).is_dropped_after(secret + to_message("\xa1\x62op\x63xyz")));
-  CHECK(Stranger(*served.server).is_dropped_after(secret + std::string("\xff\xff\xff\xff", 4)));
+  const auto hears_after = [&](const std::string& request) {
+    const Stranger client(*served.server);
+    adaptdl::handshake::ConnectingEnd end(adaptdl::torch::rendezvous_terms(served.server->secret()), "", 0);
+    REQUIRE(adaptdl::handshake::run(end, client.fd.get(), [] {
+              std::this_thread::sleep_for(5ms);
+              return true;
+            }) == adaptdl::handshake::Step::kProved);
+    return client.hears_after(request);
+  };
+  CHECK(hears_after(to_message("\xff")) == 0);
+  CHECK(hears_after(to_message("\xa1\x62op\x63xyz")) == 0);
+  CHECK(hears_after(std::string("\xff\xff\xff\xff", 4)) == 0);
   store->set("word", {'x'});
   CHECK_THROWS_AS(store->add("word", 1), CollectiveError);
   CHECK(store->add("number", 1) == 1);

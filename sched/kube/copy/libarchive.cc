@@ -1,4 +1,4 @@
-#include "kube/copy/loaded_library.h"
+#include "kube/copy/libarchive.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -28,24 +28,12 @@ Libarchive load_libarchive() {
   return functions;
 }
 
-Libcrypto load_libcrypto() {
-  void* library = open_library("libcrypto.so.3", "libssl3");
-  Libcrypto functions;
-  ADAPTDL_LIBCRYPTO(ADAPTDL_FIND)
-  return functions;
-}
-
 #undef ADAPTDL_FIND
 
 }  // namespace
 
 const Libarchive& libarchive() {
   static const Libarchive functions = load_libarchive();
-  return functions;
-}
-
-const Libcrypto& libcrypto() {
-  static const Libcrypto functions = load_libcrypto();
   return functions;
 }
 

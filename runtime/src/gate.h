@@ -1,0 +1,79 @@
+// The door of a listener: accepts connections, and lets in those that prove that they belong to the job.
+//
+// A connection is a stranger until its handshake is complete and its request is accepted. A stranger costs one
+// descriptor and at most one request of memory, for a few seconds; there are never more than a bounded number of them,
+// and nobody waits for one. When there would be more, the one that came first is dropped: replicas try again.
+//
+// Threading: none of its own; its owner guards it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "handshake.h"
+#include "socket.h"
+
+namespace adaptdl {
+
+class Gate {
+ public:
+  struct Verdict {
+    std::string answer;
+    // Takes the connection, after the answer was sent on it. Empty: it is closed.
+    std::function<void(net::Fd fd)> admit;
+    // If it is closed, why, for last_refusal().
+    std::string refusal = {};
+  };
+  // Asked about each request that was proved; `from` is the address of its sender.
+  using Judge = std::function<Verdict(std::string_view request, const std::string& from)>;
+
+  struct Options {
+    handshake::Terms terms;
+    std::size_t max_request = 0;      // bytes
+    std::size_t max_strangers = 256;  // at a time
+    std::chrono::milliseconds handshake_time = std::chrono::seconds(5);
+  };
+
+  // Throws Error if the process has no descriptors left, or the library that proofs need is missing.
+  Gate(Options options, net::Fd listener, Judge judge);
+
+  // Readable when there is something to do.
+  int fd() const noexcept { return epoll_.get(); }
+  // Does what there is to do; never waits.
+  void serve();
+  // To be called once a second: drops strangers that took too long, and accepts again after a shortage of descriptors.
+  void on_tick(net::Clock::time_point now);
+  // Why the last one that spoke this protocol was refused, with its address, or "".
+  const std::string& last_refusal() const noexcept { return last_refusal_; }
+  // Closes the listener and drops all strangers. Idempotent.
+  void close() noexcept;
+
+ private:
+  struct Stranger {
+    net::Fd fd;
+    std::string from;
+    handshake::AcceptingEnd end;
+    net::Clock::time_point deadline;
+  };
+  using Strangers = std::map<int, Stranger>;  // by descriptor
+
+  void accept_all();
+  void watch(int fd);
+  void hear(Strangers::iterator stranger);
+  void judge(Strangers::iterator stranger);
+  void refuse(const std::string& from, const std::string& why);
+
+  const Options options_;
+  net::Fd epoll_;
+  net::Fd listener_;
+  const Judge judge_;
+  Strangers strangers_;
+  bool accepting_ = true;
+  std::string last_refusal_;
+};
+
+}  // namespace adaptdl

@@ -1,0 +1,26 @@
+// OpenSSL's libcrypto, opened when something first needs it: linked, it would cost every start of the command several
+// milliseconds.
+//
+// Threading: may be called from any thread. Lifetime: it stays open.
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+namespace adaptdl {
+
+#define ADAPTDL_LIBCRYPTO(X) \
+  X(EVP_MD_CTX_new)          \
+  X(EVP_MD_CTX_free)         \
+  X(EVP_MD_CTX_copy_ex) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex) X(EVP_sha256) X(HMAC)
+
+struct Libcrypto {
+#define ADAPTDL_FUNCTION(name) decltype(&::name) name;
+  ADAPTDL_LIBCRYPTO(ADAPTDL_FUNCTION)
+#undef ADAPTDL_FUNCTION
+};
+
+// Throws Error if it is not installed, with the package to install.
+const Libcrypto& libcrypto();
+
+}  // namespace adaptdl

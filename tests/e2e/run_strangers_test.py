@@ -1,0 +1,78 @@
+"""A thousand connections of strangers to whatever a run listens on: it trains and rescales as if nobody had come."""
+
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+import strangers  # beside this file
+from run_support import RunTest, children, eventually
+
+PROGRAM = os.environ["RESCALE_PROGRAM"]
+STRANGERS = pathlib.Path(strangers.__file__)
+SAMPLES = 240  # of an epoch
+EACH = 1000
+NOBODY = 65534
+
+
+def memory_of(pid):
+    """Bytes of memory that the process has for itself."""
+    fields = pathlib.Path(f"/proc/{pid}/status").read_text().split("\n")
+    return int(next(line.split()[1] for line in fields if line.startswith("RssAnon:"))) << 10
+
+
+class StrangersTest(RunTest):
+    def setUp(self):
+        super().setUp()
+        self.environment.update(OMP_NUM_THREADS="1", ADAPTDL_CHECKPOINT_EVERY="0")
+        self.samples = self.directory / "samples"
+        self.samples.touch()
+
+    def beset(self):
+        """Lets strangers come, as another user if this is root. Returns what ends that and says how often they came."""
+        other = ["--uid", str(NOBODY)] if os.geteuid() == 0 else []
+        spared = map(str, strangers.listening_ports())
+        process = subprocess.Popen([sys.executable, STRANGERS, *other, "--each", str(EACH), *spared],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return lambda: json.loads(process.communicate()[0])
+
+    def training(self, run):
+        trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
+        return [pid for pid in children(run.pid) if pid in trained]
+
+    def test_a_job_that_strangers_beset_starts_trains_and_rescales(self):
+        leave = self.beset()
+        until = self.directory / "until"
+        run = self.start("--name", "job", "--replicas", 2, "--devices", "3", "--device-kind", "cpu", "--",
+                         PROGRAM, "--epochs", 10000, "--until", until, "--step-time", 20, "--samples", self.samples)
+        self.assertTrue(eventually(lambda: len(self.training(run)) == 2), run.text())
+        before = {pid: memory_of(pid) for pid in (run.pid, *self.training(run))}
+        for size in (3, 1, 2, 3):
+            self.adaptdl("resize", "job", size)
+            self.assertTrue(eventually(lambda: len(self.training(run)) == size), run.text())
+        growth = {pid: memory_of(pid) - bytes for pid, bytes in before.items() if pid in (run.pid, *self.training(run))}
+        until.touch()
+        self.assertEqual(run.finish(), 0, run.text())
+        visits = leave()
+        self.assertGreaterEqual(sum(count == EACH for count in visits.values()), 2, visits)
+        self.assertGreater(len(visits), 8, visits)
+        self.assertLess(max(growth.values()), 64 << 20, growth)
+
+        times, processes = collections.Counter(), set()
+        for line in self.samples.read_text().splitlines():
+            process, epoch, *samples = line.split()
+            processes.add(process)
+            times.update((epoch, sample) for sample in samples)
+        self.assertEqual(set(times.values()), {1})
+        self.assertEqual(len(times) % SAMPLES, 0)
+        # Nobody who stayed was started again.
+        self.assertEqual(len(processes), 2 + 1 + 1 + 1, run.text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,117 @@
+"""Connections of eight kinds to whatever begins to listen on the loopback interface, by a user who has no business there.
+
+Usage: strangers.py [--uid UID] [--each N] PORT...: connects N times (default 1000) to each port that somebody listens on,
+but for those given, and to each that comes later, until its standard input ends. Then it prints, as JSON, how often it
+connected to each. With --uid it gives up root for that user first.
+"""
+
+import argparse
+import collections
+import json
+import os
+import resource
+import select
+import socket
+import struct
+import sys
+import time
+
+HELD = 3000  # connections at a time, if the system permits so many
+SPARE = 100  # descriptors
+BATCH = 40  # of one port, before others get their turn
+OPENING = b"adaptdl\n" + struct.pack("<I", 2) + b"n" * 32
+# As the collective calls, state transfers and Gloo expect it, but for the proof.
+REQUEST = struct.pack("<IIQ", 1, 2, 64 << 20) + b"local/job"
+CLAIMED = 0xFFFFFFFF
+
+SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST, NLM_F_DUMP, NLMSG_DONE, TCP_LISTEN = 20, 1, 0x300, 3, 10
+
+
+def listening_ports():
+    """The ports that TCP sockets listen on, by the kernel's own list."""
+    ports = set()
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as diag:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, 1 << TCP_LISTEN) + bytes(48)
+            diag.send(struct.pack("=IHHII", 16 + len(request), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 0, 0) + request)
+            done = False
+            while not done:
+                data = diag.recv(1 << 16)
+                while data:
+                    size, kind = struct.unpack_from("=IH", data)
+                    if kind != SOCK_DIAG_BY_FAMILY:
+                        done = True
+                        break
+                    ports.add(struct.unpack_from(">H", data, 16 + 4)[0])
+                    data = data[size + 3 & ~3 :]
+    return ports
+
+
+def words_of(kind):
+    """What a stranger of this kind says; none if it leaves at once."""
+    return {
+        "silent": b"",
+        "slow": b"a",
+        "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "noise": os.urandom(20000),
+        "opening": OPENING,
+        "without the secret": OPENING + bytes(32) + struct.pack("<I", len(REQUEST)) + REQUEST,
+        "length": OPENING + bytes(32) + struct.pack("<I", CLAIMED),
+        "gone": None,
+    }[kind]
+
+
+KINDS = ["silent", "slow", "http", "noise", "opening", "without the secret", "length", "gone"]
+
+
+def visit(port, kind):
+    """Connects, and returns the connection if it stays."""
+    stranger = socket.socket()
+    stranger.setblocking(False)
+    words = words_of(kind)
+    if words is None:
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # by a reset
+    if stranger.connect_ex(("127.0.0.1", port)) not in (0, 115):  # on loopback it is connected, refused, or in a full queue
+        stranger.close()
+        return None
+    try:
+        if words:
+            stranger.send(words)
+    except OSError:
+        pass
+    if words is None:
+        stranger.close()
+        return None
+    return stranger
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--uid", type=int)
+    arguments.add_argument("--each", type=int, default=1000)
+    arguments.add_argument("spared", type=int, nargs="*")
+    options = arguments.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limit = min(hard, HELD + SPARE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    if options.uid is not None:
+        os.setgroups([])
+        os.setgid(options.uid)
+        os.setuid(options.uid)
+    counts, held = {}, collections.deque()
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        ports = [port for port in listening_ports() - set(options.spared) if counts.get(port, 0) < options.each]
+        for port in ports:
+            for _ in range(min(BATCH, options.each - counts.get(port, 0))):
+                counts[port] = counts.get(port, 0) + 1
+                if (stranger := visit(port, KINDS[counts[port] % len(KINDS)])) is not None:
+                    held.append(stranger)
+                if len(held) > limit - SPARE:
+                    held.popleft().close()
+        if not ports:
+            time.sleep(0.001)
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+#include "socket.h"
+
+#include <doctest/doctest.h>
+
+using adaptdl::net::is_loopback;
+
+TEST_CASE("only loopback addresses and localhost are this machine, not names that look like them") {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"})
+    CHECK_MESSAGE(is_loopback(host), host);
+  for (const char* host : {"127.evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.1:80",
+                           "128.0.0.1", "::", "::2", "[127.0.0.1", "", "0.0.0.0"})
+    CHECK_FALSE_MESSAGE(is_loopback(host), host);
+}

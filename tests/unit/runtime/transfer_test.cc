@@ -1,0 +1,89 @@
+// States on their way from one replica to another, with others at the door.
+#include "generation/transfer.h"
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <future>
+#include <thread>
+
+#include "adaptdl/collective.h"
+#include "checkpoint_support.h"
+
+using namespace checkpoint_test;
+using namespace std::chrono_literals;
+using adaptdl::collective::CollectiveError;
+using adaptdl::generation::Orders;
+using adaptdl::generation::receive_states;
+using adaptdl::generation::send_states;
+namespace net = adaptdl::net;
+
+namespace {
+
+struct Sender {
+  Sender() { model.values = {{"epoch", 7}}, other.values = {{"x", 1}}; }
+
+  std::future<void> serve(const Orders& orders, std::chrono::milliseconds timeout = 30s) {
+    return std::async(std::launch::async,
+                      [this, orders, timeout] { send_states(listener, "the secret", orders, 3, timeout); });
+  }
+  ckpt::Snapshot fetch(int rank, const std::string& secret = "the secret") const {
+    return ckpt::read_states(receive_states("127.0.0.1", port, secret, rank, 30s));
+  }
+  net::Fd stranger(const std::string& words) const {
+    std::string why;
+    net::Fd fd = net::connect_to("127.0.0.1", port, net::Clock::now() + 10s, why);
+    REQUIRE_MESSAGE(fd, why);
+    ::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
+    return fd;
+  }
+
+  const Directory directory;
+  MapState model{"model"}, other{"other"};
+  net::Listener listener = net::listen_on("127.0.0.1", 0);
+  const std::uint16_t port = listener.port;
+};
+
+}  // namespace
+
+TEST_CASE("each receiver gets the states that were ordered for it, whichever comes first") {
+  Sender sender;
+  auto served = sender.serve({{2, std::nullopt}, {1, std::set<std::string>{"other"}}});
+  auto second = std::async(std::launch::async, [&] { return sender.fetch(2); });
+  ckpt::Snapshot first = sender.fetch(1);
+  CHECK_FALSE(first.reader("model"));
+  CHECK(first.reader("other")->json("x") == 1);
+  CHECK(second.get().reader("model")->json("epoch") == 7);
+  served.get();
+}
+
+TEST_CASE("strangers that are silent, half done or in the way do not keep states from coming") {
+  Sender sender;
+  const std::string opening = "adaptdl\n" + std::string("\x02\0\0\0", 4) + std::string(32, 'n');
+  std::vector<net::Fd> strangers;
+  for (int i = 0; i < 600; ++i)
+    strangers.push_back(sender.stranger(i % 3 == 0 ? "" : i % 3 == 1 ? opening : "GET / HTTP/1.1\r\n\r\n"));
+  auto served = sender.serve({{1, std::nullopt}});
+  const auto start = net::Clock::now();
+  CHECK(sender.fetch(1).reader("model")->json("epoch") == 7);
+  served.get();
+  CHECK(net::Clock::now() - start < 4s);  // one of them may stay for five
+}
+
+TEST_CASE("without the secret, or without an order, nothing is sent") {
+  Sender sender;
+  auto served = sender.serve({{1, std::nullopt}});
+  CHECK_THROWS_WITH_AS(sender.fetch(2), doctest::Contains("it does not wait for this replica"), CollectiveError);
+  auto wrong = std::async(std::launch::async, [&] { return sender.fetch(1, "another secret"); });
+  CHECK(wrong.wait_for(300ms) == std::future_status::timeout);  // it tries again until nobody listens any more
+  CHECK(sender.fetch(1).reader("model")->json("epoch") == 7);
+  served.get();
+  CHECK_THROWS_WITH_AS(wrong.get(), doctest::Contains("cannot be reached"), CollectiveError);
+}
+
+TEST_CASE("a receiver that does not come is an error in time") {
+  Sender sender;
+  auto served = sender.serve({{1, std::nullopt}}, 200ms);
+  const net::Fd stranger = sender.stranger("");
+  CHECK_THROWS_WITH_AS(served.get(), "another replica did not connect in time", CollectiveError);
+}

@@ -1,0 +1,190 @@
+#include "gloo_device.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#ifdef ADAPTDL_GLOO_PAIRS_LISTEN
+
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/pair.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <future>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "adaptdl/collective.h"
+#include "handshake.h"
+#include "rank_connections.h"
+#include "socket.h"
+
+namespace adaptdl::torch {
+namespace {
+
+namespace tcp = ::gloo::transport::tcp;
+
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+Endpoint endpoint_of(const sockaddr_storage& address) {
+  char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "0";
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), sizeof address, host, sizeof host, port, sizeof port,
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return {host, static_cast<std::uint16_t>(std::stoi(port))};
+}
+
+// The connections that replicas of higher ranks make to this one.
+class HigherRanks {
+ public:
+  HigherRanks(const std::string& address, const handshake::Terms& terms, int rank, int size,
+              std::chrono::milliseconds timeout)
+      : stop_(::eventfd(0, EFD_CLOEXEC)) {
+    std::set<int> ranks;
+    for (int other = rank + 1; other < size; ++other) ranks.insert(other);
+    net::Listener listener = net::listen_at(address);
+    address_ = tcp::Address::fromSockName(listener.fd.get());
+    const auto deadline = net::Clock::now() + timeout;
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this, listener = std::move(listener), terms, ranks, deadline]() mutable {
+      try {
+        connected_.set_value(accept_ranks(listener, terms, ranks, deadline, stop_.get()));
+      } catch (...) {
+        connected_.set_exception(std::current_exception());
+      }
+    });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~HigherRanks() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t size = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+  }
+  HigherRanks(const HigherRanks&) = delete;
+  HigherRanks& operator=(const HigherRanks&) = delete;
+
+  // Where they find this replica.
+  const tcp::Address& address() const noexcept { return address_; }
+  // Waits until all are connected. Throws CollectiveError if one does not come in time.
+  net::Fd take(int rank) {
+    if (taken_.valid()) fds_ = taken_.get();
+    return std::move(fds_.at(rank));
+  }
+
+ private:
+  net::Fd stop_;
+  tcp::Address address_;
+  std::promise<std::map<int, net::Fd>> connected_;
+  std::future<std::map<int, net::Fd>> taken_ = connected_.get_future();
+  std::map<int, net::Fd> fds_;
+  std::thread thread_;
+};
+
+struct StrangerCame {};
+
+// Throws StrangerCame if somebody connected in the moment in which the base class listens.
+class Pair final : public tcp::Pair {
+ public:
+  Pair(tcp::Context* context, tcp::Device* device, int rank, std::chrono::milliseconds timeout,
+       const handshake::Terms& terms, HigherRanks& higher_ranks)
+      : tcp::Pair(context, device, rank, timeout), terms_(terms), higher_ranks_(higher_ranks) {
+    // The base class listens already.
+    const std::lock_guard lock(m_);
+    if (state_ != LISTENING) throw StrangerCame();
+    device_->unregisterDescriptor(fd_, this);
+    ::close(std::exchange(fd_, -1));
+    state_ = INITIALIZING;
+    self_ = higher_ranks.address();
+  }
+
+  void connect(const std::vector<char>& bytes) override {
+    net::Fd fd;
+    if (context_->rank < rank_) {
+      fd = higher_ranks_.take(rank_);
+    } else {
+      const auto [host, port] = endpoint_of(tcp::Address(bytes).getSockaddr());
+      fd = connect_as(context_->rank, host, port, terms_, net::Clock::now() + getTimeout());
+    }
+    const std::lock_guard lock(m_);
+    fd_ = fd.release();
+    handleConnected();
+  }
+
+ private:
+  const handshake::Terms& terms_;
+  HigherRanks& higher_ranks_;
+};
+
+class Context final : public tcp::Context {
+ public:
+  Context(std::shared_ptr<tcp::Device> device, int rank, int size, std::string address, handshake::Terms terms)
+      : tcp::Context(std::move(device), rank, size), address_(std::move(address)), terms_(std::move(terms)) {}
+  // Before what they refer to.
+  ~Context() override { pairs_.clear(); }
+
+  std::unique_ptr<::gloo::transport::Pair>& createPair(int other) override {
+    if (!higher_ranks_) higher_ranks_ = std::make_unique<HigherRanks>(address_, terms_, rank, size, getTimeout());
+    for (;;) {
+      try {
+        auto pair = std::make_unique<Pair>(this, device_.get(), other, getTimeout(), terms_, *higher_ranks_);
+        return pairs_.at(static_cast<std::size_t>(other)) = std::move(pair);
+      } catch (const StrangerCame&) {  // which happens once in a while at most
+      }
+    }
+  }
+
+ private:
+  const std::string address_;
+  const handshake::Terms terms_;
+  std::unique_ptr<HigherRanks> higher_ranks_;
+};
+
+class Device final : public tcp::Device {
+ public:
+  Device(const tcp::attr& attr, std::string address, const std::string& secret)
+      : tcp::Device(attr), address_(std::move(address)), terms_{secret, "gloo"} {}
+
+  std::shared_ptr<::gloo::transport::Context> createContext(int rank, int size) override {
+    return std::make_shared<Context>(std::static_pointer_cast<tcp::Device>(shared_from_this()), rank, size, address_,
+                                     terms_);
+  }
+
+ private:
+  const std::string address_;
+  const handshake::Terms terms_;
+};
+
+}  // namespace
+
+std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret) {
+  if (std::getenv("GLOO_DEVICE_TRANSPORT") != nullptr) return c10d::ProcessGroupGloo::createDeviceForHostname(address);
+  tcp::attr attr;
+  attr.hostname = address;
+  return std::make_shared<Device>(tcp::CreateDeviceAttr(attr), address, secret);
+}
+
+}  // namespace adaptdl::torch
+
+#else
+
+namespace adaptdl::torch {
+
+std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string&) {
+  return c10d::ProcessGroupGloo::createDeviceForHostname(address);
+}
+
+}  // namespace adaptdl::torch
+
+#endif

@@ -1,0 +1,21 @@
+// Gloo's transport, with connections that only replicas of the job can make.
+//
+// Gloo's own takes whoever connects first to a pair's port for the other replica. Here, the pairs get connections that
+// were made by accept_ranks() and connect_as(). What is sent over them is neither authenticated nor encrypted.
+#pragma once
+
+#include <gloo/transport/device.h>
+
+#include <memory>
+#include <string>
+
+namespace adaptdl::torch {
+
+// A device whose connections come from and to `address`, an IP address of this machine, between replicas that have
+// `secret`. Throws what Gloo throws if there is no such address.
+//
+// Gloo since May 2023, as in LibTorch 2.1, makes its connections in another way: with it, and if the user chose a
+// transport (GLOO_DEVICE_TRANSPORT), this is Gloo's own device, which asks for no secret.
+std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret);
+
+}  // namespace adaptdl::torch
