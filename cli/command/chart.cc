@@ -9,8 +9,8 @@
 #include "adaptdl/error.h"
 #include "command/suggest.h"
 #include "kube/file.h"
-#include "kube/one_line.h"
 #include "kube/yaml_documents.h"
+#include "printable.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -38,7 +38,7 @@ std::string evaluate(const std::string& expression, const json& scope) {
   const auto next = [&](const std::regex& pattern, std::string::const_iterator at) {
     std::smatch match;
     if (!std::regex_search(at, expression.end(), match, pattern, std::regex_constants::match_continuous))
-      throw Error(fmt::format("unknown expression '{}'", kube::one_line("{{" + expression + "}}", 200)));
+      throw Error(fmt::format("unknown expression '{}'", one_line("{{" + expression + "}}", 200)));
     return match;
   };
   std::smatch match = next(path, expression.begin());
@@ -147,9 +147,9 @@ Chart load_chart(const fs::path& directory) {
 void set_chart_value(Chart& chart, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos)
-    throw UsageError(fmt::format("--set expects KEY=VALUE, got '{}'", kube::one_line(assignment, 200)));
+    throw UsageError(fmt::format("--set expects KEY=VALUE, got '{}'", one_line(assignment, 200)));
   const std::string key = assignment.substr(0, equals);
-  const std::string option = fmt::format("--set {}", kube::one_line(key, 200));
+  const std::string option = fmt::format("--set {}", one_line(key, 200));
   const std::vector<std::string> parts = split_key(key);
   if (std::ranges::any_of(parts, &std::string::empty)) throw UsageError(fmt::format("{}: empty key", option));
   if (!chart.values.contains(parts[0])) {

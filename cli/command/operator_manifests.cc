@@ -7,9 +7,9 @@
 #include "adaptdl/error.h"
 #include "command/chart.h"
 #include "command/installed_data.h"
+#include "kube/check_text.h"
 #include "kube/file.h"
 #include "kube/names.h"
-#include "kube/one_line.h"
 
 namespace adaptdl::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "adaptdl/error.h"
 #include "base64.h"
 #include "foreign_json.h"
-#include "image/one_line.h"
 #include "image/reference.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base64.h"
 #include "foreign_json.h"
-#include "image/one_line.h"
 #include "image/registry_error.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -21,10 +21,10 @@
 #include "http/http.h"
 #include "image/builder.h"
 #include "image/draft_file.h"
-#include "image/one_line.h"
 #include "image/small_file.h"
 #include "image/unpack.h"
 #include "image/values.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

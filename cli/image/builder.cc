@@ -12,10 +12,10 @@
 
 #include "adaptdl/error.h"
 #include "image/image_output.h"
-#include "image/one_line.h"
 #include "image/small_file.h"
 #include "image/stage_build.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
-#include "image/one_line.h"
 #include "image/path_pattern.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -5,8 +5,8 @@
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/layer_reader.h"
-#include "image/one_line.h"
 #include "image/values.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "image/failed_call.h"
-#include "image/one_line.h"
 #include "image/rooted_tree.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -9,7 +9,7 @@
 #include "adaptdl/error.h"
 #include "image/copy_plan.h"
 #include "image/layer_reader.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

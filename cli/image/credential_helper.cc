@@ -11,7 +11,7 @@
 #include "foreign_json.h"
 #include "helper_program.h"
 #include "http/http.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

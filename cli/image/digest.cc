@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

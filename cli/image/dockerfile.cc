@@ -9,8 +9,8 @@
 #include "image/dockerfile_lines.h"
 #include "image/flags.h"
 #include "image/instruction.h"
-#include "image/one_line.h"
 #include "image/text_parts.h"
+#include "printable.h"
 #include "utf8.h"
 
 namespace adaptdl::image {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "image/one_line.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 

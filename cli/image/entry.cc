@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -10,11 +10,11 @@
 #include "image/clean_path.h"
 #include "image/instruction.h"
 #include "image/instruction_words.h"
-#include "image/one_line.h"
 #include "image/run_mount.h"
 #include "image/shell_words.h"
 #include "image/text_parts.h"
 #include "image/values.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

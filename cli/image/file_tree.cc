@@ -14,9 +14,9 @@
 #include <memory>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/open_rooted.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -15,9 +15,9 @@
 #include <tuple>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/small_file.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "adaptdl/error.h"
 #include "image/draft_file.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -13,9 +13,9 @@
 #include "http/http.h"
 #include "image/decompressor.h"
 #include "image/digest.h"
-#include "image/one_line.h"
 #include "image/read_ahead.h"
 #include "image/tar_reader.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -9,8 +9,8 @@
 #include "adaptdl/error.h"
 #include "http/http.h"
 #include "image/block_compressor.h"
-#include "image/one_line.h"
 #include "image/tar_header.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

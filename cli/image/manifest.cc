@@ -9,7 +9,7 @@
 #include "foreign_json.h"
 #include "image/digest.h"
 #include "image/json_text.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

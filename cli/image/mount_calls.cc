@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

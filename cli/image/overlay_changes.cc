@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/open_rooted.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

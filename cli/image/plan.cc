@@ -7,9 +7,9 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/shell_words.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
-#include "image/one_line.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
-#include "image/one_line.h"
 #include "image/registry_impl.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "foreign_json.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

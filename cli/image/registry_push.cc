@@ -9,8 +9,8 @@
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
-#include "image/one_line.h"
 #include "image/registry_impl.h"
+#include "printable.h"
 #include "socket.h"
 
 namespace adaptdl::image {

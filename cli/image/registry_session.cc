@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "image/one_line.h"
+#include "printable.h"
 #include "socket.h"
 
 namespace adaptdl::image {

@@ -15,9 +15,9 @@
 
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
-#include "image/one_line.h"
 #include "image/open_rooted.h"
 #include "image/unpack.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

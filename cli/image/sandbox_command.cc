@@ -21,10 +21,10 @@
 #include "image/build_namespace.h"
 #include "image/failed_call.h"
 #include "image/mount_points.h"
-#include "image/one_line.h"
 #include "image/open_rooted.h"
 #include "image/seccomp_filter.h"
 #include "image/small_file.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

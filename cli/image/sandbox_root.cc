@@ -16,11 +16,11 @@
 #include "image/expansion.h"
 #include "image/failed_call.h"
 #include "image/mount_calls.h"
-#include "image/one_line.h"
 #include "image/open_rooted.h"
 #include "image/small_file.h"
 #include "image/step_exec.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "adaptdl/error.h"
 #include "image/build_namespace.h"
-#include "image/one_line.h"
 #include "image/url_source.h"
 #include "image/user_names.h"
 #include "image/values.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/tar_header.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

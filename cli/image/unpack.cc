@@ -19,8 +19,8 @@
 
 #include "adaptdl/error.h"
 #include "http/http.h"
-#include "image/one_line.h"
 #include "image/rooted_tree.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace fs = std::filesystem;

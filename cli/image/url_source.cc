@@ -9,8 +9,8 @@
 #include "http/curl.h"
 #include "http/http.h"
 #include "image/layer_shelf.h"
-#include "image/one_line.h"
 #include "image/retry.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 namespace adaptdl::image {
 namespace {

@@ -7,15 +7,17 @@
 #include <cstdlib>
 #include <string>
 
+#include "printable.h"
+
 namespace adaptdl::log {
 namespace {
 
-// A text of several lines is folded into one, so that every line that carries the prefix is whole.
+// A text of several lines is folded into one, so that every line that carries the prefix is whole. Texts may quote what
+// other programs sent.
 void write_line(std::string_view prefix, std::string_view text) {
-  std::string line(prefix);
-  line += text;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  line += '\n';
+  std::string flat(text);
+  std::replace(flat.begin(), flat.end(), '\n', ' ');
+  const std::string line = std::string(prefix) + printable(flat) + '\n';
   const char* rest = line.data();
   std::size_t left = line.size();
   while (left > 0) {

@@ -13,8 +13,8 @@
 #include "foreign_json.h"
 #include "helper_program.h"
 #include "kube/file.h"
-#include "kube/one_line.h"
 #include "kube/timestamp.h"
+#include "printable.h"
 
 namespace adaptdl::kube {
 namespace {

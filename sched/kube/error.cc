@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "foreign_json.h"
-#include "kube/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::kube {
 namespace {

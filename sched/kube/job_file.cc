@@ -11,10 +11,10 @@
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
 #include "kube/names.h"
-#include "kube/one_line.h"
 #include "kube/quantity.h"
 #include "kube/submission.h"
 #include "kube/yaml_documents.h"
+#include "printable.h"
 
 namespace adaptdl::kube {
 namespace {

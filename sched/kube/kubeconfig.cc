@@ -12,7 +12,7 @@
 #include "kube/file.h"
 #include "kube/in_cluster.h"
 #include "kube/kubeconfig_entry.h"
-#include "kube/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::kube {
 namespace {

@@ -7,8 +7,9 @@
 #include "adaptdl/error.h"
 #include "base64.h"
 #include "foreign_json.h"
+#include "kube/check_text.h"
 #include "kube/file.h"
-#include "kube/one_line.h"
+#include "printable.h"
 #include "utf8.h"
 
 namespace adaptdl::kube {

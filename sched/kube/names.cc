@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-#include "kube/one_line.h"
+#include "printable.h"
 
 namespace adaptdl::kube {
 namespace {

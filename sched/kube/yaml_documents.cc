@@ -10,7 +10,8 @@
 
 #include "adaptdl/error.h"
 #include "foreign_json.h"
-#include "kube/one_line.h"
+#include "kube/check_text.h"
+#include "printable.h"
 #include "utf8.h"
 
 namespace adaptdl::kube {

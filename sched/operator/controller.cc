@@ -12,7 +12,7 @@
 #include "kube/job.h"
 #include "kube/json_fields.h"
 #include "kube/names.h"
-#include "kube/one_line.h"
+#include "printable.h"
 #include "secret.h"
 
 namespace adaptdl::sched {
@@ -174,7 +174,7 @@ void Controller::report_create_error(const std::string& key, const json& job, co
     const std::lock_guard lock(mutex_);
     if (memory_[key].failures > 0) return;
   }
-  write_event(job, {true, "FailedCreate", kube::one_line(message)});
+  write_event(job, {true, "FailedCreate", one_line(message)});
 }
 
 void Controller::announce(const std::string& key) {
@@ -226,7 +226,7 @@ void Controller::write_status(const json& job, const json& status) {
   state_.put_job(changed);
   if (const std::string phase = text_field(status, {"phase"}); !phase.empty())
     log::info(fmt::format("job {}/{}: {}: {}", name_space_of(job), kube::name_of(job), phase,
-                          kube::one_line(text_field(changed, {"status", "message"}))));
+                          one_line(text_field(changed, {"status", "message"}))));
 }
 
 void Controller::remove_pod(const std::string& name_space, const PodRemoval& removal) {
@@ -258,15 +258,15 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
       state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
       return {};
     }
-    if (exceeds_quota(error)) return PodRefusal{true, kube::one_line(error.what())};
-    if (is_final(error)) return PodRefusal{false, kube::one_line(error.what())};
+    if (exceeds_quota(error)) return PodRefusal{true, one_line(error.what())};
+    if (is_final(error)) return PodRefusal{false, one_line(error.what())};
     throw;
   } catch (const http::ConnectionError&) {
     throw;
   } catch (const http::Stopped&) {
     throw;
   } catch (const Error& error) {
-    return PodRefusal{false, kube::one_line(error.what())};
+    return PodRefusal{false, one_line(error.what())};
   }
 }
 
@@ -284,7 +284,7 @@ void Controller::write_event(const json& job, const JobEvent& event) {
                       {"uid", text_field(job, {"metadata", "uid"})}}},
                     {"type", event.warning ? "Warning" : "Normal"},
                     {"reason", event.reason},
-                    {"message", kube::one_line(event.message, 1000)},
+                    {"message", one_line(event.message, 1000)},
                     {"source", {{"component", "adaptdl-operator"}}},
                     {"count", 1},
                     {"firstTimestamp", when},

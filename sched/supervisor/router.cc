@@ -11,6 +11,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
 #include "foreign_json.h"
+#include "printable.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -81,13 +82,6 @@ std::string_view bearer(std::string_view authorization) {
   return authorization.starts_with(kScheme) ? authorization.substr(kScheme.size()) : "";
 }
 
-// An error's text may quote what was sent.
-std::string one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
-  return text;
-}
-
 }  // namespace
 
 std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
@@ -115,7 +109,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
     if (bearer(request.authorization).empty()) listener_.foreign_discovers(job_id);
     return discover(job_id, *target);
   } catch (const Error& error) {
-    return Answer{400, one_line(error.what()), ""};
+    return Answer{400, one_line(error.what()), ""};  // it may quote what was sent
   }
 }
 

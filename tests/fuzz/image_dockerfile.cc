@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
-#include "image/one_line.h"
 #include "image/plan.h"
+#include "printable.h"
 
 using namespace adaptdl::image;
 
@@ -16,7 +16,7 @@ namespace {
 
 void check_error(const adaptdl::Error& error) {
   const std::string_view why = error.what();
-  if (!why.starts_with("Dockerfile") || why != one_line(why, why.size())) std::abort();
+  if (!why.starts_with("Dockerfile") || why != adaptdl::one_line(why, why.size())) std::abort();
 }
 
 void build(const Dockerfile& file, const BuildSettings& settings) {

@@ -9,8 +9,8 @@
 #include "adaptdl/error.h"
 #include "image/clean_path.h"
 #include "image/ignore_file.h"
-#include "image/one_line.h"
 #include "image/text_parts.h"
+#include "printable.h"
 
 using namespace adaptdl::image;
 
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   } catch (const adaptdl::Error& error) {
     const std::string_view why = error.what();
-    if (!why.starts_with(".dockerignore:") || why != one_line(why, why.size())) std::abort();
+    if (!why.starts_with(".dockerignore:") || why != adaptdl::one_line(why, why.size())) std::abort();
   }
   return 0;
 }

@@ -49,7 +49,7 @@ void Group::agree_on_success(const std::string& action, const std::optional<std:
 
 std::string Group::prefix(int of_rank) const { return size > 1 ? fmt::format("rank {}: ", of_rank) : ""; }
 
-std::string one_line(const std::exception& error) {
+std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }

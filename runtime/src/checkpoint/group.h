@@ -30,7 +30,7 @@ struct Group {
 };
 
 // The text of an exception on one line.
-std::string one_line(const std::exception& error);
+std::string first_line(const std::exception& error);
 
 // Runs `step` and gives the text of what it throws, which begins with `what` if it does not say so itself.
 template <typename Step>
@@ -40,7 +40,7 @@ std::optional<std::string> error_of(const std::string& what, const Step& step) {
     step();
     return std::nullopt;
   } catch (const std::exception& error) {
-    text = one_line(error);
+    text = first_line(error);
   } catch (...) {
     text = "unknown exception";
   }

@@ -119,7 +119,7 @@ void load_from(State& state, Snapshot& snapshot) {
   } catch (const collective::CollectiveError&) {
     throw;
   } catch (const std::exception& error) {
-    throw CheckpointError(fmt::format("{} cannot be loaded: {}", reader->describe(), one_line(error)));
+    throw CheckpointError(fmt::format("{} cannot be loaded: {}", reader->describe(), first_line(error)));
   }
 }
 

@@ -121,7 +121,7 @@ void write_state(const std::string& state, const FileDraft& file, Sink& sink) {
   } catch (const CheckpointError&) {
     throw;
   } catch (const std::exception& error) {
-    throw CheckpointError(fmt::format("state '{}': {}", state, one_line(error)));
+    throw CheckpointError(fmt::format("state '{}': {}", state, first_line(error)));
   }
 }
 

@@ -16,9 +16,10 @@ TEST_CASE("information and warnings are lines with a prefix on standard error") 
   Process process(STDERR_FILENO, [] {
     log::info("started");
     log::warn("slow\ndisk");
+    log::info("\x1b[2J\u202e");
     return 0;
   });
-  CHECK(process.rest() == "adaptdl: started\nadaptdl: warning: slow disk\n");
+  CHECK(process.rest() == "adaptdl: started\nadaptdl: warning: slow disk\nadaptdl: \\x1b[2J\\u202e\n");
 }
 
 TEST_CASE("ADAPTDL_LOG=warning silences information") {

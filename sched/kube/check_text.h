@@ -1,15 +1,10 @@
-// Texts that came from elsewhere, as they may stand in a message.
+// The check that files and options from outside are text.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 
 namespace adaptdl::kube {
-
-// One line of printable UTF-8, with single spaces where there were line breaks, control characters and spaces; at most
-// so many bytes of it.
-std::string one_line(std::string_view text, std::size_t most = 2000);
 
 // Throws Error, which names the file, if this is no text in UTF-8, or has a NUL, as other encodings do.
 void check_text(std::string_view text, const std::string& name);

@@ -1,0 +1,16 @@
+#include "kube/check_text.h"
+
+#include <fmt/format.h>
+
+#include "adaptdl/error.h"
+#include "printable.h"
+#include "utf8.h"
+
+namespace adaptdl::kube {
+
+void check_text(std::string_view text, const std::string& name) {
+  if (is_utf8(text) && text.find('\0') == std::string_view::npos) return;
+  throw Error(one_line(fmt::format("{}: this is no text in UTF-8; save it in that encoding", name)));
+}
+
+}  // namespace adaptdl::kube
