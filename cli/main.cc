@@ -11,6 +11,7 @@
 #include "adaptdl/error.h"
 #include "command/dispatch.h"
 #include "local/agent.h"
+#include "terminal/print.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 int complain(const char* what, int exit_code) {
-  fmt::print(stderr, "adaptdl: error: {}\n", what);
+  adaptdl::cli::print_error(what);
   return exit_code;
 }
 

@@ -14,7 +14,9 @@
 #include "image/builder.h"
 #include "image/values.h"
 #include "terminal/build_screen.h"
+#include "terminal/dump_json.h"
 #include "terminal/format.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -82,11 +84,11 @@ void print_result(const image::BuildResult& result, const BuildCommandOptions& o
         {"digest", result.digest},        {"config", result.config_digest}, {"size", result.size},
         {"layers", result.layers},        {"steps", result.steps},          {"cachedSteps", result.cached_steps},
         {"mediaType", result.media_type}, {"images", result.pushed}};
-    fmt::print("{}\n", all.dump(2));
+    print_text(dump_json(all) + '\n');
     return;
   }
-  for (const std::string& image : result.pushed) fmt::print("{}\n", image);
-  if (result.pushed.empty()) fmt::print("{}\n", result.digest);
+  for (const std::string& image : result.pushed) print_out("{}\n", image);
+  if (result.pushed.empty()) print_out("{}\n", result.digest);
 }
 
 void build(const BuildCommandOptions& options, int& exit_code) {
@@ -121,10 +123,10 @@ void prune_cache(const BuildCommandOptions& options, int& exit_code) {
     image::BuildCache cache(image::build_cache_directory());
     const auto pruned = cache.prune(image::cache_limit(keep, cache.directory()), true, signals.token());
     if (options.json)
-      fmt::print("{}\n", nlohmann::json{{"before", pruned.before}, {"after", pruned.after}}.dump(2));
+      print_text(dump_json(nlohmann::json{{"before", pruned.before}, {"after", pruned.after}}) + '\n');
     else
-      fmt::print("removed {}, {} are left in {}\n", format_bytes(pruned.before - pruned.after),
-                 format_bytes(pruned.after), cache.directory().string());
+      print_out("removed {}, {} are left in {}\n", format_bytes(pruned.before - pruned.after),
+                format_bytes(pruned.after), cache.directory().string());
   } catch (const http::Stopped&) {
     exit_code = signals.exit_code();
   }

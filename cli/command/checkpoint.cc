@@ -7,9 +7,10 @@
 #include "adaptdl/checkpoint.h"
 #include "command/checkpoint_save.h"
 #include "command/command.h"
+#include "terminal/dump_json.h"
 #include "terminal/format.h"
+#include "terminal/print.h"
 #include "terminal/table.h"
-#include "terminal/terminal.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -75,7 +76,7 @@ std::string saved_progress_text(const json& progress) {
     text += key + ' ';
     text += value.is_number_float() ? fmt::format("{:.4g}", value.get<double>())
             : value.is_string()     ? value.get<std::string>()
-                                    : value.dump();
+                                    : dump_json(value, -1);
   }
   return text.empty() ? "-" : text;
 }
@@ -103,7 +104,7 @@ json entry_json(const Entry& entry) {
   return out;
 }
 
-void print_json(const json& value) { fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace)); }
+void print_json(const json& value) { print_text(dump_json(value) + '\n'); }
 
 void ls(const CheckpointOptions& options) {
   const std::vector<Entry> entries = named_checkpoints(options.directory);
@@ -112,7 +113,7 @@ void ls(const CheckpointOptions& options) {
     for (const Entry& entry : entries) all.push_back(entry_json(entry));
     return print_json(all);
   }
-  if (entries.empty()) return fmt::print("no checkpoint in {}\n", printable(options.directory));
+  if (entries.empty()) return print_out("no checkpoint in {}\n", options.directory);
   Table table({{"NUMBER", Table::Align::kRight},
                {"AGE", Table::Align::kRight},
                {"PROGRESS"},
@@ -141,13 +142,13 @@ void show(const CheckpointOptions& options) {
   if (!entry.manifest) throw CheckpointError(entry.problem);
   const checkpoint::Manifest& manifest = *entry.manifest;
   const std::string ago = age(entry) ? fmt::format(" ({} ago)", format_duration(*age(entry))) : "";
-  fmt::print("{}\n", printable(entry.path.string()));
-  fmt::print("  saved     {}{} by adaptdl {}\n", printable(manifest.created), ago, printable(manifest.version));
-  if (!manifest.job.empty()) fmt::print("  job       {}\n", printable(manifest.job));
-  fmt::print("  replicas  {}\n", manifest.replicas);
-  fmt::print("  progress  {}\n", printable(saved_progress_text(manifest.progress)));
-  fmt::print("  size      {}\n", format_bytes(size_of(manifest)));
-  fmt::print("  status    {}\n\n", entry.problem.empty() ? "complete" : "damaged: " + printable(entry.problem));
+  print_out("{}\n", entry.path.string());
+  print_out("  saved     {}{} by adaptdl {}\n", manifest.created, ago, manifest.version);
+  if (!manifest.job.empty()) print_out("  job       {}\n", manifest.job);
+  print_out("  replicas  {}\n", manifest.replicas);
+  print_out("  progress  {}\n", saved_progress_text(manifest.progress));
+  print_out("  size      {}\n", format_bytes(size_of(manifest)));
+  print_out("  status    {}\n\n", entry.problem.empty() ? "complete" : "damaged: " + entry.problem);
   Table table({{"STATE"}, {"FILE"}, {"SIZE", Table::Align::kRight}, {"CHECKSUM"}});
   for (const auto& state : manifest.states) {
     if (state.files.empty()) table.add_row({state.name, "-", "-", "-"});
@@ -168,8 +169,8 @@ bool verify(const CheckpointOptions& options) {
     whole = whole && problems.empty();
     all.push_back({{"path", entry.path.string()}, {"whole", problems.empty()}, {"problems", problems}});
     if (options.json) continue;
-    fmt::print("{}: {}\n", printable(entry.path.string()), problems.empty() ? "whole" : "damaged");
-    for (const std::string& problem : problems) fmt::print("  {}\n", printable(problem));
+    print_out("{}: {}\n", entry.path.string(), problems.empty() ? "whole" : "damaged");
+    for (const std::string& problem : problems) print_out("  {}\n", problem);
   }
   if (options.json) print_json(all);
   return whole;
@@ -181,7 +182,7 @@ void export_tensors(const CheckpointOptions& options) {
                              options.state.empty() ? std::nullopt : std::optional(options.state));
   const std::uint64_t size = fs::file_size(options.output);
   if (options.json) return print_json({{"checkpoint", entry.path.string()}, {"file", options.output}, {"size", size}});
-  fmt::print("{} from {}, {}\n", printable(options.output), printable(entry.path.string()), format_bytes(size));
+  print_out("{} from {}, {}\n", options.output, entry.path.string(), format_bytes(size));
 }
 
 void prune_checkpoints(const CheckpointOptions& options) {
@@ -195,8 +196,8 @@ void prune_checkpoints(const CheckpointOptions& options) {
     return print_json({{"deleted", std::move(paths)}, {"dry_run", options.dry_run}});
   }
   for (const fs::path& path : deleted)
-    fmt::print("{} {}\n", options.dry_run ? "would delete" : "deleted", printable(path.string()));
-  if (deleted.empty()) fmt::print("nothing to delete\n");
+    print_out("{} {}\n", options.dry_run ? "would delete" : "deleted", path.string());
+  if (deleted.empty()) print_out("nothing to delete\n");
 }
 
 // A verb with what all of them have: DIR and --json.

@@ -1,12 +1,11 @@
 #include "command/checkpoint_save.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 
 #include "local/run_client.h"
 #include "local/run_directory.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 
@@ -18,7 +17,7 @@ void add_checkpoint_save(CLI::App& app) {
   verb->callback([name] {
     const sched::RunEntry run = sched::find_run(sched::runs_directory(), *name);
     const auto answer = sched::ask_run(run, {{"request", "checkpoint"}});
-    fmt::print("{}\n", answer.at("path").get<std::string>());
+    print_out("{}\n", answer.at("path").get<std::string>());
   });
 }
 

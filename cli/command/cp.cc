@@ -12,7 +12,7 @@
 #include "kube/copy/place.h"
 #include "kube/copy/pod_shell.h"
 #include "terminal/copy_line.h"
-#include "terminal/terminal.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -45,7 +45,7 @@ void copy(const CpOptions& options, int& exit_code) {
   events.progress = [&line](std::uint64_t done, std::optional<std::uint64_t> total) { line.show(done, total); };
   events.notice = [&line](const std::string& text) {
     line.clear();
-    fmt::print(stderr, "adaptdl: {}\n", printable(text));
+    print_notice("{}", text);
   };
   events.trouble = events.notice;
   try {

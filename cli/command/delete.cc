@@ -14,6 +14,7 @@
 #include "kube/resource.h"
 #include "local/run_client.h"
 #include "local/run_directory.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -62,8 +63,8 @@ void remove_run(const sched::RunEntry& run, const DeleteOptions& options) {
   std::error_code ignored;
   const bool kept =
       !checkpoints.empty() && fs::is_directory(checkpoints, ignored) && !fs::is_empty(checkpoints, ignored);
-  fmt::print("deleted {}{}\n", run.status.name,
-             kept ? fmt::format("; its checkpoints are in {}", checkpoints.string()) : "");
+  print_out("deleted {}{}\n", run.status.name,
+            kept ? fmt::format("; its checkpoints are in {}", checkpoints.string()) : "");
 }
 
 std::vector<kube::Replica> pods_of(const Target& target) {
@@ -122,14 +123,14 @@ void wait_until_gone(const Target& target) {
   std::string said;
   for (std::string left; !(left = remains(target, uid)).empty(); std::this_thread::sleep_for(kLookForRemainsEvery)) {
     if (std::chrono::steady_clock::now() - begin < kSayAfter || left == said) continue;
-    fmt::print(stderr, "adaptdl: job {} waits for {}; Ctrl-C leaves it to that\n", target.name.name, left);
+    print_notice("job {} waits for {}; Ctrl-C leaves it to that", target.name.name, left);
     said = left;
   }
 }
 
 bool agreed(const DeleteOptions& options) {
   if (options.names.size() < 2 || options.yes || !is_terminal(STDIN_FILENO) || !is_terminal(STDERR_FILENO)) return true;
-  fmt::print(stderr, "delete {}? [y/N] ", fmt::join(options.names, ", "));
+  print_prompt("delete {}? [y/N] ", fmt::format("{}", fmt::join(options.names, ", ")));
   std::string answer;
   std::getline(std::cin, answer);
   return answer == "y" || answer == "Y" || answer == "yes";
@@ -142,7 +143,7 @@ void each(const std::vector<Target>& targets, std::exception_ptr& failed, const 
     try {
       work(target);
     } catch (const Error& error) {
-      if (failed) fmt::print(stderr, "adaptdl: error: {}\n", error.what());
+      if (failed) print_error(error.what());
       if (!failed) failed = std::current_exception();
     }
   }
@@ -161,7 +162,7 @@ void remove_target(const DeleteOptions& options) {
   });
   each(asked, failed, [&](const Target& target) {
     if (!options.no_wait) wait_until_gone(target);
-    fmt::print("{} {}\n", options.no_wait ? "deleting" : "deleted", target.name.name);
+    print_out("{} {}\n", options.no_wait ? "deleting" : "deleted", target.name.name);
   });
   if (failed) std::rethrow_exception(failed);
 }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <future>
 #include <memory>
@@ -11,6 +10,7 @@
 #include "kube/resource.h"
 #include "local/run_client.h"
 #include "terminal/job_text.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -54,8 +54,8 @@ std::string describe_target(const Target& target) {
 
 void describe_one(const DescribeOptions& options) {
   const Target target = find_target(options.cluster, options.name);
-  fmt::print("{}", target.run ? run_text(sched::status_now(*target.run), std::chrono::system_clock::now())
-                              : describe_target(target));
+  print_text(target.run ? run_text(sched::status_now(*target.run), std::chrono::system_clock::now())
+                        : describe_target(target));
 }
 
 }  // namespace

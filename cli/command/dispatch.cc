@@ -9,6 +9,7 @@
 #include "command/command.h"
 #include "command/describe.h"
 #include "command/suggest.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -88,7 +89,7 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", help_text(app, path));
+    print_text(help_text(app, path));
   } catch (const CLI::ParseError& error) {
     throw UsageError(fmt::format("{}: {} (see `adaptdl help {}`)", path, explain(error, app, words), path));
   }
@@ -98,11 +99,11 @@ void parse(CLI::App& app, const std::vector<std::string>& words, const std::stri
 
 int dispatch(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h") {
-    fmt::print("{}", overview());
+    print_text(overview());
     return 0;
   }
   if (words[0] == "--version" || words[0] == "-V") {
-    fmt::print("adaptdl {}\n", ADAPTDL_VERSION);
+    print_out("adaptdl {}\n", ADAPTDL_VERSION);
     return 0;
   }
   if (words[0].starts_with('-')) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,9 @@
 #include "command/complete.h"
 #include "command/describe.h"
 #include "command/suggest.h"
+#include "printable.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -38,13 +42,18 @@ std::string help_on(std::vector<std::string> words) {
 
 void show_help(const HelpOptions& options) {
   if (options.complete) {
-    for (const std::string& candidate : complete(options.command)) fmt::print("{}\n", candidate);
+    for (const std::string& candidate : complete(options.command)) {
+      // A shell's script expects a tab before the description.
+      const std::size_t tab = std::min(candidate.find('\t'), candidate.size());
+      print_raw(printable(candidate.substr(0, tab)));
+      print_raw(tab < candidate.size() ? '\t' + printable(candidate.substr(tab + 1)) + '\n' : "\n");
+    }
   } else if (options.json) {
-    fmt::print("{}\n", describe_all().dump(2));
+    print_text(dump_json(describe_all()) + '\n');
   } else if (options.command.empty()) {
-    fmt::print("{}", overview());
+    print_text(overview());
   } else {
-    fmt::print("{}", help_on(options.command));
+    print_text(help_on(options.command));
   }
 }
 

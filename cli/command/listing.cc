@@ -7,6 +7,8 @@
 
 #include "local/run_client.h"
 #include "local/run_directory.h"
+#include "printable.h"
+#include "terminal/dump_json.h"
 #include "terminal/jobs_table.h"
 #include "terminal/runs_table.h"
 #include "terminal/terminal.h"
@@ -97,7 +99,7 @@ json to_json(const Listing& listing) {
 }
 
 std::string render(const Listing& listing, Form form, bool namespaces) {
-  if (form == Form::kJson) return to_json(listing).dump(2, ' ', false, json::error_handler_t::replace) + '\n';
+  if (form == Form::kJson) return dump_json(to_json(listing)) + '\n';
   if (form == Form::kYaml) return to_yaml(to_json(listing));
   if (form != Form::kName) return table(listing, form == Form::kWide, namespaces);
   std::string names;

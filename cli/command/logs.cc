@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <deque>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <thread>
@@ -17,7 +18,8 @@
 #include "local/run_directory.h"
 #include "local/run_logs.h"
 #include "local/run_record.h"
-#include "terminal/terminal.h"
+#include "printable.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -41,8 +43,6 @@ std::optional<int> parse_natural(const std::string& text, const char* what) {
   return number;
 }
 
-void write(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
 // Calls `read` until the run has ended, and once after that.
 template <typename Read>
 void follow_run(const sched::RunEntry& run, bool follow, const Read& read) {
@@ -63,7 +63,7 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   }
   follow_run(run, follow, [&file] {
     file.clear();
-    for (char c; file.get(c);) std::putchar(c);
+    print_raw(std::string(std::istreambuf_iterator<char>(file), {}));
   });
 }
 
@@ -110,9 +110,9 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
   }
   sched::RunLogs reader(directory, rank);
   const sched::RunLogs::Sink sink = [&rank](int of, std::string_view line) {
-    if (!rank) write(fmt::format("[{}] ", of));
-    write(line);
-    write("\n");
+    if (!rank) print_raw(fmt::format("[{}] ", of));
+    print_raw(line);
+    print_raw("\n");
   };
   if (tail) {
     Tail last(static_cast<std::size_t>(*tail));
@@ -139,19 +139,17 @@ void show_job(const Target& target, const LogsOptions& options, std::optional<in
                            .follow = options.follow};
   if (!options.since.empty())
     query.since = std::chrono::ceil<std::chrono::seconds>(env::parse_duration(options.since, "logs: --since"));
-  std::string line_text;
-  const kube::JobLogsSinks sinks{
-      .line =
-          [&](const kube::Replica& replica, std::string_view line) {
-            line_text.clear();
-            if (!rank) line_text = replica.rank < 0 ? '[' + replica.name + "] " : fmt::format("[{}] ", replica.rank);
-            line_text += line;
-            line_text += '\n';
-            write(line_text);
-            return std::ferror(stdout) == 0;
-          },
-      .flush = [] { return std::fflush(stdout) == 0; },
-      .notice = [](const std::string& text) { fmt::print(stderr, "adaptdl: {}\n", printable(text)); }};
+  const auto show_line = [&rank, text = std::string()](const kube::Replica& replica, std::string_view line) mutable {
+    text.clear();
+    if (!rank) text = fmt::format("[{}] ", replica.rank < 0 ? printable(replica.name) : std::to_string(replica.rank));
+    text += line;
+    text += '\n';
+    print_raw(text);
+    return std::ferror(stdout) == 0;
+  };
+  const kube::JobLogsSinks sinks{.line = show_line,
+                                 .flush = [] { return std::fflush(stdout) == 0; },
+                                 .notice = [](const std::string& text) { print_notice("{}", text); }};
   kube::read_job_logs(*target.client, query, {}, sinks);
 }
 

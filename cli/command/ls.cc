@@ -12,6 +12,8 @@
 #include "command/command.h"
 #include "command/listing.h"
 #include "kube/job_list.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -81,14 +83,12 @@ void add_jobs(Listing& listing, const LsOptions& options) {
   listing.context = where->context;
 }
 
-// How to go on with the lost runs, in lines of any length: on a terminal, their rows are cut.
-std::string how_to_go_on(const Listing& listing) {
-  std::string text;
-  if (!terminal_width(STDOUT_FILENO)) return text;
+// Says how to resume the lost runs, in lines of any length: on a terminal, their rows are cut.
+void print_how_to_resume(const Listing& listing) {
+  if (!terminal_width(STDOUT_FILENO)) return;
   for (const sched::RunStatus& run : listing.runs) {
-    if (run.state == "lost") text += printable(fmt::format("{}: {}", run.name, run.why)) + '\n';
+    if (run.state == "lost") print_out("{}: {}\n", run.name, run.why);
   }
-  return text;
 }
 
 void refuse_missing(const Listing& listing, const std::vector<std::string>& names) {
@@ -111,8 +111,8 @@ void show_once(const LsOptions& options) {
   const Form wanted = form(options);
   // The rows of this machine are good also where those of the cluster cannot be had.
   if (!failed || (options.runs() && !(wanted <= Form::kWide && listing.runs.empty()))) {
-    fmt::print("{}", render(listing, wanted, options.all_namespaces));
-    if (wanted <= Form::kWide) fmt::print("{}", how_to_go_on(listing));
+    print_text(render(listing, wanted, options.all_namespaces));
+    if (wanted <= Form::kWide) print_how_to_resume(listing);
   }
   if (failed) std::rethrow_exception(failed);
   refuse_missing(listing, options.names);
@@ -137,16 +137,16 @@ class Screen {
   bool redraws() const { return redraw_; }
 
   void show(const Listing& listing) {
-    const std::string all = to_json(listing).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    const std::string all = dump_json(to_json(listing), -1) + '\n';
     if (redraw_) {
       const std::string block =
           fit(render(listing, form_, options_.all_namespaces), terminal_height(STDOUT_FILENO).value_or(24));
-      if (lines_ > 0) fmt::print("\x1b[{}A\r\x1b[J", lines_);
-      fmt::print("{}", block);
+      if (lines_ > 0) erase_lines(lines_);
+      print_text(block);
       lines_ = std::ranges::count(block, '\n');
     } else if (all != shown_) {
-      fmt::print("{}{}", shown_.empty() || form_ == Form::kJson ? "" : "\n",
-                 form_ == Form::kJson ? all : render(listing, form_, options_.all_namespaces));
+      print_text((shown_.empty() || form_ == Form::kJson ? "" : "\n") +
+                 (form_ == Form::kJson ? all : render(listing, form_, options_.all_namespaces)));
     }
     shown_ = all;
   }
@@ -154,9 +154,7 @@ class Screen {
   // Says once when the cluster is out of reach, and that it is back.
   void outage(const std::string& why) {
     if (why.empty() == outage_.empty()) return;
-    fmt::print(stderr, "adaptdl: {}\n",
-               why.empty() ? "the cluster answers again"
-                           : fmt::format("the rows of the cluster stay as they were: {}", printable(why)));
+    print_notice("{}", why.empty() ? "the cluster answers again" : "the rows of the cluster stay as they were: " + why);
     outage_ = why;
     lines_ = 0;  // what stands on the terminal is above that line now
   }

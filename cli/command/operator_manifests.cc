@@ -10,6 +10,7 @@
 #include "kube/check_text.h"
 #include "kube/file.h"
 #include "kube/names.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -60,7 +61,7 @@ void add_operator_manifests(CLI::App& operator_app) {
   verb->footer(
       "Apply the output with `kubectl apply -f -`. VALUE is YAML; dots separate the keys of nested maps. The values\n"
       "and their defaults are in share/adaptdl/chart/values.yaml.");
-  verb->callback([options] { fmt::print("{}", operator_manifests(*options)); });
+  verb->callback([options] { print_text(operator_manifests(*options)); });
 }
 
 }  // namespace adaptdl::cli

@@ -8,6 +8,7 @@
 #include "command/run_plan.h"
 #include "local/run_client.h"
 #include "local/run_directory.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -32,7 +33,7 @@ void resize(const ResizeOptions& options) {
   if (min > max) throw UsageError(fmt::format("resize: MIN is more than MAX in '{}'", options.replicas));
   const sched::RunEntry run = sched::find_run(sched::runs_directory(), options.run);
   sched::ask_run(run, {{"request", "resize"}, {"min", min}, {"max", max}});
-  fmt::print("{} is to have {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
+  print_out("{} is to have {} replica{}\n", run.status.name, options.replicas, options.replicas == "1" ? "" : "s");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -57,7 +58,7 @@ std::string read_all(const sched::Fd& fd) {
 int parent(pid_t pid, const sched::Fd& from) {
   const auto report = nlohmann::json::parse(read_all(from), nullptr, false);
   if (report.is_object() && report.contains("started")) {
-    fmt::print("{}\n", report["started"].get<std::string>());
+    print_out("{}\n", report["started"].get<std::string>());
     return 0;
   }
   int status = 0;

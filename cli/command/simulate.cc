@@ -13,6 +13,8 @@
 #include "simulation/cycle_log.h"
 #include "simulation/result_table.h"
 #include "simulation/simulation_screen.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -42,12 +44,11 @@ int simulate(const SimulateOptions& options) {
   const auto results = sched::simulate(tasks, plan.simulation, &screen, &stop_wanted, plan.threads);
   screen.close();
   if (stop_wanted) {
-    fmt::print(stderr, "adaptdl: interrupted: there are no figures{}\n",
-               log ? ", and " + options.out + " is as it was" : "");
+    print_notice("interrupted: there are no figures{}", log ? ", and " + options.out + " is as it was" : "");
     return 128 + stopped_by;
   }
   if (options.json)
-    fmt::print("{}\n", result_json(results).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_text(dump_json(result_json(results)) + '\n');
   else
     result_table(results, plan.simulation.autoscale.has_value()).print();
   if (log) log->close();

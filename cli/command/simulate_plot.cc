@@ -16,7 +16,7 @@
 #include "simulation/cluster_plot.h"
 #include "simulation/cycle_log.h"
 #include "terminal/format.h"
-#include "terminal/terminal.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -75,7 +75,7 @@ void plot(const PlotOptions& options) {
     throw UsageError(error.what());  // what is wrong is what the user gave
   }
   const std::string picture = cluster_plot(*timeline, options.title);
-  if (options.output == "-") return fmt::print("{}", picture);
+  if (options.output == "-") return print_text(picture);
   const std::filesystem::path output = options.output.empty()
                                            ? std::filesystem::path(options.file).replace_extension(".svg")
                                            : std::filesystem::path(options.output);
@@ -83,7 +83,7 @@ void plot(const PlotOptions& options) {
   if (std::filesystem::equivalent(output, options.file, ignored))
     throw UsageError(fmt::format("simulate plot: --output {} would replace what is plotted", output.string()));
   write_whole(output, picture);
-  fmt::print("{}, {}\n", printable(output.string()), format_bytes(picture.size()));
+  print_out("{}, {}\n", output.string(), format_bytes(picture.size()));
 }
 
 }  // namespace

@@ -25,6 +25,8 @@
 #include "kube/storage_class.h"
 #include "kube/submission.h"
 #include "kube/tensorboard.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 #include "terminal/yaml.h"
 
@@ -43,7 +45,7 @@ struct SubmitOptions {
   bool follow = false, wait = false, json = false;
 };
 
-void notice(const std::string& text) { fmt::print(stderr, "adaptdl: {}\n", printable(text)); }
+void notice(const std::string& text) { print_notice("{}", text); }
 
 void check_usage(const SubmitOptions& options) {
   const auto refuse = [](const std::string& why) { throw UsageError("submit: " + why); };
@@ -111,10 +113,10 @@ void print_objects(const std::vector<kube::Submission>& all, const std::string& 
   }
   if (form == "json") {
     const json list{{"apiVersion", "v1"}, {"kind", "List"}, {"items", items}};
-    fmt::print("{}\n", list.dump(2, ' ', false, json::error_handler_t::replace));
+    print_text(dump_json(list) + '\n');
     return;
   }
-  for (std::size_t i = 0; i < items.size(); ++i) fmt::print("{}{}", i == 0 ? "" : "---\n", to_yaml(items[i]));
+  for (std::size_t i = 0; i < items.size(); ++i) print_text((i == 0 ? "" : "---\n") + to_yaml(items[i]));
 }
 
 // What the volumes and the image of the jobs need that has to be there already.
@@ -178,17 +180,17 @@ void print_created(const json& job, const kube::Client& client, const SubmitOpti
                     {"context", client.access().context},
                     {"claim", volume},
                     {"image", kube::array_field(job, {"spec", "template", "spec", "containers"})[0]["image"]}};
-    fmt::print("{}\n", said.dump());
+    print_text(dump_json(said, -1) + '\n');
   } else if (!is_terminal(STDOUT_FILENO)) {
-    fmt::print("{}\n", name);
+    print_out("{}\n", name);
   } else {
     std::string where;
     if (!options.cluster.name_space.empty()) where += " -n " + options.cluster.name_space;
     if (!options.cluster.context.empty()) where += " --context " + options.cluster.context;
-    fmt::print("Submitted job {} to namespace {} of context {}\n", printable(name),
-               kube::text_field(job, {"metadata", "namespace"}), printable(client.access().context));
+    print_out("Submitted job {} to namespace {} of context {}\n", name,
+              kube::text_field(job, {"metadata", "namespace"}), client.access().context);
     if (!options.follow && !options.wait) {
-      fmt::print(
+      print_out(
           "  adaptdl ls{0}                 how it is getting on, and why\n"
           "  adaptdl logs {1} --follow{0}   what its replicas write\n"
           "  adaptdl cp {1}:/adaptdl/share/FILE .{0}\n"

@@ -13,7 +13,7 @@
 #include "image/builder.h"
 #include "kube/port_forward.h"
 #include "terminal/build_screen.h"
-#include "terminal/terminal.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -78,9 +78,7 @@ class RegistryProxy {
                           .local_port = port}) {
     forward_.find();
     thread_ = std::jthread([this](const std::stop_token& stop) {
-      forward_.serve(stop, [](const std::string& line) {
-        fmt::print(stderr, "adaptdl: the registry of the cluster: {}\n", printable(line));
-      });
+      forward_.serve(stop, [](const std::string& line) { print_notice("the registry of the cluster: {}", line); });
     });
   }
   std::string host() const { return fmt::format("localhost:{}", forward_.local_port()); }

@@ -12,6 +12,8 @@
 #include "command/cluster_watch.h"
 #include "http/http.h"
 #include "kube/job_logs.h"
+#include "printable.h"
+#include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -84,7 +86,7 @@ std::optional<Clock::time_point> deadline(const WaitOptions& options) {
 }
 
 bool show_line(const kube::Replica& replica, std::string_view line) {
-  fmt::print("[{}] {}\n", replica.rank < 0 ? replica.name : std::to_string(replica.rank), line);
+  print_raw(fmt::format("[{}] {}\n", replica.rank < 0 ? printable(replica.name) : std::to_string(replica.rank), line));
   return std::ferror(stdout) == 0;
 }
 

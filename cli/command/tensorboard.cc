@@ -12,6 +12,8 @@
 #include "command/stop_signals.h"
 #include "kube/port_forward.h"
 #include "kube/tensorboard.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
 #include "terminal/table.h"
 #include "terminal/terminal.h"
 
@@ -31,7 +33,7 @@ void create(const TensorBoardCommandOptions& options) {
   kube::tensorboard_objects(options.board);  // refuses what is wrong before anybody is asked
   kube::Client client(require_cluster(options.cluster));
   kube::create_tensorboard(client, client.access().name_space, options.board);
-  fmt::print("Successfully created TensorBoard instance {}\n", options.board.name);
+  print_out("Successfully created TensorBoard instance {}\n", options.board.name);
 }
 
 void list(const TensorBoardCommandOptions& options) {
@@ -49,7 +51,7 @@ void list(const TensorBoardCommandOptions& options) {
                      {"wanted", board.wanted},
                      {"why", board.why}});
     }
-    fmt::print("{}\n", all.dump(2, ' ', false, json::error_handler_t::replace));
+    print_text(dump_json(all) + '\n');
     return;
   }
   Table table({{"NAME"}, {"NODEPORT"}, {"SIZE"}, {"READY"}, {"WHY"}});
@@ -60,7 +62,7 @@ void list(const TensorBoardCommandOptions& options) {
   table.print();
 }
 
-std::string shown(const std::string& address) {
+std::string url_host(const std::string& address) {
   if (address == "127.0.0.1") return "localhost";
   return address.find(':') == std::string::npos ? address : '[' + address + ']';
 }
@@ -75,13 +77,13 @@ void proxy(const TensorBoardCommandOptions& options) {
   StopSignals signals([] {});
   kube::Client client(require_cluster(options.cluster));
   forward.name_space = client.access().name_space;
-  const auto notice = [](const std::string& line) { fmt::print(stderr, "adaptdl: {}\n", printable(line)); };
+  const auto notice = [](const std::string& line) { print_notice("{}", line); };
   kube::PortForward served(client, forward);  // first, as nobody waits for a TensorBoard to hear of a taken port
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
   served.find();
-  fmt::print("Proxying to TensorBoard instance {} at http://{}:{}\n", options.board.name, shown(options.address),
-             served.local_port());
+  print_out("Proxying to TensorBoard instance {} at http://{}:{}\n", options.board.name, url_host(options.address),
+            served.local_port());
   std::fflush(stdout);
   served.serve(signals.token(), notice);
 }
@@ -92,14 +94,14 @@ void remove_tensorboard(const TensorBoardCommandOptions& options) {
   const std::string& name_space = client.access().name_space;
   if (!options.yes && is_terminal(STDIN_FILENO)) {
     kube::get_tensorboard(client, name_space, options.board.name);
-    fmt::print(stderr, "Delete TensorBoard instance {} of namespace {} with all that was written to it? [y/N] ",
-               options.board.name, name_space);
+    print_prompt("Delete TensorBoard instance {} of namespace {} with all that was written to it? [y/N] ",
+                 options.board.name, name_space);
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") throw Error("nothing was deleted");
   }
   kube::delete_tensorboard(client, name_space, options.board.name);
-  fmt::print("Successfully deleted TensorBoard instance {}\n", options.board.name);
+  print_out("Successfully deleted TensorBoard instance {}\n", options.board.name);
 }
 
 CLI::App* add_tensorboard_verb(CLI::App& app, const char* name, const char* summary, TensorBoardCommandOptions& options,

@@ -5,7 +5,9 @@
 
 #include <numeric>
 
+#include "printable.h"
 #include "terminal/format.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -52,15 +54,13 @@ void SimulationScreen::draw() {
   progress_.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(drawn_at_ - started_);
   progress_.completed = std::accumulate(completed_.begin(), completed_.end(), std::size_t{0});
   const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUsualWidth);
-  fmt::print(stderr, "\r\x1b[K{}", progress_text(progress_, width - 1));
-  std::fflush(stderr);
+  redraw_line(progress_text(progress_, width - 1));
 }
 
 void SimulationScreen::close() noexcept {
   if (!drawn_) return;
   drawn_ = false;
-  std::fputs("\r\x1b[K", stderr);
-  std::fflush(stderr);
+  erase_line();
 }
 
 }  // namespace adaptdl::cli

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "printable.h"
 #include "terminal/format.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -29,14 +31,14 @@ BuildScreen::BuildScreen(bool quiet)
     : quiet_(quiet), capable_(!quiet && is_capable_terminal(STDERR_FILENO)), colour_(use_colour(STDERR_FILENO)) {}
 
 void BuildScreen::wipe() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (drawn_) erase_line();
   drawn_ = false;
 }
 
 void BuildScreen::put(const std::string& line) {
   if (quiet_) return;
   wipe();
-  fmt::print(stderr, "{}\n", line);
+  print_text(line + '\n', stderr);
 }
 
 void BuildScreen::live(const std::string& text) {
@@ -45,7 +47,7 @@ void BuildScreen::live(const std::string& text) {
   drawn_at_ = now;
   drawn_ = true;
   const std::size_t width = std::max<std::size_t>(terminal_width(STDERR_FILENO).value_or(kUsualWidth), 2);
-  fmt::print(stderr, "\r\x1b[K{}", truncated(text, width - 1));
+  redraw_line(truncated(text, width - 1));
 }
 
 void BuildScreen::begin_step(const image::StepInfo& step) {
@@ -88,13 +90,13 @@ void BuildScreen::transfer(const image::TransferInfo& transfer) {
 
 void BuildScreen::notice(std::string_view text) {
   wipe();
-  fmt::print(stderr, "adaptdl: {}\n", printable(text));
+  print_notice("{}", text);
 }
 
 void BuildScreen::show_failure() {
   wipe();
-  if (!last_.empty()) fmt::print(stderr, "{}\n", header_);
-  for (const std::string& line : last_) fmt::print(stderr, "| {}\n", line);
+  if (!last_.empty()) print_text(header_ + '\n', stderr);
+  for (const std::string& line : last_) print_text("| " + line + '\n', stderr);
   last_.clear();
 }
 

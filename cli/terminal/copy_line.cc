@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
+#include "printable.h"
 #include "terminal/format.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -45,11 +46,11 @@ void CopyLine::show(std::uint64_t done, std::optional<std::uint64_t> total) {
   shown_ = true;
   const std::size_t width = terminal_width(STDERR_FILENO).value_or(kUsualWidth);
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - begin_);
-  fmt::print(stderr, "\r\x1b[K{}", copy_text(name_, done, total, elapsed, std::max<std::size_t>(width, 2) - 1));
+  redraw_line(copy_text(name_, done, total, elapsed, std::max<std::size_t>(width, 2) - 1));
 }
 
 void CopyLine::clear() {
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  if (shown_) erase_line();
   shown_ = false;
 }
 

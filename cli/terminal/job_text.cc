@@ -13,6 +13,8 @@
 #include "kube/json_fields.h"
 #include "policy/job_hints.h"
 #include "policy/speedup.h"
+#include "printable.h"
+#include "terminal/dump_json.h"
 #include "terminal/format.h"
 #include "terminal/status_line.h"
 #include "terminal/table.h"
@@ -150,7 +152,7 @@ std::string hints_text(const json& train) {
   Table table({{"HINT"}, {"VALUE"}});
   if (train.is_object()) {
     for (const auto& [name, value] : train.items()) {
-      if (!value.is_null()) table.add_row({name, value.dump(-1, ' ', false, json::error_handler_t::replace)});
+      if (!value.is_null()) table.add_row({name, dump_json(value, -1)});
     }
   }
   return section("Hints", table);
@@ -214,8 +216,7 @@ std::string run_text(const sched::RunStatus& run, kube::Time now) {
   text += line("To go on", run.resume);
   Table progress({{"PROGRESS"}, {"VALUE"}});
   if (run.progress.is_object()) {
-    for (const auto& [name, value] : run.progress.items())
-      progress.add_row({name, value.dump(-1, ' ', false, json::error_handler_t::replace)});
+    for (const auto& [name, value] : run.progress.items()) progress.add_row({name, dump_json(value, -1)});
   }
   return text + section("Reported", progress);
 }

@@ -8,6 +8,7 @@
 #include <ctime>
 
 #include "adaptdl/error.h"
+#include "printable.h"
 #include "private_files.h"
 
 namespace adaptdl::cli {
@@ -20,7 +21,7 @@ NoticeLog::NoticeLog(const std::filesystem::path& path) {
 }
 
 void NoticeLog::notice(std::string_view text) {
-  print(fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), text));
+  print(fmt::format("{:%Y-%m-%d %H:%M:%S} {}\n", fmt::localtime(std::time(nullptr)), printable(text)));
 }
 
 // A disk that is full for a while loses what came meanwhile, and no more.

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "printable.h"
 #include "terminal/status_line.h"
 #include "terminal/terminal.h"
 
@@ -31,7 +32,7 @@ void RunScreen::line(int rank, sched::Stream stream, std::string_view text, bool
 }
 
 void RunScreen::notice(std::string_view text) {
-  put(STDERR_FILENO, coloured(fmt::format("adaptdl: {}", text), Colour::kBold, colour_[STDERR_FILENO]) + '\n');
+  put(STDERR_FILENO, coloured("adaptdl: " + printable(text), Colour::kBold, colour_[STDERR_FILENO]) + '\n');
 }
 
 void RunScreen::print(std::string_view text) { put(STDERR_FILENO, std::string(text)); }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "printable.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -33,7 +34,7 @@ std::string failure(const sched::LaunchResult& result, bool colour) {
 }
 
 std::string checkpoint_name(const sched::CheckpointNote& note) {
-  return note.path.string() + (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
+  return printable(note.path.string()) + (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
 }
 
 // Where the work lies that was saved before the run's end, and how to go on.
@@ -90,9 +91,13 @@ std::string shell_command(const std::vector<std::string>& words) {
       command += word;
       continue;
     }
-    command += '\'';
-    for (const char c : word) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    command += '\'';
+    // $'…' has the escapes of printable().
+    std::string quoted, escaped;
+    for (const char c : word) {
+      quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      escaped += (c == '\'' || c == '\\' ? "\\" : "") + std::string(1, c);
+    }
+    command += printable(word) == word ? '\'' + quoted + '\'' : "$'" + printable(escaped) + '\'';
   }
   return command;
 }

@@ -1,11 +1,12 @@
 #include "terminal/table.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "printable.h"
+#include "terminal/print.h"
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
@@ -41,6 +42,6 @@ std::string Table::render(std::optional<std::size_t> width, bool colour) const {
   return out;
 }
 
-void Table::print() const { fmt::print("{}", render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO))); }
+void Table::print() const { print_text(render(terminal_width(STDOUT_FILENO), use_colour(STDOUT_FILENO))); }
 
 }  // namespace adaptdl::cli

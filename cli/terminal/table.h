@@ -1,6 +1,6 @@
 // A table of text in aligned columns.
 //
-// Cells are made printable (see terminal.h) and never wrap; columns are two spaces apart and have no trailing blanks.
+// Cells are made printable (see printable.h) and never wrap; columns are two spaces apart and have no trailing blanks.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,10 @@
 #include "terminal/terminal.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 
 namespace adaptdl::cli {
@@ -12,27 +12,10 @@ namespace {
 
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-int colour_code(Colour colour) {
-  switch (colour) {
-    case Colour::kRed:
-      return 31;
-    case Colour::kGreen:
-      return 32;
-    case Colour::kYellow:
-      return 33;
-    case Colour::kBlue:
-      return 34;
-    case Colour::kMagenta:
-      return 35;
-    case Colour::kCyan:
-      return 36;
-    case Colour::kBold:
-      return 1;
-    case Colour::kDim:
-      return 2;
-  }
-  return 0;
-}
+// In the order of Colour.
+constexpr std::array<std::string_view, 8> kColourSequences{"\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[34m",
+                                                           "\x1b[35m", "\x1b[36m", "\x1b[1m",  "\x1b[2m"};
+constexpr std::string_view kNoColour = "\x1b[0m";
 
 }  // namespace
 
@@ -61,7 +44,16 @@ std::optional<std::size_t> terminal_height(int fd) {
 }
 
 std::string coloured(std::string_view text, Colour colour, bool enabled) {
-  return enabled ? fmt::format("\x1b[{}m{}\x1b[0m", colour_code(colour), text) : std::string(text);
+  if (!enabled) return std::string(text);
+  return std::string(kColourSequences.at(static_cast<std::size_t>(colour))) + std::string(text) +
+         std::string(kNoColour);
+}
+
+std::size_t colour_sequence_size(std::string_view text) {
+  if (text.starts_with(kNoColour)) return kNoColour.size();
+  const auto found =
+      std::ranges::find_if(kColourSequences, [text](std::string_view each) { return text.starts_with(each); });
+  return found == kColourSequences.end() ? 0 : found->size();
 }
 
 std::size_t display_width(std::string_view text) {
@@ -76,19 +68,6 @@ std::string truncated(std::string_view text, std::size_t width) {
     if (!continues_character(text[end]) && ++columns == width) break;
   }
   return std::string(text.substr(0, end)) + "…";
-}
-
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 }  // namespace adaptdl::cli

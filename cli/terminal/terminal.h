@@ -37,13 +37,13 @@ enum class Colour { kRed, kGreen, kYellow, kBlue, kMagenta, kCyan, kBold, kDim }
 // The text in a colour if `enabled`, else as it is.
 std::string coloured(std::string_view text, Colour colour, bool enabled);
 
+// Bytes of the sequence that `text` begins with, if it is one of those that coloured() writes, else 0.
+std::size_t colour_sequence_size(std::string_view text);
+
 // Columns that the text takes on a terminal: its characters, as UTF-8.
 std::size_t display_width(std::string_view text);
 
 // The text cut to `width` columns, the last of which is "…" if anything was cut.
 std::string truncated(std::string_view text, std::size_t width);
-
-// The text with control characters made visible as "\xNN", so that a name from a file cannot steer the terminal.
-std::string printable(std::string_view text);
 
 }  // namespace adaptdl::cli

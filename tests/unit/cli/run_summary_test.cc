@@ -62,3 +62,8 @@ TEST_CASE("the words of a command survive a shell") {
   CHECK(shell_command({"adaptdl", "run", "--", "./a b", "it's", "", "$HOME", "--x=1,2"}) ==
         "adaptdl run -- './a b' 'it'\\''s' '' '$HOME' --x=1,2");
 }
+
+TEST_CASE("a command with unprintable characters is printable, and bash reads the same words") {
+  CHECK(shell_command({"a\nb", "it's \\ \x1b[2J", "\u202e\xff", "ü"}) ==
+        R"($'a\x0ab' $'it\'s \\ \x1b[2J' $'\u202e\xff' 'ü')");
+}

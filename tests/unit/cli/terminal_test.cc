@@ -56,9 +56,22 @@ TEST_CASE("text is cut at characters, not at bytes") {
   CHECK(truncated("Zürich", 0) == "");
 }
 
-TEST_CASE("control characters are shown, not sent") { CHECK(printable("a\x1b[2J\n\x7f ü") == "a\\x1b[2J\\x0a\\x7f ü"); }
-
 TEST_CASE("text is coloured only when asked for") {
   CHECK(coloured("x", Colour::kRed, false) == "x");
   CHECK(coloured("x", Colour::kRed, true) == "\x1b[31mx\x1b[0m");
+}
+
+TEST_CASE("the sequences of colours are known, and no others") {
+  for (int i = 0; i <= static_cast<int>(Colour::kDim); ++i) {
+    const std::string text = coloured("x", static_cast<Colour>(i), true);
+    const std::size_t size = colour_sequence_size(text);
+    CHECK(size > 0);
+    CHECK(text.substr(size) == "x\x1b[0m");
+    CHECK(colour_sequence_size(text.substr(size + 1)) == 4);
+  }
+  for (const char* text : {"", "x", "\x1b", "\x1b[", "\x1b[3", "\x1b[31", "\x1b[m", "\x1b[8m", "\x1b[41m", "\x1b[31;5m",
+                           "\x1b[2J", "\x1b[01m", "x\x1b[31m", "\x1b]0;t\x07"}) {
+    CAPTURE(text);
+    CHECK(colour_sequence_size(text) == 0);
+  }
 }

@@ -1,0 +1,73 @@
+// The only way for the command's own text to standard output and standard error. Nothing in it can steer a terminal.
+//
+// Strings among the arguments of a format may come from outside: they become printable (see printable.h), newlines
+// included, so that they cannot begin a line of their own. Whole texts keep their lines and the colours of coloured().
+//
+// Throws std::system_error if standard output cannot be written. Errors of standard error are ignored.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "printable.h"
+
+namespace adaptdl::cli {
+
+template <typename T>
+using PrintArgument = std::conditional_t<std::is_convertible_v<const T&, std::string_view>, std::string, T>;
+
+template <typename T>
+PrintArgument<T> print_argument(const T& value) {
+  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    return printable(value);
+  } else {
+    static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, char>, "convert the argument to a string");
+    return value;
+  }
+}
+
+// Returns the text with all but newlines and, if `colour`, the sequences of coloured() made printable.
+std::string printable_text(std::string_view text, bool colour);
+
+// Prints lines of the command's own: a table, help, JSON. Text from outside in it must be printable already, as in a
+// Table, or its newlines and colours pass.
+void print_text(std::string_view text, std::FILE* to = stdout);
+
+// Prints the output of a user's program to standard output as it is. Sets std::ferror(stdout) instead of throwing.
+void print_raw(std::string_view bytes);
+
+template <typename... Args>
+void print_out(fmt::format_string<PrintArgument<Args>...> format, const Args&... args) {
+  print_text(fmt::format<PrintArgument<Args>...>(format, print_argument(args)...));
+}
+
+// Prints a line "adaptdl: …" on standard error.
+template <typename... Args>
+void print_notice(fmt::format_string<PrintArgument<Args>...> format, const Args&... args) {
+  print_text("adaptdl: " + fmt::format<PrintArgument<Args>...>(format, print_argument(args)...) + '\n', stderr);
+}
+
+// Prints a line "adaptdl: error: …" on standard error.
+void print_error(std::string_view what);
+
+// Prints a question on standard error, where the answer is typed behind it.
+template <typename... Args>
+void print_prompt(fmt::format_string<PrintArgument<Args>...> format, const Args&... args) {
+  print_text(fmt::format<PrintArgument<Args>...>(format, print_argument(args)...), stderr);
+}
+
+// Erases the line of the cursor on standard error, a terminal.
+void erase_line() noexcept;
+
+// Replaces it by a text, which must be one line.
+void redraw_line(std::string_view text);
+
+// Erases the last `count` lines on standard output, a terminal.
+void erase_lines(std::ptrdiff_t count);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,25 @@
+#include "terminal/dump_json.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "terminal/print.h"
+
+using namespace adaptdl::cli;
+using nlohmann::json;
+
+TEST_CASE("JSON is printable, equal, and has other characters as they are") {
+  const json value{{"name\u202e", {"\x1b[2J\x7f\u009b\n", "Zürich", 1.5, nullptr}}};
+  for (const int indent : {-1, 2}) {
+    const std::string text = dump_json(value, indent);
+    CHECK(json::parse(text) == value);
+    CHECK(printable_text(text, true) == text);
+    CHECK(text.find("Zürich") != std::string::npos);
+    CHECK(text.find("\\u001b[2J\\u007f\\u009b\\n") != std::string::npos);
+    CHECK((text.find('\n') == std::string::npos) == (indent < 0));
+  }
+  CHECK(dump_json(nlohmann::ordered_json{{"z", 1}, {"a", "\u2028"}}, -1) == R"({"z":1,"a":"\u2028"})");
+}
+
+TEST_CASE("a byte that is not UTF-8 is replaced") { CHECK(dump_json(json("a\xff"), -1) == "\"a\ufffd\""); }
