@@ -53,10 +53,10 @@ class CheckpointCommand(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.root)
         self.directory = self.root / "checkpoints"
 
-    def save(self, count, keep=100):
+    def save(self, count, keep=100, job="default/digits"):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ADAPTDL_")}
         environment.update(ADAPTDL_CHECKPOINT_PATH=str(self.directory), ADAPTDL_CHECKPOINT_KEEP=str(keep),
-                           ADAPTDL_JOB_ID="default/digits")
+                           ADAPTDL_JOB_ID=job)
         subprocess.run([PROGRAM, str(count)], env=environment, check=True)
 
     def adaptdl(self, *words, code=0):
@@ -144,6 +144,16 @@ class CheckpointCommand(unittest.TestCase):
         text = self.adaptdl("show", self.root / "best")
         for part in ("default/digits", "epoch 0, loss 0.125", "complete", "model.safetensors", "generator.rank0"):
             self.assertIn(part, text)
+
+    def test_M4_names_from_a_checkpoint_and_its_directory_are_shown(self):
+        self.directory = self.root / "a\x1b[2J\u009b\u202e\nb"
+        shown = r"a\x1b[2J\u009b\u202e\x0ab"
+        self.save(1, job="default/\x1b]0;t\x07\n  status    complete\u2028")
+        (self.directory / "checkpoint-1").write_text("no directory")
+        self.assertIn(r"  job       default/\x1b]0;t\x07\x0a  status    complete\u2028" + "\n", self.adaptdl("show", self.directory / "checkpoint-0"))
+        self.assertEqual(self.json("show", self.directory / "checkpoint-0")["job"], "default/\x1b]0;t\x07\n  status    complete\u2028")
+        self.assertIn(f"{shown}/checkpoint-0: whole\n", self.adaptdl("verify", self.directory, code=1))
+        self.assertRegex(self.adaptdl("ls", self.root / "a\x1b[2J", code=1), r"\Aadaptdl: error: [^\n\x1b]+\n\Z")
 
     def test_verify_reads_every_byte(self):
         self.save(2)

@@ -1,0 +1,128 @@
+"""Text from outside is shown on a terminal and in JSON, and cannot steer the terminal: names, messages, records, Dockerfiles."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import subprocess
+import unittest
+
+from run_support import ADAPTDL, PATIENCE, RunTest
+
+SOURCE = pathlib.Path(os.environ["SOURCE_ROOT"])
+# Control characters, those that change the direction of text, and separators of lines.
+UNPRINTABLE = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+HOSTILE = "x\x1b[2J\x1b]0;t\x07\x7f\u009b31m\u202e\u2028\u2069\nadaptdl: done ü"
+SHOWN = r"x\x1b[2J\x1b]0;t\x07\x7f\u009b31m\u202e\u2028\u2069\x0aadaptdl: done ü"
+# A file's name may have any bytes too.
+HOSTILE_NAME = HOSTILE.encode() + b"\xff\xc2"
+SHOWN_NAME = SHOWN + r"\xff\xc2"
+RECORD = {"state": "failed", "why": HOSTILE, "started": "2026-01-31T12:00:00.000Z", "ended": "2026-01-31T12:00:01.000Z",
+          "devices": [HOSTILE], "progress": {HOSTILE: HOSTILE}, "host": HOSTILE, "checkpoints": HOSTILE, "logs": HOSTILE,
+          "command": [HOSTILE], "resume": HOSTILE}
+
+
+class TextTest(RunTest):
+    def check(self, text):
+        """Returns output of the command as text, after the colours of the command itself are taken out."""
+        text = re.sub(rb"\x1b\[(?:0|1|2|3[1-6])m", b"", text).decode()
+        self.assertNotRegex(text, UNPRINTABLE)
+        return text
+
+    def output(self, *words, code=0):
+        """Output of a command, through pipes."""
+        done = subprocess.run([ADAPTDL, *words], stdin=subprocess.DEVNULL, capture_output=True, cwd=self.directory, env=self.environment,
+                              timeout=PATIENCE)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertNotIn(b"\x1b", done.stdout + done.stderr)
+        return self.check(done.stdout), self.check(done.stderr)
+
+    def on_terminal(self, *words):
+        """Output of a command on a terminal."""
+        leader, follower = pty.openpty()
+        command = subprocess.Popen([ADAPTDL, *words], env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=follower,
+                                   stderr=follower)
+        os.close(follower)
+        seen = b""
+        try:
+            while data := os.read(leader, 65536):
+                seen += data
+        except OSError:
+            pass  # the other end was closed
+        os.close(leader)
+        command.wait(PATIENCE)
+        return self.check(seen.replace(b"\r\n", b"\n"))
+
+    def record(self, name, **fields):
+        directory = os.path.join(os.fsencode(self.runs), name)
+        os.makedirs(directory)
+        with open(os.path.join(directory, b"run.json"), "w") as file:
+            json.dump({**RECORD, **fields}, file)
+
+    def test_M4_records_of_runs_are_shown(self):
+        self.record(HOSTILE_NAME)
+        for words in (["ls", "--all"], ["ls", "--all", "-o", "wide"], ["describe", HOSTILE_NAME]):
+            self.assertIn(SHOWN_NAME, self.output(*words)[0])
+            self.on_terminal(*words)
+        self.assertEqual(self.output("ls", "--all", "-o", "name")[0], SHOWN_NAME + "\n")
+        for field in ("Why", "Command", "Logs", "To go on"):
+            self.assertRegex(self.output("describe", HOSTILE_NAME)[0], rf"(?m)^{field}: +{re.escape(SHOWN)}$")
+        text = self.output("ls", "--all", "-o", "yaml")[0]
+        self.assertIn(r"\u202e", text)
+
+    def test_M4_what_a_lost_run_says_is_one_line(self):
+        self.record(HOSTILE_NAME, state="running", checkpoints="", ended=None)
+        self.assertRegex(self.on_terminal("ls", "--all"), rf"(?m)^{re.escape(SHOWN_NAME)} .* its launcher was killed")
+
+    def test_M4_json_is_printable_and_equal(self):
+        self.record(HOSTILE_NAME)
+        out, _ = self.output("ls", "--all", "--json")
+        (run,) = json.loads(out)
+        self.assertEqual(run["name"], HOSTILE_NAME.decode(errors="replace"))
+        for field in ("why", "devices", "progress", "command", "resume"):
+            self.assertEqual(run[field], RECORD[field])
+        self.assertIn("ü", out)
+
+    def test_M4_errors_are_one_line(self):
+        self.record(HOSTILE_NAME)
+        (self.directory / "project").mkdir()
+        (self.directory / "project" / "Dockerfile").write_bytes(b"FROM scratch\n" + HOSTILE.split("\n")[0].encode() + b" y\n")
+        words = [[HOSTILE], ["--" + HOSTILE], ["ls", "--" + HOSTILE], ["describe", "unknown"],
+                 ["checkpoint", "show", HOSTILE_NAME], ["simulate", HOSTILE_NAME], ["build", HOSTILE_NAME], ["build", "project"],
+                 ["logs", HOSTILE_NAME, "--rank", "7"], ["run", HOSTILE_NAME], ["submit", HOSTILE_NAME]]
+        for each in words:
+            with self.subTest(words=each):
+                done = subprocess.run([ADAPTDL, *each], stdin=subprocess.DEVNULL, capture_output=True, cwd=self.directory,
+                                      env=self.environment, timeout=PATIENCE)
+                self.assertIn(done.returncode, (1, 2), done.stderr)
+                self.assertRegex(self.check(done.stderr), r"(?:\A|\n)adaptdl: error: [^\n]+\n\Z")
+                self.assertNotIn("\nadaptdl: done", self.check(done.stderr))
+                self.on_terminal(*each)
+
+    def test_M4_text_leaves_in_one_place(self):
+        """Only terminal/print.cc writes to standard output and standard error, and only output of programs is not made printable."""
+        rules = {
+            r"fmt::v?print\(|\b(?:f?puts|fputc|putchar|putc|fwrite|v?f?printf|perror)\(|std::(?:cout|cerr|clog)\b|\bwrite\(STD":
+                {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes a file
+            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/submit_wait.cc"},
+            r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h"},
+            # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.
+            r"\.dump\(": {"terminal/dump_json.cc", "command/run_detach.cc", "command/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
+            r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc"},
+        }
+        image = SOURCE / "cli" / "image"  # shows nothing itself, and its processes have no terminal
+        for path in sorted((SOURCE / "cli").rglob("*")):
+            if path.suffix not in (".h", ".cc"):
+                continue
+            name = str(path.relative_to(SOURCE / "cli"))
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                for pattern, allowed in rules.items():
+                    if image in path.parents and pattern.startswith(r"\.dump"):
+                        continue
+                    if name not in allowed:
+                        self.assertNotRegex(line.split("//")[0], pattern, f"cli/{name}:{number}")
+
+
+if __name__ == "__main__":
+    unittest.main()
