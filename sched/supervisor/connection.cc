@@ -77,10 +77,12 @@ void Connection::take_request(Result result) {
   hub_.idle(*this, false);
   const auto& message = parser_->get();
   keep_ = message.keep_alive();
-  const auto authorization = message.find(http::field::authorization);
-  auto reply = hub_.handle({view(message.method_string()), view(message.target()),
-                            authorization == message.end() ? std::string_view() : view(authorization->value()),
-                            message.body(), ends()});
+  const auto header = [&](http::field name) {
+    const auto found = message.find(name);
+    return found == message.end() ? std::string_view() : view(found->value());
+  };
+  auto reply = hub_.handle({view(message.method_string()), view(message.target()), header(http::field::authorization),
+                            header(http::field::host), message.body(), ends()});
   if (auto* later = std::get_if<Wait>(&reply)) return wait(std::move(*later));
   write(std::get<Answer>(std::move(reply)));
 }

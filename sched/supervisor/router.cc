@@ -12,6 +12,7 @@
 #include "adaptdl/sched_hints.h"
 #include "foreign_json.h"
 #include "printable.h"
+#include "socket.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -101,7 +102,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const std::string job_id = path[1] + "/" + path[2];
   // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
   // does.
-  const auto token_needed = [&] { return generations || needs_token(request.ends); };
+  const auto token_needed = [&] { return generations || needs_token(request); };
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), token_needed)) return *refused;
   try {
     if (hints) return put_hints(job_id, request.body);
@@ -113,9 +114,12 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   }
 }
 
-bool Router::needs_token(const ConnectionEnds& ends) const {
+bool Router::needs_token(const HttpRequest& request) const {
   if (without_token_ != WithoutToken::kServedToOwner) return without_token_ == WithoutToken::kRefused;
-  const auto owner = client_owner(ends);
+  // A page in the user's browser, whose name leads here (DNS rebinding), gives that name.
+  const std::string_view host = request.host.substr(0, request.host.rfind(':'));
+  if (!request.host.empty() && !net::is_loopback(host)) return true;
+  const auto owner = client_owner(request.ends);
   return owner != ::geteuid() && owner != 0U;
 }
 

@@ -15,7 +15,7 @@ namespace adaptdl::sched {
 
 struct HttpRequest {
   std::string_view method, target;
-  std::string_view authorization;  // the header; "" without one
+  std::string_view authorization, host;  // headers; "" without one
   std::string_view body;
   ConnectionEnds ends;
 };
@@ -36,7 +36,7 @@ class Router {
   std::variant<Answer, Wait> handle(const HttpRequest& request) const;
 
  private:
-  bool needs_token(const ConnectionEnds& ends) const;
+  bool needs_token(const HttpRequest& request) const;
   Answer put_hints(const std::string& job_id, std::string_view body) const;
   std::variant<Answer, Wait> discover(const std::string& job_id, const Target& target) const;
   std::variant<Answer, Wait> next_generation(const std::string& job_id, const Target& target) const;

@@ -91,7 +91,7 @@ class RawClient {
     }
     return true;
   }
-  bool get(const std::string& target) { return send(fmt::format("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", target)); }
+  bool get(const std::string& target) { return send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", target)); }
 
   // One answer: its status, and its body in `body`; 0 if the server closed the connection.
   int answer() {

@@ -225,6 +225,21 @@ TEST_CASE("a wrong token is refused always, none where the server was told so, a
   }
 }
 
+TEST_CASE("L10: a page in the user's browser, whose name was made to lead here, needs the token") {
+  Served served({.without_token = WithoutToken::kServedToOwner});
+  served.supervisor.add_job("ns/secret", "s3cret");
+  const auto hints = [&](const std::string& headers) {
+    RawClient client(served.supervisor.port());
+    client.send(fmt::format("PUT /hints/ns/secret HTTP/1.1\r\n{}Content-Length: 2\r\n\r\n{{}}", headers));
+    return client.answer();
+  };
+  for (const char* own : {"127.0.0.1", "localhost", "[::1]"})
+    CHECK(hints(fmt::format("Host: {}:{}\r\n", own, served.supervisor.port())) == 200);
+  CHECK(hints("Host: evil.example:80\r\n") == 403);
+  CHECK(hints("Host: 127.0.0.1.evil.example:80\r\n") == 403);
+  CHECK(hints("Host: evil.example:80\r\nAuthorization: Bearer s3cret\r\n") == 200);
+}
+
 TEST_CASE("another user needs the token, on connections that are closed early too") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: only root can be another user");
@@ -243,8 +258,8 @@ TEST_CASE("another user needs the token, on connections that are closed early to
   };
   const auto hints = [&](const std::string& authorization) {
     RawClient client(served.supervisor.port());
-    client.send(
-        fmt::format("PUT /hints/ns/secret HTTP/1.1\r\nHost: x\r\n{}Content-Length: 2\r\n\r\n{{}}", authorization));
+    client.send(fmt::format("PUT /hints/ns/secret HTTP/1.1\r\nHost: 127.0.0.1:1\r\n{}Content-Length: 2\r\n\r\n{{}}",
+                            authorization));
     return client.answer() / 100;  // an exit status has 8 bits
   };
   const auto discovers = [&] {
