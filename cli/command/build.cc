@@ -22,7 +22,7 @@ namespace adaptdl::cli {
 namespace {
 
 struct BuildCommandOptions {
-  std::string context, file, target, platform, compression = "gzip", cache_limit, keep;
+  std::string context, file, target, platform, compression = "gzip", network = "host", cache_limit, keep;
   std::vector<std::string> tags, arguments, labels, outputs, secrets;
   RegistryFlags registry;
   bool push = false, no_cache = false, quiet = false, json = false, all = false;
@@ -69,6 +69,9 @@ image::BuildOptions build_options(const BuildCommandOptions& options) {
   for (const std::string& text : options.tags) build.tags.push_back(image::Reference::parse(text));
   build.push = options.push;
   build.no_cache = options.no_cache;
+  if (options.network != "none" && options.network != "host")
+    throw UsageError(fmt::format("build: --network is none or host, not '{}'", options.network));
+  build.no_network = options.network == "none";
   if (options.compression != "gzip" && options.compression != "zstd")
     throw UsageError(fmt::format("build: --compression is gzip or zstd, not '{}'", options.compression));
   build.zstd = options.compression == "zstd";
@@ -155,6 +158,10 @@ void add_build(CLI::App& app, int& exit_code) {
                  "what RUN may see as a mount of the type secret: id=ID[,src=FILE|,env=VARIABLE]")
       ->type_name("SECRET")
       ->allow_extra_args(false);
+  app.add_option("--network", options->network,
+                 "of RUN: none, or host for that of this machine; ADD and base images come by it in any case (default "
+                 "host)")
+      ->type_name("none|host");
   app.add_flag("--push", options->push, "push the image to the registry of each of its names");
   app.add_option("--output", options->outputs, "write the image there: oci:DIRECTORY or docker-archive:FILE")
       ->type_name("OUTPUT")

@@ -59,6 +59,7 @@ struct BuildOptions {
   std::optional<Platform> platform;  // not said: this machine's
   std::vector<BuildSecret> secrets;
   std::map<std::string, std::string> labels;  // besides those of the Dockerfile
+  bool no_network = false;                    // of RUN; one with --network=host is an error then
   bool no_cache = false;                      // every step anew; what comes out goes into the cache
   bool zstd = false;                          // compresses layers by zstd instead of gzip
   unsigned threads = 0;                       // that compress, and at most so many transfers; 0: one a core

@@ -86,6 +86,7 @@ class StageBuild {
   Surroundings known_surroundings(bool nothing) const;
   Surroundings seen_surroundings();
   StepRecord write(const CopyInput& input, bool link);
+  Run::Network network_of(const Run& run) const;
   SandboxStep sandbox(const Step& step, const Run& run, const std::filesystem::path& scratch);
   std::optional<StepMount> step_mount(const Mount& mount);
   // What a bind of the context shows: its files, and a key of them.

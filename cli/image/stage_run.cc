@@ -107,6 +107,13 @@ std::optional<StepMount> StageBuild::step_mount(const Mount& mount) {
   return result;
 }
 
+Run::Network StageBuild::network_of(const Run& run) const {
+  if (!work_.options.no_network) return run.network;
+  if (run.network == Run::Network::kHost)
+    throw Error("--network=host: this build was given --network none, so that no step reaches the network");
+  return Run::Network::kNone;
+}
+
 SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path& scratch) {
   SandboxStep sandbox;
   sandbox.root.lower = work_.shelf.trees(built_.layers);
@@ -121,7 +128,7 @@ SandboxStep StageBuild::sandbox(const Step& step, const Run& run, const fs::path
   sandbox.environment.insert(sandbox.environment.end(), step.proxies.begin(), step.proxies.end());
   sandbox.user = step.user;
   sandbox.working_directory = step.working_directory;
-  sandbox.network = run.network;
+  sandbox.network = network_of(run);
   for (const Mount& mount : run.mounts)
     if (auto each = step_mount(mount)) sandbox.mounts.push_back(std::move(*each));
   return sandbox;
@@ -141,7 +148,7 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
   }
   for (const Pair& pair : step.environment) environment.push_back({pair.name, pair.value});
   const std::string key = key_of({built_.key, "RUN", step.command, step.script.value_or(""), environment, step.user,
-                                  step.working_directory, static_cast<int>(run.network), mounts});
+                                  step.working_directory, static_cast<int>(network_of(run)), mounts});
   const auto make = [&] {
     require_build_namespace("RUN");
     const Scratch scratch(work_.cache);

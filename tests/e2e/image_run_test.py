@@ -257,6 +257,15 @@ class Journey(unittest.TestCase):
         self.assertIn(" lo,", said)
         self.assertNotIn("eth", said)
 
+    def test_a_build_without_a_network_gives_no_run_one_and_refuses_one_that_asks_for_it(self):
+        run = "RUN echo devices-$(ls /sys/class/net | tr '\\n' ,)\n"
+        self.assertIn("devices-lo,\n", self.build(run, "--network", "none"))
+        self.assertNotRegex(self.build(run, "--network", "none"), r"devices-\w")
+        self.assertRegex(self.build(run, "--network", "host"), r"devices-\w")  # another step
+        said = self.build("RUN --network=host true\n", "--network", "none", code=1)
+        self.assertIn("RUN: --network=host: this build was given --network none", said)
+        self.assertIn("--network is none or host, not 'bridge'", self.build(run, "--network", "bridge", code=2))
+
     def test_root_and_another_user_make_one_image(self):
         dockerfile = (
             "RUN mkdir -p /srv/data && cd /srv/data && echo x > file && chown maker:makers file && chmod 4755 file && ln file hard\n"
