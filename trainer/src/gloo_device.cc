@@ -2,11 +2,15 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#ifdef ADAPTDL_GLOO_PAIRS_LISTEN
+#if defined(ADAPTDL_GLOO_PAIRS_LISTEN) || defined(ADAPTDL_GLOO_DEVICE_LISTENS)
 
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
+#ifdef ADAPTDL_GLOO_DEVICE_LISTENS
+#include <gloo/transport/tcp/socket.h>
+#include <linux/filter.h>
+#endif
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +19,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <set>
@@ -92,6 +97,28 @@ class HigherRanks {
   std::thread thread_;
 };
 
+#ifdef ADAPTDL_GLOO_DEVICE_LISTENS
+// Lets the kernel drop all that comes to the device's own listening socket: Gloo would keep any number of connections.
+void mute(const tcp::Address& listening) {
+  const Endpoint wanted = endpoint_of(listening.getSockaddr());
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{1, &drop};
+  std::error_code error;
+  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end; it.increment(error)) {
+    const int fd = std::atoi(it->path().filename().c_str());
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    int listens = 0;
+    socklen_t flag_size = sizeof listens;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag_size) != 0 || listens == 0) continue;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) continue;
+    const Endpoint found = endpoint_of(address);
+    if (found.port == wanted.port && found.host == wanted.host)
+      ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+  }
+}
+#endif
+
 struct StrangerCame {};
 
 // Throws StrangerCame if somebody connected in the moment in which the base class listens.
@@ -100,12 +127,14 @@ class Pair final : public tcp::Pair {
   Pair(tcp::Context* context, tcp::Device* device, int rank, std::chrono::milliseconds timeout,
        const handshake::Terms& terms, HigherRanks& higher_ranks)
       : tcp::Pair(context, device, rank, timeout), terms_(terms), higher_ranks_(higher_ranks) {
-    // The base class listens already.
     const std::lock_guard lock(m_);
+#ifdef ADAPTDL_GLOO_PAIRS_LISTEN
+    // The base class listens already.
     if (state_ != LISTENING) throw StrangerCame();
     device_->unregisterDescriptor(fd_, this);
     ::close(std::exchange(fd_, -1));
     state_ = INITIALIZING;
+#endif
     self_ = higher_ranks.address();
   }
 
@@ -117,9 +146,13 @@ class Pair final : public tcp::Pair {
       const auto [host, port] = endpoint_of(tcp::Address(bytes).getSockaddr());
       fd = connect_as(context_->rank, host, port, terms_, net::Clock::now() + getTimeout());
     }
+#ifdef ADAPTDL_GLOO_PAIRS_LISTEN
     const std::lock_guard lock(m_);
     fd_ = fd.release();
     handleConnected();
+#else
+    connectCallback(std::make_shared<tcp::Socket>(fd.release()), tcp::Error::kSuccess);
+#endif
   }
 
  private:
@@ -129,8 +162,8 @@ class Pair final : public tcp::Pair {
 
 class Context final : public tcp::Context {
  public:
-  Context(std::shared_ptr<tcp::Device> device, int rank, int size, std::string address, handshake::Terms terms)
-      : tcp::Context(std::move(device), rank, size), address_(std::move(address)), terms_(std::move(terms)) {}
+  Context(std::shared_ptr<tcp::Device> device, int own_rank, int ranks, std::string address, handshake::Terms terms)
+      : tcp::Context(std::move(device), own_rank, ranks), address_(std::move(address)), terms_(std::move(terms)) {}
   // Before what they refer to.
   ~Context() override { pairs_.clear(); }
 
@@ -154,7 +187,11 @@ class Context final : public tcp::Context {
 class Device final : public tcp::Device {
  public:
   Device(const tcp::attr& attr, std::string address, const std::string& secret)
-      : tcp::Device(attr), address_(std::move(address)), terms_{secret, "gloo"} {}
+      : tcp::Device(attr), address_(std::move(address)), terms_{secret, "gloo"} {
+#ifdef ADAPTDL_GLOO_DEVICE_LISTENS
+    mute(nextAddress());
+#endif
+  }
 
   std::shared_ptr<::gloo::transport::Context> createContext(int rank, int size) override {
     return std::make_shared<Context>(std::static_pointer_cast<tcp::Device>(shared_from_this()), rank, size, address_,

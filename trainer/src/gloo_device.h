@@ -14,8 +14,8 @@ namespace adaptdl::torch {
 // A device whose connections come from and to `address`, an IP address of this machine, between replicas that have
 // `secret`. Throws what Gloo throws if there is no such address.
 //
-// Gloo since May 2023, as in LibTorch 2.1, makes its connections in another way: with it, and if the user chose a
-// transport (GLOO_DEVICE_TRANSPORT), this is Gloo's own device, which asks for no secret.
+// Gloo's own device, which asks for no secret, is returned if the user chose a transport (GLOO_DEVICE_TRANSPORT), and
+// with a Gloo whose TCP transport is of neither of the two forms that trainer/meson.build looks for.
 std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret);
 
 }  // namespace adaptdl::torch
