@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -49,15 +50,16 @@ std::optional<Generation> ask(const Question& question) {
 }
 
 Generation ask_until_answered(Question question) {
-  std::optional<Clock::time_point> disconnected;  // since when
+  constexpr auto kConnected = Clock::time_point::max();
+  auto disconnected = kConnected;  // since when
   for (;;) {
     const auto asked = Clock::now();
     try {
       if (const auto next = ask(question)) return *next;
-      disconnected.reset();
+      disconnected = kConnected;
     } catch (const http::ConnectionError& error) {
-      if (!disconnected) disconnected = asked;
-      if (Clock::now() - *disconnected >= kMaxDisconnected)
+      disconnected = std::min(disconnected, asked);
+      if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
             fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
     }
