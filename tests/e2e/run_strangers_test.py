@@ -45,7 +45,7 @@ class StrangersTest(RunTest):
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
         return [pid for pid in children(run.pid) if pid in trained]
 
-    def test_a_job_that_strangers_beset_starts_trains_and_rescales(self):
+    def test_H7_a_job_that_strangers_beset_starts_trains_and_rescales(self):
         leave = self.beset()
         until = self.directory / "until"
         run = self.start("--name", "job", "--replicas", 2, "--devices", "3", "--device-kind", "cpu", "--",

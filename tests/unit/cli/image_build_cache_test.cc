@@ -25,7 +25,8 @@ void keep_tree(const BuildCache& cache) {
 
 }  // namespace
 
-TEST_CASE("after a start of the machine, blobs whose contents were lost and all trees are gone, and the rest stays") {
+TEST_CASE(
+    "M7: after a start of the machine, blobs whose contents were lost and all trees are gone, and the rest stays") {
   const Temporary temporary;
   std::string whole, lost;
   {
@@ -63,7 +64,7 @@ TEST_CASE("a cache is checked once after a start of the machine, not while anoth
   CHECK(second.find_tree(kChain));
 }
 
-TEST_CASE("a cache is closed to other users, also in a directory that was there") {
+TEST_CASE("L2: a cache is closed to other users, also in a directory that was there") {
   const Temporary temporary;
   fs::create_directory(temporary / "cache");
   ::chmod((temporary / "cache").c_str(), 0755);
@@ -73,7 +74,7 @@ TEST_CASE("a cache is closed to other users, also in a directory that was there"
       CHECK_MESSAGE((part.status().permissions() & fs::perms::all) == fs::perms::owner_all, part.path().string());
 }
 
-TEST_CASE("a cache of another user is not for root") {
+TEST_CASE("L2: a cache of another user is not for root") {
   if (::geteuid() != 0) return;
   const Temporary temporary;
   fs::create_directory(temporary / "cache");

@@ -224,7 +224,7 @@ TEST_CASE("sizes that no layer has, bombs and too many entries are errors, soon"
   CHECK(why(Tar().file("a").file("b").file("c").file("d").whole(), {}, options) == "it has more than 3 entries");
 }
 
-TEST_CASE("the layers of an image together leave some space of the disk") {
+TEST_CASE("M9: the layers of an image together leave some space of the disk") {
   if (!is_root()) return;
   const Temporary temporary;
   for (const char* name : {"1", "2"})
@@ -251,7 +251,8 @@ TEST_CASE("the layers of an image together leave some space of the disk") {
     return "unpacked";
   });
   if (said == "skipped") return;
-  const std::string more = "no space left: the image unpacks to more than 95 % of the ", disk = (temporary / "disk").string();
+  const std::string more = "no space left: the image unpacks to more than 95 % of the ",
+                    disk = (temporary / "disk").string();
   CHECK(said.starts_with("layer 2.layer: " + more + "3 MiB that are free in " + disk + "; " + more));
   CHECK_MESSAGE(said.ends_with("inodes that are free in " + disk + "; false"), said);
 }

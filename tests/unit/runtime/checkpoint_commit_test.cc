@@ -283,7 +283,7 @@ TEST_CASE("a disk too small is seen before anything is written") {
   });
 }
 
-TEST_CASE("on a disk for as many checkpoints as are kept, older ones make room, but never the newest whole one") {
+TEST_CASE("M8: on a disk for as many checkpoints as are kept, older ones make room, but never the newest whole one") {
   const Directory directory;
   Job job(std::size_t{2} << 20);
   ::setenv("ADAPTDL_CHECKPOINT_KEEP", "3", 1);

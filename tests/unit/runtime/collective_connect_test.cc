@@ -233,7 +233,7 @@ TEST_CASE("replicas that do not belong here are refused, told why, and disturb n
       "ns/a");
 }
 
-TEST_CASE("without the job's secret nobody is let in or told anything, and rank 0 is not believed") {
+TEST_CASE("H7: without the job's secret nobody is let in or told anything, and rank 0 is not believed") {
   visit_job(
       [](std::uint16_t port, bool) {
         const Socket stranger = Socket::connected(port);

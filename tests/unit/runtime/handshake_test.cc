@@ -87,7 +87,7 @@ TEST_CASE("the bytes are those of the format's description") {
   CHECK(nonces != Talk(kTerms, kTerms).heard.substr(12, 32) + talk.told.substr(12, 32));
 }
 
-TEST_CASE("an end with another secret, or for another purpose, is refused and told nothing but an opening") {
+TEST_CASE("H7: an end with another secret, or for another purpose, is refused and told nothing but an opening") {
   for (const Terms& other : {Terms{"another secret", "tests"}, Terms{"", "tests"}, Terms{"the secret", "others"}}) {
     const Talk talk(other, kTerms);
     CHECK(talk.accepted == Step::kRefused);
@@ -96,7 +96,7 @@ TEST_CASE("an end with another secret, or for another purpose, is refused and to
   }
 }
 
-TEST_CASE("an accepting end without the secret is not believed") {
+TEST_CASE("H7: an accepting end without the secret is not believed") {
   AcceptingEnd knows(kTerms, 100), does_not({"", "tests"}, 100);
   ConnectingEnd end(kTerms, "may I?", 100);
   std::string opening, request, ignored;

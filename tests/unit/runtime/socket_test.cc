@@ -4,7 +4,7 @@
 
 using adaptdl::net::is_loopback;
 
-TEST_CASE("only loopback addresses and localhost are this machine, not names that look like them") {
+TEST_CASE("L3: only loopback addresses and localhost are this machine, not names that look like them") {
   for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "[::1]"})
     CHECK_MESSAGE(is_loopback(host), host);
   for (const char* host : {"127.evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.1:80",

@@ -57,7 +57,7 @@ TEST_CASE("each receiver gets the states that were ordered for it, whichever com
   served.get();
 }
 
-TEST_CASE("strangers that are silent, half done or in the way do not keep states from coming") {
+TEST_CASE("H7: strangers that are silent, half done or in the way do not keep states from coming") {
   Sender sender;
   const std::string opening = "adaptdl\n" + std::string("\x02\0\0\0", 4) + std::string(32, 'n');
   std::vector<net::Fd> strangers;
