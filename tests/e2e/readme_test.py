@@ -27,7 +27,8 @@ class ReadmeTest(unittest.TestCase):
             subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=root, check=True)
             (adaptdl,) = root.rglob("bin/adaptdl")
             run = subprocess.run([adaptdl, "run", "--replicas", "2", "--no-checkpoint", "--", "./smallest"], cwd=root,
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=60,
+                                 env={**os.environ, "XDG_RUNTIME_DIR": str(root)})
             self.assertEqual(run.returncode, 0, run.stderr)
             losses = [float(loss) for loss in re.findall(r"^\[0\] epoch \d+ loss (\S+)$", run.stdout, re.MULTILINE)]
             self.assertEqual(len(losses), 10)
