@@ -1,0 +1,135 @@
+// What becomes of a run whose members die, hang, or lose each other.
+#include <doctest/doctest.h>
+
+#include "membership_support.h"
+
+using namespace adaptdl::sched;
+using namespace testing;
+
+TEST_CASE("a death is survived at once by those that are enough, and a replacement joins later") {
+  Run run({"0", "1", "2"}, 2);
+  run.train();
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  const auto issued = run.only(Kind::kIssue);
+  CHECK(issued.members == Numbers{1, 2});
+  CHECK(issued.generation == 1);
+  CHECK(run.decide(kFirstBackOff - 1ms).empty());
+  run.membership.waits(run.only(Kind::kStart, 1ms).replica, run.now);
+  CHECK(run.decide(1h).empty());  // not before they train again
+  run.train();
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2, 3});
+  CHECK(run.membership.devices() == Devices{"1", "2", "0"});
+  CHECK(run.budget.used() == 0);
+}
+
+TEST_CASE("too few survivors wait for replacements") {
+  Run run({"0", "1"}, 2);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.decide().empty());
+  const auto started = run.only(Kind::kStart, kFirstBackOff);
+  CHECK(started.rank == 1);
+  CHECK(started.size == 2);
+  CHECK(run.decide(1s).empty());
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide(kHangWait).empty());  // it waits, and is not taken to hang
+  run.membership.waits(started.replica, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
+}
+
+TEST_CASE("a second death in the middle of a regrouping is survived too") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 2});
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  const auto issued = run.only(Kind::kIssue);
+  CHECK(issued.members == Numbers{2});
+  CHECK(issued.generation == 2);
+}
+
+TEST_CASE("several deaths at once make one generation; the last one is the end of all") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.membership.ended(2, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1});
+  CHECK_FALSE(run.membership.ended(1, End::kKilled, run.now));
+}
+
+TEST_CASE("a SIGKILL costs no budget, and other failures do") {
+  Run run({"0", "1", "2", "3"}, 1, {.survives = true}, 1);
+  run.train();
+  CHECK(run.membership.ended(3, End::kKilled, run.now));
+  CHECK(run.budget.used() == 0);
+  run.only(Kind::kIssue);
+  run.train();
+  CHECK(run.membership.ended(2, End::kFailed, run.now));
+  CHECK(run.budget.used() == 1);
+  run.decide();
+  CHECK_FALSE(run.membership.ended(1, End::kFailed, run.now));
+}
+
+TEST_CASE("a death ends a run that is not to survive any, or whose program cannot") {
+  Run fixed({"0", "1"}, 2, {.survives = false});
+  fixed.train();
+  CHECK_FALSE(fixed.membership.ended(1, End::kKilled, fixed.now));
+  Run deaf({"0", "1"});
+  CHECK_FALSE(deaf.membership.ended(1, End::kKilled, deaf.now));
+}
+
+TEST_CASE("replacements that cannot come fail the run that needs them") {
+  Run run({"0", "1"}, 2);
+  run.train();
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  for (int i = 0; i < kNewcomerTries; ++i) {
+    CHECK(run.membership.ended(run.only(Kind::kStart, kLongestBackOff).replica, End::kFailed, run.now));
+  }
+  CHECK(run.only(Kind::kFail).why == "1 replica left, of at least 2, and replacements cannot join");
+}
+
+TEST_CASE("a member that was listed but never trained ends only itself") {
+  Run run({"0"}, 1, {.survives = true}, 0);
+  run.train();
+  run.want({"0", "1"});
+  run.membership.waits(run.only(Kind::kStart).replica, run.now);
+  run.only(Kind::kIssue);
+  CHECK(run.membership.ended(1, End::kFailed, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{0});
+}
+
+TEST_CASE("when all who trained are gone, those that were only listed have nothing to go on from") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  run.decide();
+  run.membership.waits(1, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
+  CHECK_FALSE(run.membership.ended(0, End::kKilled, run.now));
+}
+
+TEST_CASE("who does not say that the group broke while others do is taken to hang, and killed as such") {
+  Run run({"0", "1", "2"}, 1);
+  run.train();
+  run.membership.broken(1, 0, run.now);
+  run.decide();
+  run.membership.broken(2, 0, run.now + 1s);
+  CHECK(run.decide(kHangWait - 1ms).empty());
+  const auto killed = run.only(Kind::kKill, 1ms);
+  CHECK(killed.replica == 0);
+  CHECK(killed.hung);
+  CHECK(run.decide(1s).empty());
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
+}
+
+TEST_CASE("when all say that the group broke, they meet again at once") {
+  Run run({"0", "1"}, 1);
+  run.train();
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide().empty());
+  run.membership.broken(1, 0, run.now);
+  CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
+  run.membership.broken(0, 0, run.now);  // of the generation before: it is answered with the new one
+  CHECK(run.decide(1h).empty());
+}

@@ -1,0 +1,64 @@
+// A run as the tests of its members have it.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "local/launch_plan.h"
+#include "local/membership.h"
+
+namespace testing {
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+
+using Kind = MembershipAction::Kind;
+using End = Membership::End;
+using Devices = std::vector<std::string>;
+using Numbers = std::vector<int>;
+
+// A run whose program follows generations and whose replicas do what they are told, unless a test says otherwise.
+struct Run {
+  explicit Run(Devices devices, int min = 1, Membership::Options options = {.survives = true}, int max_restarts = 3)
+      : budget(max_restarts), membership(options, {.devices = std::move(devices), .min = min}, budget) {}
+
+  // All members follow, and train in the present generation.
+  void train() {
+    membership.set_follows(true);
+    for (const int member : membership.members()) membership.trains(member, membership.generation());
+  }
+  std::vector<MembershipAction> decide(std::chrono::milliseconds later = 0ms) {
+    now += later;
+    return membership.decide(now);
+  }
+  // The one action of that kind among those decided now.
+  MembershipAction only(Kind kind, std::chrono::milliseconds later = 0ms) {
+    const auto actions = decide(later);
+    REQUIRE(actions.size() == 1);
+    REQUIRE(actions.front().kind == kind);
+    return actions.front();
+  }
+  void want(Devices devices, int min = 1, bool by_user = false) {
+    membership.set_target({.devices = std::move(devices), .min = min, .by_user = by_user});
+  }
+  // Starts what is missing, lets all of it wait, and returns the members of the generation that is issued then.
+  Numbers grow(std::chrono::milliseconds later = 0ms) {
+    for (const auto& action : decide(later)) {
+      REQUIRE(action.kind == Kind::kStart);
+      membership.waits(action.replica, now);
+    }
+    const auto issued = only(Kind::kIssue);
+    train();
+    return issued.members;
+  }
+
+  RestartBudget budget;
+  Membership membership;
+  Membership::Time now{1h};
+};
+
+}  // namespace testing
