@@ -16,6 +16,7 @@
 #include "adaptdl/torch/epoch.h"
 #include "batch_size_choice.h"
 #include "epoch_scope.h"
+#include "loop_state.h"
 #include "replicas.h"
 #include "step_boundary.h"
 #include "step_profile.h"
@@ -41,60 +42,6 @@ int& next_position() {
 }
 
 }  // namespace
-
-class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
- public:
-  explicit LoopState(const std::string& name) : State(name) {}
-
-  void save(checkpoint::Writer& writer) const override {
-    writer.json("loop", {{"epoch", epoch},
-                         {"finished", finished},
-                         {"index", index},
-                         {"end_index", end_index},
-                         {"dataset_size", dataset_size},
-                         {"warm_bsz", warm_bsz}});
-    writer.json("batch_size", choice.save());
-  }
-
-  void load(const checkpoint::Reader& reader) override {
-    const auto saved = reader.json("loop");
-    try {
-      saved.at("epoch").get_to(epoch);
-      saved.at("finished").get_to(finished);
-      saved.at("index").get_to(index);
-      saved.at("end_index").get_to(end_index);
-      saved.at("dataset_size").get_to(dataset_size);
-      warm_bsz = saved.value("warm_bsz", std::size_t{0});
-      if (reader.has_json("batch_size")) choice.load(reader.json("batch_size"));
-    } catch (const nlohmann::json::exception& error) {
-      throw checkpoint::CheckpointError(reader.describe() + " is not a data loader's: " + error.what());
-    }
-  }
-
-  nlohmann::json progress() const override {
-    if (!running) return nlohmann::json::object();
-    auto progress = nlohmann::json{{"samples", index}};
-    if (dataset_size > 0) progress["dataset_size"] = dataset_size;
-    return progress;
-  }
-
-  // Brings the state to `now`: what it knows of an earlier epoch is of no use in this one.
-  void enter(int now) {
-    if (epoch == now) return;
-    epoch = now;
-    finished = -1;
-    index = end_index = dataset_size = 0;
-  }
-
-  int epoch = -1;                // that the rest is about
-  int finished = -1;             // position in the epoch of its loop that finished last
-  std::size_t index = 0;         // samples read in the loop that is running, or was interrupted
-  std::size_t end_index = 0;     // for custom loaders
-  std::size_t dataset_size = 0;  // 0: not known
-  std::size_t warm_bsz = 0;      // local batch size of the last batch, which warmed caches up for the next
-  internal::BatchSizeChoice choice;
-  bool running = false;
-};
 
 AdaptiveDataLoaderHelper::AdaptiveDataLoaderHelper(std::size_t batch_size, const std::string& name)
     : batch_size_(batch_size) {
@@ -264,8 +211,8 @@ std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
 
 bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
   const auto& size = state_->choice.size();
-  return accumulated_ == 0 && (new_replicas_ || size.local_bsz != current_local_bsz_ ||
-                               size.accumulation_steps != accumulation_steps_);
+  return accumulated_ == 0 &&
+         (new_replicas_ || size.local_bsz != current_local_bsz_ || size.accumulation_steps != accumulation_steps_);
 }
 
 // Takes over a decision of rank 0 that has arrived. It may be about another loop than the one that runs.

@@ -1,0 +1,68 @@
+// What a data loader's loop saves: how far it has come in its epoch, and the batch size that was chosen.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/torch/data_loader_helper.h"
+#include "batch_size_choice.h"
+
+namespace adaptdl::torch {
+
+class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
+ public:
+  explicit LoopState(const std::string& name) : State(name) {}
+
+  void save(checkpoint::Writer& writer) const override {
+    writer.json("loop", {{"epoch", epoch},
+                         {"finished", finished},
+                         {"index", index},
+                         {"end_index", end_index},
+                         {"dataset_size", dataset_size},
+                         {"warm_bsz", warm_bsz}});
+    writer.json("batch_size", choice.save());
+  }
+
+  void load(const checkpoint::Reader& reader) override {
+    const auto saved = reader.json("loop");
+    try {
+      saved.at("epoch").get_to(epoch);
+      saved.at("finished").get_to(finished);
+      saved.at("index").get_to(index);
+      saved.at("end_index").get_to(end_index);
+      saved.at("dataset_size").get_to(dataset_size);
+      warm_bsz = saved.value("warm_bsz", std::size_t{0});
+      if (reader.has_json("batch_size")) choice.load(reader.json("batch_size"));
+    } catch (const nlohmann::json::exception& error) {
+      throw checkpoint::CheckpointError(reader.describe() + " is not a data loader's: " + error.what());
+    }
+  }
+
+  nlohmann::json progress() const override {
+    if (!running) return nlohmann::json::object();
+    auto progress = nlohmann::json{{"samples", index}};
+    if (dataset_size > 0) progress["dataset_size"] = dataset_size;
+    return progress;
+  }
+
+  // Brings the state to `now`: what it knows of an earlier epoch is of no use in this one.
+  void enter(int now) {
+    if (epoch == now) return;
+    epoch = now;
+    finished = -1;
+    index = end_index = dataset_size = 0;
+  }
+
+  int epoch = -1;                // that the rest is about
+  int finished = -1;             // position in the epoch of its loop that finished last
+  std::size_t index = 0;         // samples read in the loop that is running, or was interrupted
+  std::size_t end_index = 0;     // for custom loaders
+  std::size_t dataset_size = 0;  // 0: not known
+  std::size_t warm_bsz = 0;      // local batch size of the last batch, which warmed caches up for the next
+  internal::BatchSizeChoice choice;
+  bool running = false;
+};
+
+}  // namespace adaptdl::torch
