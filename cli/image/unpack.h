@@ -5,7 +5,6 @@
 // Threading: plain functions; several processes may unpack one layer to one place.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,24 +14,9 @@
 #include <vector>
 
 #include "image/layer_reader.h"
+#include "image/space_budget.h"
 
 namespace adaptdl::image {
-
-// What the layers of an image may take of a file system together, so that none fills it.
-//
-// Threading: any thread.
-class SpaceBudget {
- public:
-  // 95 % of the bytes and inodes that are free in the file system of `directory`; no bound where it does not tell.
-  explicit SpaceBudget(const std::filesystem::path& directory);
-  // Throws Error if that is more than is left.
-  void take(std::uint64_t bytes, std::uint64_t files);
-
- private:
-  std::filesystem::path directory_;
-  std::uint64_t most_bytes_, most_files_;
-  std::atomic<std::uint64_t> bytes_ = 0, files_ = 0;
-};
 
 struct UnpackOptions {
   LayerLimits limits;

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sched.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,11 +11,10 @@
 #include <map>
 
 #include "adaptdl/error.h"
-#include "another_process.h"
 #include "image/digest.h"
 #include "image/layer_writer.h"
 #include "image/overlay_changes.h"
-#include "image/tar_header.h"
+#include "image_tar.h"
 #include "image_temporary.h"
 
 using namespace adaptdl;
@@ -24,53 +22,6 @@ using namespace adaptdl::image;
 namespace fs = std::filesystem;
 
 namespace {
-
-// A tar archive as nobody would make it.
-class Tar {
- public:
-  explicit Tar(std::uint32_t uid = 0, std::uint32_t gid = 0) : uid_(uid), gid_(gid) {}
-
-  Tar& add(Entry entry, std::string_view content = "") {
-    entry.size = std::max<std::uint64_t>(entry.size, content.size());
-    entry.uid = uid_;
-    entry.gid = gid_;
-    bytes += tar_header(entry);
-    bytes += content;
-    bytes.append(tar_padding(content.size()), '\0');
-    return *this;
-  }
-  Tar& file(const std::string& path, std::string_view content = "") { return add(named(path), content); }
-  Tar& directory(const std::string& path, unsigned mode = 0755) {
-    Entry entry = named(path, Entry::Type::kDirectory);
-    entry.mode = mode;
-    return add(entry);
-  }
-  Tar& link(const std::string& path, const std::string& to, Entry::Type type = Entry::Type::kSymlink) {
-    Entry entry = named(path, type);
-    entry.link = to;
-    return add(entry);
-  }
-  Tar& hard_link(const std::string& path, const std::string& to) { return link(path, to, Entry::Type::kHardLink); }
-  Tar& device(const std::string& path, unsigned major, unsigned minor) {
-    Entry entry = named(path, Entry::Type::kCharacterDevice);
-    entry.device_major = major;
-    entry.device_minor = minor;
-    return add(entry);
-  }
-  static Entry named(const std::string& path, Entry::Type type = Entry::Type::kFile) {
-    Entry entry;
-    entry.path = path;
-    entry.type = type;
-    entry.mtime = 1'600'000'000;
-    return entry;
-  }
-  std::string whole() const { return bytes + std::string(2 * kTarBlock, '\0'); }
-
-  std::string bytes;
-
- private:
-  std::uint32_t uid_, gid_;
-};
 
 // Everything below a directory but the layers in it: names, kinds, modes, sizes, times and contents.
 std::string listing(const fs::path& directory) {
@@ -222,39 +173,6 @@ TEST_CASE("sizes that no layer has, bombs and too many entries are errors, soon"
   options = {};
   options.limits.entries = 3;
   CHECK(why(Tar().file("a").file("b").file("c").file("d").whole(), {}, options) == "it has more than 3 entries");
-}
-
-TEST_CASE("M9: the layers of an image together leave some space of the disk") {
-  if (!is_root()) return;
-  const Temporary temporary;
-  for (const char* name : {"1", "2"})
-    write_file(temporary / (name + std::string(".layer")),
-               Tar().file("f", std::string(std::size_t{2} << 20, 'x')).whole());
-  const std::string said = testing::in_another_process([&]() -> std::string {
-    fs::create_directory(temporary / "disk");
-    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("tmpfs", (temporary / "disk").c_str(), "tmpfs", 0, "size=4m,nr_inodes=1000") != 0)
-      return "skipped";
-    SpaceBudget budget(temporary / "disk");
-    UnpackOptions options;
-    options.budget = &budget;
-    unpack_layer(temporary / "1.layer", "", temporary / "disk/1", options);
-    try {
-      unpack_layer(temporary / "2.layer", "", temporary / "disk/2", options);
-    } catch (const Error& error) {
-      try {
-        SpaceBudget(temporary / "disk").take(0, 1000);
-      } catch (const Error& other) {
-        return fmt::format("{}; {}; {}", error.what(), other.what(), fs::exists(temporary / "disk/2"));
-      }
-    }
-    return "unpacked";
-  });
-  if (said == "skipped") return;
-  const std::string more = "no space left: the image unpacks to more than 95 % of the ",
-                    disk = (temporary / "disk").string();
-  CHECK(said.starts_with("layer 2.layer: " + more + "3 MiB that are free in " + disk + "; " + more));
-  CHECK_MESSAGE(said.ends_with("inodes that are free in " + disk + "; false"), said);
 }
 
 TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones are errors or nothing") {
