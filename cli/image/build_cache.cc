@@ -69,7 +69,7 @@ void write_whole(const fs::path& file, std::string_view text) {
 }
 
 BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory))), blobs_(directory_) {
-  // What belongs to nobody that this user namespace knows may well be root's.
+  // In a user namespace, root of the machine may be shown as the unknown user.
   struct stat about {};
   if (::geteuid() == 0 && ::stat(directory_.c_str(), &about) == 0 && about.st_uid != 0 && about.st_uid != kUnknownUser)
     throw Error(
@@ -113,8 +113,9 @@ void BuildCache::check_after_boot() const {
   const fs::path mark = directory_ / "boot";
   if (current.empty() || text_of_file(mark) == current) return;
   for (const BlobStore::Info& blob : blobs_.list()) blobs_.check(blob.digest);
-  for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
+  // First what says that a tree is whole.
   for (const auto& each : fs::directory_iterator(directory_ / "used")) fs::remove(each.path());
+  for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
   write_whole(mark, current);
 }
 

@@ -11,9 +11,11 @@
 //   boot          the start of the machine, by the kernel's boot id, since which all of this was written or checked
 //
 // A build holds the cache open for the time that it takes; it is cleaned by who has it alone. All that has a name is
-// whole, so that a build that is killed leaves a good cache. After a power cut files may lack their contents, as
-// nothing is synced to the disk: the first build after a start of the machine compares all blobs with their digests and
-// removes the trees. Threading: any thread, and any number of processes.
+// whole, so that a build that is killed leaves a good cache. Nothing is synced to the disk, so after a power cut files
+// may lack their contents: the first build after a start of the machine compares all blobs with their digests, and
+// removes the trees.
+//
+// Threading: any thread, and any number of processes.
 #pragma once
 
 #include <cstdint>
