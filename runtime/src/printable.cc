@@ -1,35 +1,11 @@
 #include "printable.h"
 
-#include <array>
+#include "utf8.h"
 
 namespace adaptdl {
 namespace {
 
-struct Character {
-  char32_t code;     // a single byte if invalid
-  std::size_t size;  // bytes
-  bool valid;
-};
-
-// Decodes the first character. A byte that does not begin a valid sequence is a character of its own. REQUIRES: not
-// empty.
-Character first_character(std::string_view text) {
-  const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const Character invalid{byte(0), 1, false};
-  if (byte(0) < 0x80) return {byte(0), 1, true};
-  const std::size_t size = byte(0) < 0xC2 ? 0 : byte(0) < 0xE0 ? 2 : byte(0) < 0xF0 ? 3 : byte(0) < 0xF5 ? 4 : 0;
-  if (size == 0 || size > text.size()) return invalid;
-  char32_t code = byte(0) & (0x7FU >> size);
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return invalid;
-    code = code << 6 | (byte(i) & 0x3FU);
-  }
-  constexpr std::array<char32_t, 5> kMin{0, 0, 0x80, 0x800, 0x10000};  // anything less has a shorter encoding
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code < kMin[size] || surrogate || code > 0x10FFFF ? invalid : Character{code, size, true};
-}
-
-bool is_printable(const Character& character) {
+bool is_printable(const Utf8Character& character) {
   const char32_t code = character.code;
   if (!character.valid || code < 0x20 || (code >= 0x7F && code <= 0x9F)) return false;
   const bool marks_direction = code == 0x061C || code == 0x200E || code == 0x200F;
@@ -49,7 +25,7 @@ std::string escaped(std::string_view text, Newlines newlines, bool json) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character character = first_character(text);
+    const Utf8Character character = first_utf8_character(text);
     if (is_printable(character) || (character.code == '\n' && newlines == Newlines::kKeep))
       out += text.substr(0, character.size);
     else
@@ -68,7 +44,7 @@ std::string printable_json(std::string_view json) { return escaped(json, Newline
 std::string one_line(std::string_view text, std::size_t max) {
   std::string line;
   for (text = text.substr(0, max); !text.empty();) {
-    const Character character = first_character(text);
+    const Utf8Character character = first_utf8_character(text);
     if (is_printable(character) && character.code != ' ')
       line += text.substr(0, character.size);
     else if (character.valid && !line.empty() && line.back() != ' ')

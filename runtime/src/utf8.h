@@ -1,20 +1,22 @@
+// UTF-8, checked strictly: no overlong forms, no surrogates, nothing above U+10FFFF.
 #pragma once
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstddef>
 #include <string_view>
 
 namespace adaptdl {
 
+struct Utf8Character {
+  char32_t code;     // a single byte if invalid
+  std::size_t size;  // bytes
+  bool valid;
+};
+
+// Decodes the first character. A byte that does not begin a valid sequence is a character of its own. REQUIRES: not
+// empty.
+Utf8Character first_utf8_character(std::string_view text);
+
 // Whether `text` is UTF-8, and so can stand in JSON.
-inline bool is_utf8(std::string_view text) {
-  if (std::ranges::none_of(text, [](char c) { return (c & 0x80) != 0; })) return true;
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-    return true;
-  } catch (const nlohmann::json::exception&) {
-    return false;
-  }
-}
+bool is_utf8(std::string_view text);
 
 }  // namespace adaptdl
