@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <system_error>
 
@@ -43,6 +43,21 @@ std::uint64_t size_of(const fs::path& checkpoint) {
   return size;
 }
 
+// All but the newest `keep` that are whole in every byte, and those of which nothing is known. None if none is whole.
+std::vector<Found> not_to_keep(const std::vector<Found>& newest_first, int keep) {
+  std::vector<Found> others;
+  int kept = 0;
+  for (const Found& found : newest_first) {
+    const Fate fate = look_at(found.path, kept < keep);
+    if (fate == Fate::kUnknown) continue;
+    if (fate == Fate::kWhole && kept < keep)
+      ++kept;
+    else
+      others.push_back(found);
+  }
+  return kept > 0 ? others : std::vector<Found>();
+}
+
 }  // namespace
 
 void prune_after_save(const fs::path& directory, const Found& committed, int keep) {
@@ -67,27 +82,19 @@ void prune_after_save(const fs::path& directory, const Found& committed, int kee
 }
 
 bool make_room(const fs::path& directory, std::uint64_t needed) {
+  const std::vector<Found> doomed = not_to_keep(scan(directory).checkpoints, 1);
   std::uint64_t room = free_space(directory);
-  for (const fs::path& path : prune(directory, 1, true)) room += std::min(size_of(path), needed);
-  return room >= needed && !prune(directory, 1).empty();
+  for (std::size_t i = 0; i < doomed.size() && room < needed; ++i) room += size_of(doomed[i].path);
+  if (doomed.empty() || room < needed) return false;
+  for (const Found& found : doomed) delete_checkpoint(found);
+  return true;
 }
 
 std::vector<fs::path> prune(const fs::path& directory, int keep, bool dry_run) {
   if (keep < 1) throw UsageError(fmt::format("cannot keep {} checkpoints: the least is 1", keep));
   const Scan present = scan(directory);
   std::vector<fs::path> deleted = delete_leftovers(directory, present, dry_run);
-  std::vector<Found> doomed;
-  int kept = 0;
-  for (const Found& found : present.checkpoints) {
-    const Fate fate = look_at(found.path, kept < keep);
-    if (fate == Fate::kUnknown) continue;
-    if (fate == Fate::kWhole && kept < keep)
-      ++kept;
-    else
-      doomed.push_back(found);
-  }
-  if (kept == 0) return deleted;
-  for (const Found& found : doomed) {
+  for (const Found& found : not_to_keep(present.checkpoints, keep)) {
     if (!dry_run) delete_checkpoint(found);
     deleted.push_back(found.path);
   }
