@@ -35,16 +35,13 @@ net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, co
   net::Fd fd = net::connect_to(address, port, deadline, why);
   if (!fd) fail(why);
   handshake::ConnectingEnd end(terms, little_endian(static_cast<std::uint32_t>(rank)), kAccepted.size());
-  const auto wait = [&] {
-    pollfd ready{fd.get(), POLLIN, 0};
-    return ::poll(&ready, 1, net::poll_timeout(deadline, kMostPollMs)) != 0 || net::Clock::now() < deadline;
-  };
+  const auto wait = [&] { return net::wait_until_ready(fd.get(), POLLIN, deadline); };
   switch (handshake::run(end, fd.get(), wait)) {
     case handshake::Step::kIncomplete:
       if (net::Clock::now() >= deadline) fail("it does not answer");
       return {};
     case handshake::Step::kRefused:
-      fail(end.why().empty() ? "it is no replica of adaptdl" : end.why());
+      fail(end.why().empty() ? "the process listening there is not a replica of adaptdl" : end.why());
       break;
     case handshake::Step::kProved:
       if (end.answer() != kAccepted) fail("it does not wait for this replica");

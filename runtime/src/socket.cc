@@ -21,6 +21,7 @@ namespace adaptdl::net {
 namespace {
 
 constexpr std::chrono::seconds kConnectAttempt{3};
+constexpr int kMostPollMs = 60000;
 
 const std::string kLoopback = "127.0.0.1";
 
@@ -121,12 +122,8 @@ Fd connect_once(const addrinfo& address, Clock::time_point deadline, std::string
   int error = fd ? 0 : errno;
   if (fd && ::connect(fd.get(), address.ai_addr, address.ai_addrlen) != 0) error = errno;
   if (error == EINPROGRESS || error == EINTR) {
-    pollfd ready{fd.get(), POLLOUT, 0};
-    int count = 0;
-    do count = ::poll(&ready, 1, poll_timeout(deadline, 60000));
-    while (count < 0 && errno == EINTR);
     socklen_t size = sizeof error;
-    if (count == 0)
+    if (!wait_until_ready(fd.get(), POLLOUT, deadline))
       error = ETIMEDOUT;
     else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0)
       error = errno;
@@ -229,6 +226,13 @@ bool host_is_silent(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
   return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_retransmits >= patience.retransmits;
+}
+
+bool wait_until_ready(int fd, short events, Clock::time_point deadline) {
+  pollfd polled{fd, events, 0};
+  while (::poll(&polled, 1, poll_timeout(deadline, kMostPollMs)) <= 0)
+    if (Clock::now() >= deadline) return false;
+  return true;
 }
 
 int poll_timeout(Clock::time_point deadline, int most) {

@@ -71,6 +71,9 @@ inline Patience patience;
 // that is slow to read.)
 bool host_is_silent(int fd);
 
+// Waits until the socket is ready for `events` of poll(2), or has failed. Returns false at the deadline.
+bool wait_until_ready(int fd, short events, Clock::time_point deadline);
+
 // Milliseconds until `deadline` for poll(2), rounded up, from 0 to `most`.
 int poll_timeout(Clock::time_point deadline, int most);
 

@@ -26,13 +26,9 @@ RendezvousStore::Value value_of(const json& answer) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Waits until the socket is ready for `events`. Throws Error at the deadline.
+// Throws Error at the deadline.
 void await(int fd, short events, net::Clock::time_point deadline) {
-  for (;;) {
-    pollfd polled{fd, events, 0};
-    if (::poll(&polled, 1, net::poll_timeout(deadline, 60000)) > 0) return;
-    if (net::Clock::now() >= deadline) throw Error("timed out");
-  }
+  if (!net::wait_until_ready(fd, events, deadline)) throw Error("timed out");
 }
 
 }  // namespace
@@ -109,13 +105,10 @@ bool RendezvousStore::try_connect(net::Clock::time_point deadline, std::string& 
   net::Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
   if (!fd) return false;
   handshake::ConnectingEnd end(rendezvous_terms(place_.secret), "", 0);
-  const auto wait = [&] {
-    pollfd polled{fd.get(), POLLIN, 0};
-    return ::poll(&polled, 1, net::poll_timeout(deadline, 60000)) != 0 || net::Clock::now() < deadline;
-  };
+  const auto wait = [&] { return net::wait_until_ready(fd.get(), POLLIN, deadline); };
   const handshake::Step step = handshake::run(end, fd.get(), wait);
   if (step == handshake::Step::kRefused)
-    throw Error(end.why().empty() ? "what listens there is no replica of adaptdl" : end.why());
+    throw Error(end.why().empty() ? "the process listening there is not a replica of adaptdl" : end.why());
   if (step == handshake::Step::kIncomplete) {
     why = net::Clock::now() >= deadline ? "timed out" : "connection closed";
     return false;

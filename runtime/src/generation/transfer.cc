@@ -18,8 +18,6 @@ namespace {
 using collective::CollectiveError;
 using TimePoint = net::Clock::time_point;
 
-constexpr int kMostPollMs = 60000;
-
 handshake::Terms terms(const std::string& secret) { return {secret, "states"}; }
 
 // A connection whose reads and writes wait, up to a deadline.
@@ -49,8 +47,7 @@ class Stream {
     if (errno == EINTR) return false;
     if (errno != EAGAIN)
       throw CollectiveError(fmt::format("states cannot be sent to another replica: {}", std::strerror(errno)));
-    pollfd ready{fd_.get(), events, 0};
-    if (::poll(&ready, 1, net::poll_timeout(deadline_, kMostPollMs)) == 0 && net::Clock::now() >= deadline_)
+    if (!net::wait_until_ready(fd_.get(), events, deadline_))
       throw CollectiveError("states were not sent to another replica in time");
     return false;
   }
