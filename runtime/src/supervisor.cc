@@ -45,7 +45,8 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
   http::Request request;
   request.max_body = kMaxBody;
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
-  std::optional<Clock::time_point> disconnected;  // since when
+  constexpr auto kConnected = Clock::time_point::max();
+  auto disconnected = kConnected;  // since when
   std::string last = "it did not answer in time";
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
@@ -62,14 +63,14 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       if (response.status != 408)
         throw Error(fmt::format("{} answers {}: \"{}\"", target, response.status, shown(response.body)));
       last = "they are not all up yet";
-      disconnected.reset();
+      disconnected = kConnected;
     } catch (const http::ConnectionError& error) {
-      if (!disconnected) {
+      if (disconnected == kConnected) {
         disconnected = started;
         log::warn(fmt::format("the supervisor cannot be reached; trying for {} min: {}", kMaxDisconnected.count(),
                               error.what()));
       }
-      if (Clock::now() - *disconnected >= kMaxDisconnected)
+      if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
             fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
       last = error.what();
