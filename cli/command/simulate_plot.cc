@@ -75,7 +75,11 @@ void plot(const PlotOptions& options) {
     throw UsageError(error.what());  // what is wrong is what the user gave
   }
   const std::string picture = cluster_plot(*timeline, options.title);
-  if (options.output == "-") return print_text(picture);
+  if (options.output == "-") {
+    print_raw(picture);
+    if (std::ferror(stdout) != 0) throw Error(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
+    return;
+  }
   const std::filesystem::path output = options.output.empty()
                                            ? std::filesystem::path(options.file).replace_extension(".svg")
                                            : std::filesystem::path(options.output);

@@ -38,7 +38,8 @@ std::string printable_text(std::string_view text, bool colour);
 // Table, or its newlines and colours pass.
 void print_text(std::string_view text, std::FILE* to = stdout);
 
-// Prints the output of a user's program to standard output as it is. Sets std::ferror(stdout) instead of throwing.
+// Prints the output of a user's program, or a file, to standard output as it is. Sets std::ferror(stdout) instead of
+// throwing.
 void print_raw(std::string_view bytes);
 
 template <typename... Args>

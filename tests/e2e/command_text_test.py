@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import pty
 import re
 import subprocess
 import unittest
@@ -40,19 +39,7 @@ class TextTest(RunTest):
 
     def on_terminal(self, *words):
         """Output of a command on a terminal."""
-        leader, follower = pty.openpty()
-        command = subprocess.Popen([ADAPTDL, *words], env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL, stdout=follower,
-                                   stderr=follower)
-        os.close(follower)
-        seen = b""
-        try:
-            while data := os.read(leader, 65536):
-                seen += data
-        except OSError:
-            pass  # the other end was closed
-        os.close(leader)
-        command.wait(PATIENCE)
-        return self.check(seen.replace(b"\r\n", b"\n"))
+        return self.check(self.shown_on_terminal(*words)[0])
 
     def record(self, name, **fields):
         directory = os.path.join(os.fsencode(self.runs), name)
@@ -105,7 +92,8 @@ class TextTest(RunTest):
         rules = {
             r"fmt::v?print\(|\b(?:f?puts|fputc|putchar|putc|fwrite|v?f?printf|perror)\(|std::(?:cout|cerr|clog)\b|\bwrite\(STD":
                 {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes a file
-            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/submit_wait.cc"},
+            r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/simulate_plot.cc",
+                                 "command/submit_wait.cc"},
             r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h"},
             # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.
             r"\.dump\(": {"terminal/dump_json.cc", "command/run_detach.cc", "command/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
