@@ -192,7 +192,8 @@ class Copying(Journey):
     def test_L4_a_dockerfile_that_is_a_link_does_not_lead_out_of_the_context(self):
         (self.root / "outside").write_text("ROOT:*:20228\n")
         self.write({"Dockerfile": "FROM scratch\nCOPY a /a\n", "a": "a"})
-        os.symlink(self.root / "outside", self.project / ".dockerignore")
+        (self.root / "patterns").write_text("a\n")  # which would leave nothing to copy
+        os.symlink(self.root / "patterns", self.project / ".dockerignore")
         self.build()
         os.rename(self.project / "Dockerfile", self.project / "real")
         os.symlink("real", self.project / "Dockerfile")

@@ -1,10 +1,12 @@
 """What the journeys of `adaptdl run` share: starting it, watching it, and looking at processes."""
 
 import contextlib
+import fcntl
 import ipaddress
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import socket
@@ -12,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import unittest
@@ -288,6 +291,22 @@ class RunTest(unittest.TestCase):
         )
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stderr if code else done.stdout
+
+    def shown_on_terminal(self, *words, columns=0):
+        """The bytes that a command writes to a terminal, of that width unless it is 0, and its exit code."""
+        leader, follower = pty.openpty()
+        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+        command = subprocess.Popen([ADAPTDL, *words], env=self.environment, cwd=self.directory, stdin=subprocess.DEVNULL,
+                                   stdout=follower, stderr=follower)
+        os.close(follower)
+        seen = b""
+        try:
+            while data := os.read(leader, 65536):
+                seen += data
+        except OSError:
+            pass  # the other end was closed
+        os.close(leader)
+        return seen.replace(b"\r\n", b"\n"), command.wait(PATIENCE)
 
     def listed(self, *options):
         """What `adaptdl ls --json` says, by the names of runs."""

@@ -1,6 +1,5 @@
 """Runs that are found again by their names: ls, logs, checkpoint save, resize and delete."""
 
-import fcntl
 import json
 import os
 import pathlib
@@ -8,9 +7,7 @@ import pty
 import select
 import shlex
 import signal
-import struct
 import subprocess
-import termios
 import time
 import unittest
 
@@ -39,19 +36,9 @@ class LsTest(VerbsTest):
 
     def on_terminal(self, *words, columns):
         """What a command shows on a terminal of that width."""
-        leader, follower = pty.openpty()
-        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-        command = subprocess.Popen([ADAPTDL, *words], env=self.environment, stdin=subprocess.DEVNULL, stdout=follower)
-        os.close(follower)
-        seen = b""
-        try:
-            while data := os.read(leader, 65536):
-                seen += data
-        except OSError:
-            pass  # the other end was closed
-        os.close(leader)
-        self.assertEqual(command.wait(PATIENCE), 0)
-        return seen.decode().replace("\r\n", "\n")
+        seen, code = self.shown_on_terminal(*words, columns=columns)
+        self.assertEqual(code, 0)
+        return seen.decode()
 
     def test_nothing_is_said_as_such(self):
         self.assertEqual(self.adaptdl("ls"), "no runs\n")

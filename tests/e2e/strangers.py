@@ -1,8 +1,8 @@
 """Connections of eight kinds to whatever begins to listen on the loopback interface, by a user who has no business there.
 
 Usage: strangers.py [--uid UID] [--each N] PORT...: connects N times (default 1000) to each port that somebody listens on,
-but for those given, and to each that comes later, until its standard input ends. Then it prints, as JSON, how often it
-connected to each. With --uid it gives up root for that user first.
+but for those given, and to each that comes later, until its standard input ends. It prints a line for each port when it
+has connected to it N times, and in the end, as JSON, how often it connected to each. With --uid it gives up root for that user first.
 """
 
 import argparse
@@ -104,6 +104,8 @@ def main():
         for port in ports:
             for _ in range(min(BATCH, options.each - counts.get(port, 0))):
                 counts[port] = counts.get(port, 0) + 1
+                if counts[port] == options.each:
+                    print(port, flush=True)
                 if (stranger := visit(port, KINDS[counts[port] % len(KINDS)])) is not None:
                     held.append(stranger)
                 if len(held) > limit - SPARE:

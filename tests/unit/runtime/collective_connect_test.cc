@@ -257,7 +257,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
                        connection.send(accepted());
                      },
                      5s, 200ms, "the secret"),
-                 "cannot be replica 0: it does not have the secret of this job");
+                 "is not replica 0: it does not have the secret of this job");
 }
 
 TEST_CASE("of two replicas that claim one rank the second is refused by name") {
@@ -360,7 +360,7 @@ TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
   const auto hang_up_first = [&](const Socket& connection) {
     if (++tries > 200) connection.send("no replica\n");
   };
-  check_contains(error_with_root(hang_up_first, 20s, 1ms), "is no replica of adaptdl");
+  check_contains(error_with_root(hang_up_first, 20s, 1ms), "is not a replica of adaptdl");
   CHECK(tries == 201);
 }
 
@@ -406,7 +406,7 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
 
 TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait") {
   check_contains(error_with_root([](const Socket& c) { c.send("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
-                 "is no replica of adaptdl");
+                 "is not a replica of adaptdl");
   check_contains(error_with_root([](const Socket&) {}, 300ms), "(it closed the connection)");
   check_contains(error_with_root([](const Socket& c) { c.receive_all(); }, 300ms), "does not answer");
   CHECK(error_with_root([](const Socket& c) {
