@@ -159,8 +159,8 @@ void add_build(CLI::App& app, int& exit_code) {
       ->type_name("SECRET")
       ->allow_extra_args(false);
   app.add_option("--network", options->network,
-                 "of RUN: none, or host for that of this machine; ADD and base images come by it in any case (default "
-                 "host)")
+                 "the network of RUN: none, or host, which is this machine's; ADD and base images always use the "
+                 "latter (default host)")
       ->type_name("none|host");
   app.add_flag("--push", options->push, "push the image to the registry of each of its names");
   app.add_option("--output", options->outputs, "write the image there: oci:DIRECTORY or docker-archive:FILE")

@@ -44,7 +44,7 @@ int simulate(const SimulateOptions& options) {
   const auto results = sched::simulate(tasks, plan.simulation, &screen, &stop_wanted, plan.threads);
   screen.close();
   if (stop_wanted) {
-    print_notice("interrupted: there are no figures{}", log ? ", and " + options.out + " is as it was" : "");
+    print_notice("interrupted; no results{}", log ? ", and " + options.out + " is unchanged" : "");
     return 128 + stopped_by;
   }
   if (options.json)

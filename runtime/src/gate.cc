@@ -98,7 +98,7 @@ void Gate::hear(Strangers::iterator stranger) {
   handshake::AcceptingEnd& end = stranger->second.end;
   std::string reply;
   const handshake::Step step = end.take({buffer, static_cast<std::size_t>(received)}, reply);
-  // It fits into the empty buffer of a new connection; where it does not, nobody waits for it.
+  // The send buffer of a new connection is empty, so the reply fits. If it does not, the handshake times out.
   if (!reply.empty()) ::send(stranger->first, reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (step == handshake::Step::kProved) return judge(stranger);
   if (step == handshake::Step::kIncomplete) return;

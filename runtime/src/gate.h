@@ -1,8 +1,8 @@
 // The door of a listener: accepts connections, and lets in those that prove that they belong to the job.
 //
-// A connection is a stranger until its handshake is complete and its request is accepted. A stranger costs one
-// descriptor and at most one request of memory, for a few seconds; there are never more than a bounded number of them,
-// and nobody waits for one. When there would be more, the one that came first is dropped: replicas try again.
+// A connection is a stranger until its handshake is complete and its request is accepted. A stranger occupies one
+// descriptor and the memory of one request, for a few seconds at most. The number of strangers is limited: if another
+// one connects, the oldest is closed, and a replica that this hits tries again.
 //
 // Threading: none of its own; its owner guards it.
 #pragma once

@@ -72,8 +72,8 @@ class AcceptingEnd : public End {
  public:
   AcceptingEnd(Terms terms, std::size_t max_request) : End(Side::kAccepting, std::move(terms), max_request) {}
 
-  // Takes what was received; `reply` is to be sent, if it is not empty. REQUIRES that no call before returned anything
-  // but kIncomplete. Bytes after the request are garbage: the other end has to wait for the answer.
+  // Processes received bytes. If `reply` is not empty afterwards, send it. REQUIRES that every earlier call returned
+  // kIncomplete. Bytes after the request are an error, since the other end must wait for the answer.
   Step take(std::string_view bytes, std::string& reply);
   // After kProved: what the other end asks, and what to send as the answer.
   const std::string& request() const noexcept { return request_; }

@@ -56,8 +56,8 @@ struct Options {
   int size = 1;
   // Name of the job, up to 1 KiB: rank 0 refuses replicas of another.
   std::string job;
-  // The job's secret. Replicas prove to each other that they have it; a connection that does not is dropped. What they
-  // say then is not encrypted. Empty: whoever can reach rank 0's port and knows the job's name and size can join.
+  // The job's secret. Replicas prove to each other that they have it; connections without a valid proof are closed.
+  // Data is not encrypted. If empty, anyone who can reach rank 0's port and knows the job's name and size can join.
   std::string secret;
   // For all replicas to come up. A connection refused, or a name that does not resolve yet, is tried again until then.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);

@@ -128,7 +128,7 @@ Snapshot read_states(const std::shared_ptr<StateStream>& stream) {
       }
     }
   } catch (const json::exception& error) {
-    throw CheckpointError(fmt::format("what a member sent are no states: {}", first_line(error)));
+    throw CheckpointError(fmt::format("invalid states from another replica: {}", first_line(error)));
   }
   stream->end_ = end;
   return Snapshot("the running job", std::move(manifest), std::move(files));

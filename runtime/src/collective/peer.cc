@@ -34,7 +34,7 @@ class Introduction {
         address_(net::endpoint(options.master_addr, options.master_port)),
         deadline_(net::Clock::now() + options.connect_timeout) {}
 
-  // Tries until rank 0 accepts. Throws CollectiveError when it refuses, or is no replica, and at the deadline.
+  // Tries until rank 0 accepts. Throws CollectiveError if rank 0 refuses or is not a replica, and at the deadline.
   net::Fd run();
   TimePoint deadline() const { return deadline_; }
 
@@ -99,9 +99,10 @@ bool Introduction::introduce(int fd) {
   }
   const auto answer = step == handshake::Step::kProved ? wire::parse_answer(end.answer()) : std::nullopt;
   if (!answer)
-    throw CollectiveError(end.why().empty()
-                              ? fmt::format("what listens at {} is no replica of adaptdl; is the port taken?", address_)
-                              : fmt::format("what listens at {} cannot be replica 0: {}", address_, end.why()));
+    throw CollectiveError(
+        end.why().empty()
+            ? fmt::format("the process listening at {} is not a replica of adaptdl; is the port in use?", address_)
+            : fmt::format("the process listening at {} is not replica 0: {}", address_, end.why()));
   // The group before may not have left the port yet.
   if (!answer->accepted && options_.give_up) {
     why_ = answer->text;
