@@ -2,8 +2,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -12,18 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 
 #include "another_process.h"
 #include "image/build_namespace.h"
 #include "image/sandbox.h"
+#include "refuse_system_calls.h"
 #include "temporary_directory.h"
 
 using namespace adaptdl::image;
@@ -60,17 +57,7 @@ void enter_own_user_namespace() {
   write("/proc/self/uid_map", "0 " + std::to_string(user) + " 1");
 }
 
-void forbid_unshare() {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{std::size(code), code};
-  must(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0,
-       "seccomp");
-}
+void forbid_unshare() { must(testing::refuse_system_calls({SYS_unshare}, EPERM), "seccomp"); }
 
 }  // namespace
 

@@ -1,14 +1,18 @@
 #include "image/unpack.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/fs.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
 #include <map>
+#include <set>
 
 #include "adaptdl/error.h"
 #include "image/digest.h"
@@ -16,6 +20,7 @@
 #include "image/overlay_changes.h"
 #include "image_tar.h"
 #include "image_temporary.h"
+#include "socket.h"
 
 using namespace adaptdl;
 using namespace adaptdl::image;
@@ -25,9 +30,21 @@ namespace {
 
 // Everything below a directory but the layers in it: names, kinds, modes, sizes, times and contents.
 std::string listing(const fs::path& directory) {
-  return run("cd " + directory.string() +
-             " && find . -mindepth 1 -name '*.layer' -prune -o -printf '%P %y %m %s %l ' "
-             "\\( -type f -exec sh -c 'stat -c %Y \"$1\"; cat \"$1\"' - {} \\; -o -printf '\\n' \\) | LC_ALL=C sort");
+  std::set<std::string> lines;
+  std::error_code error;
+  fs::recursive_directory_iterator each(directory, error);
+  for (; !error && each != fs::recursive_directory_iterator(); each.increment(error)) {
+    const fs::path& path = each->path();
+    if (path.extension() == ".layer") continue;
+    struct stat info {};
+    REQUIRE(::lstat(path.c_str(), &info) == 0);
+    std::string line = fmt::format("{} {:o} ", path.lexically_relative(directory).string(), info.st_mode);
+    if (S_ISLNK(info.st_mode)) line += fs::read_symlink(path).string();
+    if (S_ISREG(info.st_mode)) line += fmt::format("{} {}", info.st_mtim.tv_sec, read_file(path));
+    lines.insert(line + '\n');
+  }
+  CHECK(!error);
+  return fmt::format("{}", fmt::join(lines, ""));
 }
 
 // The error that unpacking ends in; "" if it does not. Whatever comes, nothing else is touched.
@@ -205,16 +222,43 @@ TEST_CASE("whiteouts and opaque directories are the overlay's, and strange ones 
             [](const fs::path& root) { CHECK(fs::is_empty(root)); }) == "");
 }
 
-TEST_CASE("the overlay's own attributes are not a layer's to say, and its whiteouts are whiteouts") {
+TEST_CASE("L6: attributes of the overlay and of security modules are not a layer's, and its whiteouts are whiteouts") {
   Entry entry = Tar::named("d", Entry::Type::kDirectory);
-  entry.xattrs = {{"user.overlay.opaque", "y"},
-                  {"user.overlay.redirect", "/etc"},
-                  {"trusted.overlay.opaque", "y"},
-                  {"user.mine", "1"}};
+  entry.xattrs = {{"user.overlay.opaque", "y"},    {"user.overlay.redirect", "/etc"},
+                  {"trusted.overlay.opaque", "y"}, {"trusted.mine", "1"},
+                  {"security.mine", "1"},          {"user.mine", "1"}};
   CHECK(why(Tar().add(entry).device("w", 0, 0).whole(), [](const fs::path& root) {
           CHECK(run("getfattr -d -m - " + (root / "d").string() + " | grep =") == "user.mine=\"1\"\n");
           CHECK(run("stat -c '%F %t %T' " + (root / "w").string()) == "character special file 0 0\n");
         }) == "");
+}
+
+// Nothing in it can be removed. False where the file system or the user does not allow that.
+bool make_immutable(const fs::path& directory, bool immutable) {
+  const net::Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int flags = 0;
+  if (::ioctl(fd.get(), FS_IOC_GETFLAGS, &flags) != 0) return false;
+  flags = immutable ? flags | FS_IMMUTABLE_FL : flags & ~FS_IMMUTABLE_FL;
+  return ::ioctl(fd.get(), FS_IOC_SETFLAGS, &flags) == 0;
+}
+
+TEST_CASE("L1: a link that cannot be removed is not followed") {
+  const Temporary temporary;
+  const fs::path outside = temporary / "outside", tree = temporary / "tree";
+  fs::create_directory(outside);
+  fs::permissions(outside, fs::perms::owner_read | fs::perms::owner_exec);
+  fs::create_directory(tree);
+  fs::create_directory_symlink(outside, tree / "link");
+  if (!make_immutable(tree, true)) return;
+  std::string error;
+  try {
+    remove_tree(tree);
+  } catch (const Error& caught) {
+    error = caught.what();
+  }
+  CHECK(make_immutable(tree, false));
+  CHECK(error.find("cannot remove link: ") == 0);
+  CHECK(fs::status(outside).permissions() == (fs::perms::owner_read | fs::perms::owner_exec));
 }
 
 TEST_CASE("a layer that is truncated or damaged anywhere is an error or another layer, never more") {

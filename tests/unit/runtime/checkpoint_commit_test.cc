@@ -5,12 +5,14 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <chrono>
 #include <random>
 #include <thread>
 
 #include "checkpoint_support.h"
+#include "refuse_system_calls.h"
 
 using namespace checkpoint_test;
 
@@ -306,6 +308,23 @@ TEST_CASE("M8: on a disk for as many checkpoints as are kept, older ones make ro
     for (const auto& name : directory.names()) EXPECT_OR(10, ckpt::verify(directory / name).empty());
     return 0;
   });
+}
+
+TEST_CASE("L7: neither a save nor a prune deletes checkpoints that cannot be read for the moment") {
+  const Directory directory;
+  Job job(64);
+  for (job.step = 0; job.step < 2; ++job.step) job.save();
+  ::setenv("ADAPTDL_CHECKPOINT_KEEP", "1", 1);
+  const int status = run_child([&] {
+    EXPECT_OR(1, testing::refuse_system_calls({SYS_read, SYS_pread64}, EIO));
+    EXPECT_OR(2, ckpt::save_all_states());
+    EXPECT_OR(3, ckpt::prune(directory.path(), 1, false).empty());
+    return 0;
+  });
+  CHECK(status == 0);
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-0", "checkpoint-1", "checkpoint-2"});
+  job.save();
+  CHECK(directory.names() == std::vector<std::string>{"checkpoint-3"});
 }
 
 TEST_CASE("a disk that fills up while it is written to is a clear error, and the checkpoint before it is intact") {

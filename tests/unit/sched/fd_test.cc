@@ -2,17 +2,14 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <functional>
 
 #include "adaptdl/error.h"
+#include "refuse_system_calls.h"
 
 using namespace adaptdl;
 
@@ -24,16 +21,6 @@ constexpr int kKept = 100;
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 bool closes_on_exec(int fd) { return (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0; }
 
-// As on a kernel that lacks it.
-bool remove_close_range(unsigned error) {
-  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_close_range, 0, 1),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
-  const sock_fprog program{static_cast<unsigned short>(std::size(code)), code};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
-
 // What `body` returns in a child that has two descriptors more, with and without close_range(2).
 void check_in_child(const std::function<bool()>& body) {
   for (const unsigned error : {0, ENOSYS, EINVAL}) {
@@ -42,7 +29,7 @@ void check_in_child(const std::function<bool()>& body) {
     REQUIRE(pid >= 0);
     if (pid == 0) {
       const bool ready = ::dup2(STDERR_FILENO, kStray) == kStray && ::dup2(STDERR_FILENO, kKept) == kKept &&
-                         (error == 0 || remove_close_range(error));
+                         (error == 0 || testing::refuse_system_calls({SYS_close_range}, error));
       ::_exit(ready && body() ? 0 : 1);
     }
     int status = 0;

@@ -137,4 +137,14 @@ TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
   for (int i = 1; i < 9; ++i)
     bomb += fmt::format("a{0}: &a{0} [*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1},*a{1}]\n", i, i - 1);
   CHECK(refusal(bomb).find("this is too much for such a file") != std::string::npos);
+  CHECK(refusal("a: &a [*a]\n").find("this is too much for such a file") != std::string::npos);
+  CHECK(refusal(std::string(65, '[') + std::string(65, ']')).find("this is too much") != std::string::npos);
+  for (const char* open : {"[", "{", "{a: ", "[{", "- ", "? ", "!a [", "&a [", "\"\": ["}) {
+    CAPTURE(open);
+    std::string deep;
+    for (int i = 0; i < 100'000; ++i) deep += open;
+    CHECK(refusal(deep).starts_with("job.yaml:"));
+    CHECK(refusal("spec: " + deep).starts_with("job.yaml:"));
+  }
+  CHECK(refusal(std::string(5 << 20, ' ')) == "job.yaml: it is larger than 4 MiB");
 }
