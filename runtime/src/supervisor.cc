@@ -10,6 +10,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "foreign_json.h"
 #include "http/http.h"
 #include "supervisor_url.h"
 
@@ -27,7 +28,7 @@ constexpr std::chrono::milliseconds kPause{200};  // before the next try
 constexpr std::size_t kMaxBody = 1 << 20;
 
 std::vector<std::string> parse_addresses(const std::string& url, const std::string& body) {
-  const json parsed = json::parse(body, nullptr, false);
+  const json parsed = parse_foreign_json(body);
   const bool well_formed =
       parsed.is_array() && !parsed.empty() && std::all_of(parsed.begin(), parsed.end(), [](const json& each) {
         return each.is_string() && !each.get_ref<const std::string&>().empty();

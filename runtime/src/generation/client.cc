@@ -8,6 +8,7 @@
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
+#include "foreign_json.h"
 #include "http/http.h"
 #include "supervisor_url.h"
 
@@ -24,7 +25,7 @@ constexpr std::size_t kMaxBody = 1 << 20;
 
 Generation parse(const std::string& url, const std::string& body) {
   try {
-    return Generation::from_json(json::parse(body));
+    return Generation::from_json(parse_foreign_json(body));
   } catch (const json::exception&) {
     throw Error(fmt::format("{} answers what is no generation: \"{}\"", url, supervisor::shown(body)));
   }
