@@ -121,7 +121,21 @@ std::string why_no_node(const AllocatorCluster& cluster) {
                      counted(cluster.nodes.size(), "node"));
 }
 
+// Returns the first of the job's nodes that is about to be removed, or null.
+const NodeFacts* leaving_node(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
+  for (const NodeFacts& node : nodes) {
+    if (!node.leaving.empty() && std::ranges::find(job.current, node.name) != job.current.end()) return &node;
+  }
+  return nullptr;
+}
+
 }  // namespace
+
+bool Allocator::must_move_job(const AllocatorCluster& cluster) {
+  return std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) {
+    return !job.held && !stays(job) && leaving_node(job, cluster.nodes) != nullptr;
+  });
+}
 
 JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
   Free free = free_for_jobs(cluster);
@@ -155,6 +169,8 @@ JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
         decision.placeable = cluster.nodes.empty() || placeable(job->info, possible_nodes(*job, cluster.nodes));
         if (each.nodes.empty()) decision.reason = why_no_node(cluster);
       }
+      if (const NodeFacts* node = leaving_node(*job, cluster.nodes); node != nullptr)
+        decision.reason += fmt::format("; node {} is about to be removed ({})", node->name, node->leaving);
       decisions[name] = std::move(decision);
     }
   }

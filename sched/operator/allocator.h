@@ -43,6 +43,8 @@ class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
 
+  // Whether a job must be moved off a node that is about to be removed, which must not wait for the next cycle.
+  static bool must_move_job(const AllocatorCluster& cluster);
   // Returns decisions for all jobs except those that are held, and running jobs that must not be moved.
   JobDecisions cycle(const AllocatorCluster& cluster);
   // Whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their next

@@ -140,7 +140,7 @@ void ClusterState::leave_job(const std::string& pod_uid, const std::string& job_
 
 std::vector<std::string> ClusterState::put_node(const json& object) {
   const std::lock_guard lock(mutex_);
-  NodeFacts node = parse_node(object);
+  NodeFacts node = parse_node(object, signs_);
   const std::string name = node.name;
   missing_since_.erase(name);
   const auto [entry, added] = nodes_.try_emplace(name);
@@ -170,7 +170,10 @@ std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) c
 NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
   const std::lock_guard lock(mutex_);
   const auto found = nodes_.find(name);
-  if (found != nodes_.end()) return found->second.ready ? NodeState::kReady : NodeState::kNotReady;
+  if (found != nodes_.end()) {
+    if (!found->second.ready) return NodeState::kNotReady;
+    return accepts_pods(found->second) ? NodeState::kReady : NodeState::kClosed;
+  }
   const auto [missing, first] = missing_since_.try_emplace(name, now);
   return now - missing->second < kMissingBeforeGone ? NodeState::kNotReady : NodeState::kGone;
 }

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/allocator.h"
@@ -25,6 +26,8 @@ namespace adaptdl::sched {
 
 class ClusterState {
  public:
+  explicit ClusterState(DrainSigns signs = {}) : signs_(std::move(signs)) {}
+
   // A job and the pods that it owns.
   struct JobView {
     nlohmann::json job;
@@ -69,6 +72,7 @@ class ClusterState {
   std::string key_of_uid(const std::string& uid) const;
   std::vector<std::string> jobs_on(const std::string& node) const;
 
+  const DrainSigns signs_;
   mutable std::mutex mutex_;
   std::map<std::string, JobEntry> jobs_;                      // by namespace/name
   std::map<std::string, std::string> key_by_uid_;             // keys of jobs, by uid

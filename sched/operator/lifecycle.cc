@@ -72,15 +72,18 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  bool is_ready(const std::string& node) const { return at_.node_state(node) == NodeState::kReady; }
-  bool all_ready(const Allocation& nodes) const {
-    return std::ranges::all_of(nodes, [this](const std::string& node) { return is_ready(node); });
+  // Whether the node confirms when its pods have ended.
+  bool responds(const std::string& node) const {
+    const NodeState state = at_.node_state(node);
+    return state == NodeState::kReady || state == NodeState::kClosed;
   }
-  // Returns the nodes that the job must run on next; empty if one of them is not ready.
-  Allocation next_nodes() const {
-    Allocation nodes = at_.decision ? at_.decision->nodes : job_.allocation;
-    return all_ready(nodes) ? nodes : Allocation();
+  // Returns the nodes, or none if one of them accepts no pods.
+  Allocation if_ready(const Allocation& nodes) const {
+    const auto ready = [this](const std::string& node) { return at_.node_state(node) == NodeState::kReady; };
+    return std::ranges::all_of(nodes, ready) ? nodes : Allocation();
   }
+  // Returns the nodes that the job must run on next.
+  Allocation next_nodes() const { return if_ready(at_.decision ? at_.decision->nodes : job_.allocation); }
 
   // ---- Pending
 
@@ -176,7 +179,7 @@ class Planner {
 
   // Restarts all replicas, on the same nodes if all of them are ready and no pause is due.
   bool restart(const char* reason, const std::string& message) {
-    stop(reason, message, all_ready(job_.allocation) ? job_.allocation : Allocation(), true);
+    stop(reason, message, if_ready(job_.allocation), true);
     return true;
   }
 
@@ -199,7 +202,7 @@ class Planner {
       if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
         return restart("ReplicaLost", who + " is being deleted");
       // No event reports when a node without an object counts as gone.
-      if (pod->live() && !pod->node.empty() && !is_ready(pod->node)) look_again(at_.now + kNodeCheck);
+      if (pod->live() && !pod->node.empty() && !responds(pod->node)) look_again(at_.now + kNodeCheck);
     }
     return false;
   }
@@ -241,7 +244,7 @@ class Planner {
 
   void reallocate() {
     const JobDecision& decision = *at_.decision;
-    stop("Reallocated", decision.reason, all_ready(decision.nodes) ? decision.nodes : Allocation(), false);
+    stop("Reallocated", decision.reason, if_ready(decision.nodes), false);
   }
 
   void refused(const PodRefusal& refusal) {
@@ -348,7 +351,7 @@ class Planner {
 
   const PodFacts* on_lost_node() const {
     for (const PodFacts& pod : at_.pods) {
-      if (live(pod) && !pod.node.empty() && !is_ready(pod.node)) return &pod;
+      if (live(pod) && !pod.node.empty() && !responds(pod.node)) return &pod;
     }
     return nullptr;
   }

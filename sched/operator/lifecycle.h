@@ -47,7 +47,12 @@ struct PodRefusal {
   std::string message;
 };
 
-enum class NodeState { kGone, kNotReady, kReady };
+enum class NodeState {
+  kGone,
+  kNotReady,
+  kClosed,  // runs pods, but accepts no new ones: the node is cordoned or about to be removed
+  kReady,
+};
 
 struct JobSituation {
   const nlohmann::json& job;

@@ -99,9 +99,31 @@ bool tolerates(const json& toleration, const json& taint) {
   return exists || text_field(toleration, {"value"}) == text_field(taint, {"value"});
 }
 
+bool is_cordon(const json& taint) { return text_field(taint, {"key"}) == kCordon; }
+
+bool lists(const std::vector<std::string>& keys, const std::string& key) {
+  return std::ranges::any_of(keys, [&](const std::string& each) {
+    return each.ends_with('/') ? key.starts_with(each) : !key.empty() && key == each;
+  });
+}
+
+std::string sign_of_leaving(const json& node, const DrainSigns& signs) {
+  for (const json& taint : array_field(node, {"spec", "taints"})) {
+    if (const std::string key = text_field(taint, {"key"}); lists(signs.taints, key)) return "taint " + key;
+  }
+  for (const json& condition : array_field(node, {"status", "conditions"})) {
+    if (text_field(condition, {"status"}) != "True") continue;
+    for (const char* name : {"type", "reason"}) {
+      const std::string text = text_field(condition, {name});
+      if (lists(signs.conditions, text)) return "condition " + text;
+    }
+  }
+  return text_field(node, {"metadata", "deletionTimestamp"}).empty() ? "" : "its deletion was requested";
+}
+
 }  // namespace
 
-NodeFacts parse_node(const json& node) {
+NodeFacts parse_node(const json& node, const DrainSigns& signs) {
   NodeFacts facts{.name = kube::name_of(node)};
   facts.labels = field(node, {"metadata", "labels"});
   if (!facts.labels.is_object()) facts.labels = json::object();
@@ -115,9 +137,9 @@ NodeFacts parse_node(const json& node) {
   }
   facts.taints = array_field(node, {"spec", "taints"});
   const bool cordoned = kube::bool_field(node, {"spec", "unschedulable"}, false);
-  const auto is_cordon = [](const json& taint) { return text_field(taint, {"key"}) == kCordon; };
   if (cordoned && std::ranges::none_of(facts.taints, is_cordon))
     facts.taints.push_back({{"key", kCordon}, {"effect", "NoSchedule"}});
+  facts.leaving = sign_of_leaving(node, signs);
   return facts;
 }
 
@@ -159,12 +181,16 @@ bool tolerates_all(const json& pod, const NodeFacts& node, bool state) {
 
 }  // namespace
 
+bool accepts_pods(const NodeFacts& node) {
+  return node.ready && node.leaving.empty() && std::ranges::none_of(node.taints, is_cordon);
+}
+
 bool could_run(const json& pod, const NodeFacts& node) {
   return is_selected(pod, node) && tolerates_all(pod, node, false);
 }
 
 bool may_run(const json& pod, const NodeFacts& node) {
-  return node.ready && is_selected(pod, node) && tolerates_all(pod, node, true);
+  return node.ready && node.leaving.empty() && is_selected(pod, node) && tolerates_all(pod, node, true);
 }
 
 Resources& operator+=(Resources& sum, const Resources& more) {

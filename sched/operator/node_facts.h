@@ -6,27 +6,45 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "policy/policy.h"
 
 namespace adaptdl::sched {
 
+// How cloud providers and autoscalers announce that they are about to remove a node.
+struct DrainSigns {
+  // Keys of taints. One that ends in '/' stands for all keys that begin with it.
+  std::vector<std::string> taints = {"aws-node-termination-handler/",
+                                     "aks-node-termination-handler/",
+                                     "remediator.kubernetes.azure.com/unschedulable",
+                                     "cloud.google.com/impending-node-termination",
+                                     "karpenter.sh/disrupted",
+                                     "karpenter.sh/disruption",
+                                     "ToBeDeletedByClusterAutoscaler"};
+  // Conditions with status True, by their type or reason.
+  std::vector<std::string> conditions = {"PreemptScheduled", "RedeployScheduled", "TerminateScheduled"};
+};
+
 struct NodeFacts {
   std::string name, gpu_type;
   Resources allocatable;
   bool ready = false;
+  std::string leaving;            // the sign that the node is about to be removed; empty: none
   nlohmann::json labels, taints;  // an object; an array, including the taint of a cordon
 };
 
-NodeFacts parse_node(const nlohmann::json& node);
+NodeFacts parse_node(const nlohmann::json& node, const DrainSigns& signs = {});
 
 // Returns what the Kubernetes scheduler reserves for a pod: the sum of its containers' requests, or the request of an
 // init container if that is larger, plus its overhead. A limit without a request counts as a request.
 Resources pod_requests(const nlohmann::json& pod);
 
+// Whether the node is ready, stays, and is not cordoned.
+bool accepts_pods(const NodeFacts& node);
 // Whether the pod could run on the node if it were ready and not cordoned.
 bool could_run(const nlohmann::json& pod, const NodeFacts& node);
-// Whether the node is ready, and the pod's node selector, required node affinity and tolerations allow it.
+// Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
 Resources& operator+=(Resources& sum, const Resources& more);

@@ -122,6 +122,38 @@ TEST_CASE("first fit allocates the oldest job first") {
   CHECK(decisions.contains("ns/z-old"));
 }
 
+TEST_CASE("jobs are moved off a node that is about to be removed, which is the reason, except those that must stay") {
+  AllocatorCluster cluster;
+  cluster.nodes = {make_node("a", 2), make_node("b", 2)};
+  cluster.jobs = {on(make_job("moved", 0, 2), {"a", "b"}), on(make_job("fixed"), {"b"}, false)};
+  CHECK_FALSE(Allocator::must_move_job(cluster));
+  cluster.nodes[1].leaving = "taint gone";
+  CHECK(Allocator::must_move_job(cluster));
+  for (const std::string policy : {"adaptive", "pollux", "fifo"}) {
+    CAPTURE(policy);
+    const JobDecisions decisions = cycle(cluster, policy.c_str());
+    CHECK_FALSE(decisions.contains("ns/fixed"));
+    const JobDecision& moved = decisions.at("ns/moved");
+    CHECK(!moved.nodes.empty());
+    CHECK(std::ranges::count(moved.nodes, "b") == 0);
+    CHECK(moved.reason.ends_with("; node b is about to be removed (taint gone)"));
+  }
+  SUBCASE("there is no other room") {
+    cluster.used["a"] = {{"gpu", 2}};
+    const JobDecision moved = cycle(cluster).at("ns/moved");
+    CHECK(moved.nodes.empty());
+    CHECK(moved.reason.starts_with("waits: "));
+  }
+  SUBCASE("what must move has been moved") {
+    cluster.jobs[0].current = {"a"};
+    CHECK_FALSE(Allocator::must_move_job(cluster));
+  }
+  SUBCASE("a paused job has nowhere to move") {
+    cluster.jobs[0].held = true;
+    CHECK_FALSE(Allocator::must_move_job(cluster));
+  }
+}
+
 TEST_CASE("only policies that adapt the batch size use first fit") {
   CHECK(Allocator(make_policy("adaptive", {})).uses_first_fit());
   CHECK_FALSE(Allocator(make_policy("fifo", {})).uses_first_fit());

@@ -43,6 +43,10 @@ struct Cluster {
     const auto found = nodes.find(node);
     return found == nodes.end() ? NodeState::kGone : found->second;
   }
+  // Whether the pods of the node run.
+  bool runs_pods(const std::string& node) const {
+    return state_of(node) == NodeState::kReady || state_of(node) == NodeState::kClosed;
+  }
   // Whether the pod has not ended and its node exists.
   bool alive(const PodFacts& pod) const {
     return pod.live() && (pod.node.empty() || state_of(pod.node) != NodeState::kGone);
@@ -149,7 +153,7 @@ struct Cluster {
       const std::string& node = starts[pod.group].at(static_cast<std::size_t>(pod.rank));
       if (state_of(node) == NodeState::kReady) pod.node = node;
       pod.trouble = pod.node.empty() ? PodTrouble::kUnscheduled : PodTrouble::kNone;
-    } else if (state_of(pod.node) != NodeState::kReady) {
+    } else if (!runs_pods(pod.node)) {
       return true;
     } else if (pod.leaving && !pod.live()) {
       pods.erase(pods.begin() + static_cast<std::ptrdiff_t>(index));
@@ -332,7 +336,7 @@ class Storm {
     if (cluster_.pods.empty()) return;
     const auto index = static_cast<std::size_t>(below(static_cast<int>(cluster_.pods.size())));
     PodFacts& pod = cluster_.pods[index];
-    const bool runs = pod.running && cluster_.state_of(pod.node) == NodeState::kReady;
+    const bool runs = pod.running && cluster_.runs_pods(pod.node);
     if (kind == 6 && runs && chance(2)) {
       cluster_.end(pod, PodEnd::kLost);
     } else if (kind == 7 && chance(2)) {
@@ -357,7 +361,7 @@ class Storm {
   bool breaks(const PodFacts& pod) const {
     const auto& pods = cluster_.pods;
     const auto peers = std::ranges::count_if(pods, [&](const PodFacts& peer) {
-      const bool trains = peer.live() && !peer.leaving && cluster_.state_of(peer.node) == NodeState::kReady;
+      const bool trains = peer.live() && !peer.leaving && cluster_.runs_pods(peer.node);
       return peer.group == pod.group && (trains || peer.end == PodEnd::kSucceeded);
     });
     return peers < static_cast<std::ptrdiff_t>(cluster_.starts.at(pod.group).size()) &&
@@ -367,9 +371,12 @@ class Storm {
 
   void change_node() {
     const std::string name(1, static_cast<char>('a' + below(3)));
-    switch (below(4)) {
+    switch (below(5)) {
       case 0:
         cluster_.nodes.erase(name);
+        break;
+      case 2:
+        if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kClosed;
         break;
       case 1:
         if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kNotReady;

@@ -88,6 +88,32 @@ TEST_CASE("a job whose node is not ready is reconciled again, because no event r
   CHECK(scene.plan().changes_nothing());
 }
 
+TEST_CASE("a lost replica does not return to a node that accepts no pods, and ends there without a wait") {
+  Scene scene = running({"a", "b"});
+  scene.nodes["b"] = NodeState::kClosed;
+  CHECK_FALSE(scene.plan().look_again);
+  scene.pods[1] = leaving(scene.pods[1]);
+  scene.step();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+  CHECK(scene.allocation().empty());
+  CHECK_FALSE(scene.step().look_again);
+  CHECK(scene.reason() == "ReplicaLost");
+  scene.pods.clear();
+  scene.step();
+  CHECK(scene.phase() == "Pending");
+  CHECK(waits_for_first_fit(adaptdl::kube::parse_job(scene.job)));
+}
+
+TEST_CASE("a job does not start on nodes that closed after they were chosen") {
+  Scene scene = stopping({"a"}, {"b"});
+  scene.nodes["b"] = NodeState::kClosed;
+  scene.pods.clear();
+  scene.step();
+  CHECK(scene.phase() == "Pending");
+  CHECK(scene.allocation().empty());
+}
+
 TEST_CASE("a pod is deleted once, and by force only if its node is gone") {
   Scene scene = stopping({"a", "b"}, {"c"});
   scene.pods[0] = leaving(scene.pods[0]);

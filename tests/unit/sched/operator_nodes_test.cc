@@ -155,6 +155,40 @@ TEST_CASE("a cordoned node accepts only pods that tolerate the cordon, with or w
   node["spec"]["taints"] = {{{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}}};
   CHECK(parse_node(node).taints.size() == 1);
   CHECK(tolerates(tolerate, node));
+  CHECK_FALSE(accepts_pods(parse_node(node)));
+}
+
+TEST_CASE("a node that is about to be removed accepts no pods, whatever they tolerate") {
+  const auto sign = [](const json& node) {
+    const NodeFacts facts = parse_node(node);
+    CHECK(facts.ready);
+    CHECK(tolerates({{"operator", "Exists"}}, node) == facts.leaving.empty());
+    CHECK(accepts_pods(facts) == facts.leaving.empty());
+    return facts.leaving;
+  };
+  for (const char* key :
+       {"aws-node-termination-handler/spot-itn", "aws-node-termination-handler/scheduled-maintenance",
+        "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"}) {
+    CHECK(sign(make_node({{"taints", {{{"key", key}, {"effect", "NoSchedule"}}}}})) == std::string("taint ") + key);
+  }
+  for (const char* key : {"DeletionCandidateOfClusterAutoscaler", "aws-node-termination-handler", "karpenter.sh/other"})
+    CHECK(sign(make_node({{"taints", {{{"key", key}, {"effect", "PreferNoSchedule"}}}}})) == "");
+  json node = make_node();
+  node["status"]["conditions"].push_back({{"type", "VMEventScheduled"}, {"status", "True"}, {"reason", "Preempt"}});
+  CHECK(sign(node) == "");
+  node["status"]["conditions"][2]["reason"] = "PreemptScheduled";
+  CHECK(sign(node) == "condition PreemptScheduled");
+  node["status"]["conditions"][2]["status"] = "False";
+  CHECK(sign(node) == "");
+  node["metadata"]["deletionTimestamp"] = "2026-11-21T12:10:00Z";
+  CHECK(sign(node) == "its deletion was requested");
+}
+
+TEST_CASE("the signs that a node is about to be removed are configurable") {
+  const json node = tainted("NoSchedule");
+  CHECK(parse_node(node, {.taints = {"dedicated"}, .conditions = {}}).leaving == "taint dedicated");
+  CHECK(parse_node(node, {.taints = {"dedicate", ""}, .conditions = {"Ready"}}).leaving == "condition Ready");
+  CHECK(parse_node(node, {.taints = {}, .conditions = {""}}).leaving == "");
 }
 
 TEST_CASE("a node selector requires all of its labels") {

@@ -241,6 +241,19 @@ TEST_CASE("only the creation, deletion and readiness of a node affect the jobs o
   CHECK(state.node_state("a", kNow) == NodeState::kNotReady);
 }
 
+TEST_CASE("a ready node that is cordoned or about to be removed runs pods, but accepts none") {
+  ClusterState state({.taints = {"going"}, .conditions = {}});
+  for (const bool ready : {true, false}) {
+    json node = make_node(ready);
+    node["spec"]["unschedulable"] = true;
+    state.put_node(node);
+    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kClosed : NodeState::kNotReady));
+    node["spec"] = {{"taints", {{{"key", "going"}}}}};
+    state.put_node(node);
+    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kClosed : NodeState::kNotReady));
+  }
+}
+
 TEST_CASE("a node without an object counts as gone only after a delay") {
   ClusterState state;
   state.put_node(make_node());
