@@ -134,7 +134,8 @@ void Connection::answer(Answer answer, bool last) {
 void Connection::write(Answer answer) {
   if (closed_) return;
   response_.emplace(http::int_to_status(static_cast<unsigned>(answer.status)), 11);
-  response_->set(http::field::content_type, answer.status == 200 ? "application/json" : "text/plain; charset=utf-8");
+  const std::string usual = answer.status == 200 ? "application/json" : "text/plain; charset=utf-8";
+  response_->set(http::field::content_type, answer.type.empty() ? usual : answer.type);
   if (!answer.allow.empty()) response_->set(http::field::allow, answer.allow);
   response_->keep_alive(keep_);
   response_->body() = std::move(answer.body);

@@ -93,11 +93,13 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const bool hints = path.size() == 3 && path[0] == "hints";
   const bool discovers = path.size() == 4 && path[0] == "discover";
   const bool generations = path.size() == 3 && path[0] == "generation";
-  if (!healthz && !hints && !discovers && !generations)
+  const bool metrics = options_.metrics && path.size() == 1 && path[0] == "metrics";
+  if (!healthz && !hints && !discovers && !generations && !metrics)
     return Answer{404, "nothing is here: takes /healthz, /discover, /generation and /hints", ""};
   const std::string allow = hints ? "PUT" : "GET";
   if (request.method != allow) return Answer{405, fmt::format("the method is not allowed: takes {}", allow), allow};
   if (healthz) return Answer{200, R"({"healthy":true})", ""};
+  if (metrics) return Answer{200, options_.metrics(), "", "text/plain; version=0.0.4; charset=utf-8"};
 
   const std::string job_id = path[1] + "/" + path[2];
   // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
@@ -115,7 +117,7 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
 }
 
 bool Router::needs_token(const HttpRequest& request) const {
-  if (without_token_ != WithoutToken::kServedToOwner) return without_token_ == WithoutToken::kRefused;
+  if (options_.without_token != WithoutToken::kServedToOwner) return options_.without_token == WithoutToken::kRefused;
   // A page in the user's browser, whose name leads here (DNS rebinding), gives that name.
   const std::string_view host = request.host.substr(0, request.host.rfind(':'));
   if (!request.host.empty() && !net::is_loopback(host)) return true;

@@ -28,9 +28,9 @@ struct Wait {
 
 class Router {
  public:
-  // Both must outlive it.
-  Router(JobBoard& board, SupervisorListener& listener, WithoutToken without_token)
-      : board_(board), listener_(listener), without_token_(without_token) {}
+  // All must outlive it.
+  Router(JobBoard& board, SupervisorListener& listener, const SupervisorOptions& options)
+      : board_(board), listener_(listener), options_(options) {}
 
   // Tells the listener what the request says. Throws nothing: what is wrong with a request is its answer.
   std::variant<Answer, Wait> handle(const HttpRequest& request) const;
@@ -44,7 +44,7 @@ class Router {
 
   JobBoard& board_;
   SupervisorListener& listener_;
-  WithoutToken without_token_;
+  const SupervisorOptions& options_;
 };
 
 }  // namespace adaptdl::sched

@@ -38,7 +38,7 @@ boost::system::error_code last_error() { return {errno, asio::error::get_system_
 Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener& listener)
     : options_(options),
       most_connections_(bounded_by_descriptors(std::max<std::size_t>(options.max_connections, 1))),
-      router_(board_, listener, options.without_token) {
+      router_(board_, listener, options_) {
   boost::system::error_code error;
   board_.set_all_jobs_known(options.all_jobs_known);
   const auto address = asio::ip::make_address(options.address, error);

@@ -1,8 +1,8 @@
 // The supervisor: the HTTP server that replicas ask who their peers are, and tell how their training goes.
 //
 // One implementation for the runs of a machine and for a cluster. What it answers is docs/formats.md's protocol:
-// /healthz, /discover, /generation (both as long polls), /hints. It decides nothing: its owner sets what is answered,
-// and hears through a listener what replicas say.
+// /healthz, /discover, /generation (both as long polls), /hints, and /metrics where the owner has some. It decides
+// nothing: its owner sets what is answered, and hears through a listener what replicas say.
 //
 // Whoever can reach the port can send it anything. Every request but /healthz must prove that it is a replica's: by the
 // job's token, or as WithoutToken says. Requests are bounded in size and time, hints are checked, and the
@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -62,6 +63,9 @@ struct SupervisorOptions {
   // Whether requests for jobs that were not added are refused. If false, they are asked to retry until
   // set_all_jobs_known() is called, for owners that must find their jobs first.
   bool all_jobs_known = true;
+  // Returns the body of the answer to GET /metrics, in Prometheus' text format. Called on the server's thread, for
+  // requests with or without a token. None: there is no /metrics.
+  std::function<std::string()> metrics;
   // Connections at a time, and never more than half of the files that the process may open. Beyond, the one that has
   // been idle longest is closed; if all wait for an answer, the one that has waited longest is told to ask again.
   std::size_t max_connections = 4096;

@@ -51,6 +51,18 @@ TEST_CASE("a supervisor says that it is there") {
   CHECK(served.supervisor.url() == fmt::format("http://127.0.0.1:{}", served.supervisor.port()));
 }
 
+TEST_CASE("metrics are served where the owner has some, without a token") {
+  CHECK(request(Served().supervisor, "GET", "/metrics").status == 404);
+  sched::SupervisorOptions options;
+  options.metrics = [] { return std::string("up 1\n"); };
+  options.without_token = sched::WithoutToken::kRefused;
+  const Served served(options);
+  const http::Response response = request(served.supervisor, "GET", "/metrics");
+  CHECK(response.status == 200);
+  CHECK(response.body == "up 1\n");
+  CHECK(request(served.supervisor, "PUT", "/metrics").status == 405);
+}
+
 TEST_CASE("no process that is started inherits the port or a connection") {
   const Served served;
   RawClient client(served.supervisor.port());
