@@ -20,6 +20,7 @@ inline constexpr Resource kSecrets{"", "v1", "secrets", "Secret"};
 inline constexpr Resource kServices{"", "v1", "services", "Service"};
 inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
 inline constexpr Resource kDeployments{"apps", "v1", "deployments", "Deployment"};
+inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass"};
 inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
 

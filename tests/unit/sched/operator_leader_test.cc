@@ -1,0 +1,162 @@
+// Tests the rules by which one of several operators holds the lease.
+#include <doctest/doctest.h>
+
+#include <random>
+#include <vector>
+
+#include "kube/json_fields.h"
+#include "operator/leader_election.h"
+
+using namespace adaptdl::sched;
+using namespace std::chrono_literals;
+using adaptdl::kube::text_field;
+using nlohmann::json;
+
+namespace {
+
+using Clock = LeaseRules::Clock;
+
+const Clock::time_point kStart = Clock::time_point() + 1h;
+const adaptdl::kube::Time kWall = *adaptdl::kube::parse_time("2026-11-21T12:10:00Z");
+
+// The lease as the API server stores it.
+struct Store {
+  json lease;
+  int version = 0;
+
+  // Returns whether the version that was read is still the stored one.
+  bool write(json changed, const json& read) {
+    if (read != lease) return false;
+    lease = std::move(changed);
+    lease["metadata"]["resourceVersion"] = std::to_string(++version);
+    return true;
+  }
+  std::string holder() const { return text_field(lease, {"spec", "holderIdentity"}); }
+};
+
+LeaseRules rules(const std::string& identity) {
+  return LeaseRules({.name_space = "ns", .name = "operator", .identity = identity});
+}
+
+// One attempt that takes no time. Returns whether the lease was written.
+bool attempt(LeaseRules& operator_rules, Store& store, Clock::time_point now) {
+  const json read = store.lease;
+  const auto mine = operator_rules.next(read, now, kWall);
+  if (!mine || !store.write(*mine, read)) return false;
+  operator_rules.written(now);
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the first operator takes the lease, and others only once it was not renewed for its duration") {
+  Store store;
+  LeaseRules a = rules("a"), b = rules("b");
+  CHECK_FALSE(a.held_until());
+  CHECK(attempt(a, store, kStart));
+  CHECK(a.held_until() == kStart + 6s);
+  CHECK(text_field(store.lease, {"metadata", "name"}) == "operator");
+  CHECK(store.lease["spec"] == json{{"holderIdentity", "a"},
+                                    {"leaseDurationSeconds", 10},
+                                    {"leaseTransitions", 0},
+                                    {"acquireTime", "2026-11-21T12:10:00.000000Z"},
+                                    {"renewTime", "2026-11-21T12:10:00.000000Z"}});
+  CHECK_FALSE(attempt(b, store, kStart + 1s));
+  CHECK(attempt(a, store, kStart + 2s));
+  // By its own clock, from when it first saw the last renewal.
+  CHECK_FALSE(attempt(b, store, kStart + 9s));
+  CHECK_FALSE(attempt(b, store, kStart + 19s - 1ms));
+  CHECK(attempt(b, store, kStart + 19s));
+  CHECK(store.holder() == "b");
+  CHECK(store.lease["spec"]["leaseTransitions"] == 1);
+  CHECK_FALSE(attempt(a, store, kStart + 20s));
+}
+
+TEST_CASE("the duration of the holder counts, if it is longer") {
+  Store store;
+  LeaseRules a = rules("a"), b({.name_space = "ns", .name = "operator", .identity = "b", .duration = 30s});
+  CHECK(attempt(b, store, kStart));
+  CHECK_FALSE(attempt(a, store, kStart));
+  CHECK_FALSE(attempt(a, store, kStart + 29s));
+  CHECK(attempt(a, store, kStart + 30s));
+}
+
+TEST_CASE("a restarted holder takes up its lease at once, and a released one is free") {
+  Store store;
+  LeaseRules a = rules("a"), again = rules("a"), b = rules("b");
+  CHECK(attempt(a, store, kStart));
+  CHECK(attempt(again, store, kStart + 1s));
+  CHECK_FALSE(b.released(store.lease));
+  const auto free = again.released(store.lease);
+  REQUIRE(free);
+  CHECK(store.write(*free, store.lease));
+  CHECK(attempt(b, store, kStart + 1s));
+  CHECK_FALSE(again.released(store.lease));
+}
+
+TEST_CASE("a lease without fields, or with wrong ones, is taken after the duration at the latest") {
+  for (const json& spec : std::vector<json>{json(),
+                                            json::object(),
+                                            "x",
+                                            {{"holderIdentity", 7}},
+                                            {{"holderIdentity", "x"}, {"leaseDurationSeconds", "y"}}}) {
+    Store store;
+    store.lease = {{"metadata", {{"resourceVersion", "1"}}}, {"spec", spec}};
+    LeaseRules a = rules("a");
+    attempt(a, store, kStart);
+    if (!a.held_until()) CHECK(attempt(a, store, kStart + 10s));
+    CHECK(store.holder() == "a");
+  }
+}
+
+TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead one is replaced") {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
+    Store store;
+    struct Operator {
+      LeaseRules rules;
+      json read;
+      std::optional<json> mine;
+      Clock::time_point asked;
+      int step = 0;  // 0: waits, 1: has read, 2: its answer is under way
+      bool dead = false;
+    };
+    std::vector<Operator> operators;
+    for (const char* name : {"a", "b", "c"}) operators.push_back({rules(name), {}, {}, {}, 0, false});
+    Clock::time_point now = kStart, led = kStart;
+    for (int i = 0; i < 3000; ++i) {
+      now += std::chrono::milliseconds(below(300));
+      Operator& each = operators[static_cast<std::size_t>(below(3))];
+      if (each.dead || (each.rules.held_until() && now >= *each.rules.held_until())) {
+        // It has stopped at its deadline. A process that replaces it begins anew.
+        each.dead = below(4) != 0;
+        const std::string name(1, static_cast<char>('a' + (&each - operators.data())));
+        if (!each.dead) each = {rules(name + std::to_string(i)), {}, {}, {}, 0, false};
+      } else if (each.step == 0) {
+        each.read = store.lease;
+        each.mine = each.rules.next(each.read, now, kWall);
+        each.asked = now;
+        each.step = each.mine ? 1 : 0;
+      } else if (each.step == 1) {
+        if (below(10) == 0) {
+          each.dead = true;
+        } else if (below(10) == 0 || !store.write(*each.mine, each.read)) {
+          each.step = 0;  // it never arrived, or came too late
+        } else {
+          each.step = 2;
+        }
+      } else {
+        if (below(10) != 0) each.rules.written(each.asked);  // else the answer was lost
+        each.step = 0;
+      }
+      int holders = 0;
+      for (const Operator& one : operators)
+        holders += !one.dead && one.rules.held_until() && now < *one.rules.held_until() ? 1 : 0;
+      REQUIRE_MESSAGE(holders <= 1, "step ", i);
+      if (holders == 1) led = now;
+      REQUIRE_MESSAGE(now - led < 60s, "step ", i);
+    }
+  }
+}
