@@ -43,7 +43,7 @@ class HelpTest(unittest.TestCase):
         self.assertRegex(libraries, r"libc\.so")
         self.assertNotRegex(libraries, "torch|c10|cuda|curl")
 
-    def test_the_command_is_hardened_against_errors_of_memory(self):
+    def test_L11_the_command_is_hardened_against_errors_of_memory(self):
         options = json.loads((pathlib.Path(os.environ["BUILD_ROOT"]) / "meson-info" / "intro-buildoptions.json").read_text())
         values = {option["name"]: option["value"] for option in options}
         if not values["hardening"] or values["b_sanitize"] != "none" or values["optimization"] in ("plain", "0", "g"):

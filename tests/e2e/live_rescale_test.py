@@ -134,7 +134,7 @@ class LiveRescaleTest(RunTest):
         interrupt(run)
         self.assertEqual(run.finish(), 143, run.text())
 
-    def test_nothing_of_a_local_run_listens_anywhere_but_on_the_loopback(self):
+    def test_H6_nothing_of_a_local_run_listens_anywhere_but_on_the_loopback(self):
         run = self.train("job", "--step-time", 30,
                          options=("--replicas", 2, "--devices", "3", "--device-kind", "cpu"), epochs=1000)
         for size in (2, 3, 1):

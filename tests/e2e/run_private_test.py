@@ -33,7 +33,7 @@ class PrivateTest(RunTest):
         self.assertEqual(run.finish(), 143, run.text())
         return run
 
-    def test_whatever_the_umask_is_a_run_is_closed_to_others(self):
+    def test_M2_whatever_the_umask_is_a_run_is_closed_to_others(self):
         for mask in (0o000, 0o022):
             with self.subTest(oct(mask)):
                 os.umask(mask)
@@ -65,7 +65,7 @@ class PrivateTest(RunTest):
         self.saved_run("--checkpoint", "other/checkpoints")
         self.assert_private(self.directory / "other")
 
-    def test_values_of_env_are_in_no_file_and_resuming_takes_the_callers(self):
+    def test_M2_values_of_env_are_in_no_file_and_resuming_takes_the_callers(self):
         run = self.saved_run("--name", "job", "--env", f"TOKEN={SECRET}", "--env", "TOKEN=x", "--env", "A=1")
         everything = run.text() + "".join(path.read_text() for path in self.runs.rglob("*.json"))
         self.assertNotIn(SECRET, everything)

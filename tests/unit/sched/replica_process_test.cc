@@ -54,7 +54,7 @@ TEST_CASE("a replica has its pipes, its environment and no input") {
   CHECK(*replica.exit_status() == ExitStatus{.signalled = false, .code = 5});
 }
 
-TEST_CASE("a replica inherits the descriptors of its contract and no others") {
+TEST_CASE("M3: a replica inherits the descriptors of its contract and no others") {
   constexpr int kStray = 251;
   REQUIRE(::dup2(STDERR_FILENO, kStray) == kStray);  // not closed on exec
   sched::Guardian guardian;

@@ -34,7 +34,7 @@ TEST_CASE("each run has a directory of its own, even two in one second") {
   CHECK(a.filename().string().starts_with("digits-20"));
 }
 
-TEST_CASE("the directories of runs belong to their user alone, whatever the umask is") {
+TEST_CASE("M2: the directories of runs belong to their user alone, whatever the umask is") {
   for (const mode_t mask : {0, 022, 077}) {
     const testing::TemporaryDirectory directory;
     const mode_t before = ::umask(mask);
