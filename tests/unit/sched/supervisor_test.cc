@@ -63,7 +63,7 @@ TEST_CASE("metrics are served where the owner has some, without a token") {
   CHECK(request(served.supervisor, "PUT", "/metrics").status == 405);
 }
 
-TEST_CASE("no process that is started inherits the port or a connection") {
+TEST_CASE("M3: no process that is started inherits the port or a connection") {
   const Served served;
   RawClient client(served.supervisor.port());
   REQUIRE(client.get("/healthz"));
@@ -252,7 +252,7 @@ TEST_CASE("L10: a page in the user's browser, whose name was made to lead here, 
   CHECK(hints("Host: evil.example:80\r\nAuthorization: Bearer s3cret\r\n") == 200);
 }
 
-TEST_CASE("another user needs the token, on connections that are closed early too") {
+TEST_CASE("H5: another user needs the token, on connections that are closed early too") {
   if (::geteuid() != 0) {
     MESSAGE("skipped: only root can be another user");
     return;
