@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "operator/cluster_state.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
+#include "terminal/terminal.h"
+#include "terminal/top_tables.h"
+
+namespace adaptdl::cli {
+namespace {
+
+constexpr timespec kLookEvery{.tv_sec = 2, .tv_nsec = 0};
+
+struct TopOptions {
+  ClusterOptions cluster;
+  bool json = false;
+  bool watch = false;
+};
+
+sched::AllocatorCluster look(kube::Client& client) {
+  sched::ClusterState state;
+  const kube::ListOptions from_memory{.label_selector = {}, .field_selector = {}, .from_memory = true};
+  client.list(kube::path(kube::kNodes, ""), from_memory, [&](nlohmann::json&& node) { state.put_node(node); });
+  try {
+    client.list(kube::path(kube::kAdaptDLJobs, ""), from_memory, [&](nlohmann::json&& job) { state.put_job(job); });
+  } catch (const kube::ApiError& error) {
+    if (error.not_found()) throw Error(no_such_kind(client));
+    throw;
+  }
+  client.list(kube::path(kube::kPods, ""), from_memory, [&](nlohmann::json&& pod) { state.put_pod(pod); });
+  return state.cluster({}, std::chrono::system_clock::now());
+}
+
+std::string render(const sched::AllocatorCluster& cluster, bool as_json) {
+  if (as_json) return dump_json(top_json(cluster)) + '\n';
+  const auto width = terminal_width(STDOUT_FILENO);
+  const bool colour = use_colour(STDOUT_FILENO);
+  const Table jobs = jobs_on_nodes_table(cluster);
+  return nodes_table(cluster).render(width, colour) + '\n' +
+         (jobs.empty() ? "no job has nodes\n" : jobs.render(width, colour));
+}
+
+// Shows the cluster until Ctrl-C: on a terminal in one place, elsewhere one after the other.
+void watch(kube::Client& client, bool as_json) {
+  sigset_t interrupt;
+  ::sigemptyset(&interrupt);
+  ::sigaddset(&interrupt, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &interrupt, nullptr);
+  const bool redraws = is_capable_terminal(STDOUT_FILENO) && !as_json;
+  std::ptrdiff_t lines = 0;
+  bool first = true, out_of_reach = false;
+  do {
+    try {
+      std::string text = as_json ? dump_json(top_json(look(client)), -1) + '\n' : render(look(client), false);
+      if (redraws && lines > 0) erase_lines(lines);
+      if (!redraws && !as_json && !first) text.insert(0, "\n");
+      print_text(text);
+      lines = std::ranges::count(text, '\n');
+      out_of_reach = first = false;
+    } catch (const http::ConnectionError& error) {
+      if (first) throw;
+      if (!out_of_reach) print_notice("the rows stay as they were: {}", error.what());
+      out_of_reach = true;
+      lines = 0;  // what is on the terminal is above that line now
+    }
+  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kLookEvery) != SIGINT);
+}
+
+}  // namespace
+
+void add_top(CLI::App& app, int&) {
+  auto options = std::make_shared<TopOptions>();
+  app.add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+      ->type_name("NAME");
+  app.add_flag("--json", options->json, "print JSON, with --watch one object per line");
+  app.add_flag("--watch", options->watch, "repeat every 2 s until Ctrl-C");
+  app.footer(
+      "GPUS is what pods hold, of what the node has. JOBS has the number of pods of each job; others are GPUs that\n"
+      "pods of other workloads hold. A node that is leaving is about to be removed. GOODPUT is in samples per second,\n"
+      "weighted by their statistical efficiency, as the model of the job gives it for its nodes.");
+  app.callback([options] {
+    kube::Client client(require_cluster(options->cluster));
+    if (options->watch) return watch(client, options->json);
+    print_text(render(look(client), options->json));
+  });
+}
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,166 @@
+#include "terminal/top_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "policy/speedup.h"
+#include "terminal/status_line.h"
+
+namespace adaptdl::cli {
+namespace {
+
+using nlohmann::json;
+using sched::AllocatorCluster;
+using sched::AllocatorJob;
+using sched::NodeFacts;
+using sched::Resources;
+
+bool is_gpu(const std::string& resource) { return resource.ends_with("/gpu"); }
+
+std::int64_t gpus(const Resources& resources) {
+  std::int64_t count = 0;
+  for (const auto& [resource, amount] : resources) count += is_gpu(resource) ? amount : 0;
+  return count;
+}
+
+std::int64_t cpus(const Resources& resources) {
+  const auto found = resources.find("cpu");
+  return found == resources.end() ? 0 : found->second;
+}
+
+std::string cores(std::int64_t thousandths) {
+  return thousandths % 1000 == 0 ? fmt::format("{}", thousandths / 1000)
+                                 : fmt::format("{:.1f}", static_cast<double>(thousandths) / 1000);
+}
+
+std::string state_of(const NodeFacts& node) {
+  if (!node.ready) return "not ready";
+  if (!node.leaving.empty()) return "leaving";
+  return sched::accepts_pods(node) ? "ready" : "cordoned";
+}
+
+std::vector<const NodeFacts*> by_name(const std::vector<NodeFacts>& nodes) {
+  std::vector<const NodeFacts*> sorted;
+  for (const NodeFacts& node : nodes) sorted.push_back(&node);
+  std::ranges::sort(sorted, {}, &NodeFacts::name);
+  return sorted;
+}
+
+std::vector<const AllocatorJob*> by_name(const std::vector<AllocatorJob>& jobs) {
+  std::vector<const AllocatorJob*> sorted;
+  for (const AllocatorJob& job : jobs) sorted.push_back(&job);
+  std::ranges::sort(sorted, {}, [](const AllocatorJob* job) { return job->info.name; });
+  return sorted;
+}
+
+int pods_on(const AllocatorJob& job, const std::string& node) {
+  const auto found = job.live.find(node);
+  return found == job.live.end() ? 0 : found->second;
+}
+
+Resources used_by_others(const AllocatorCluster& cluster, const std::string& node) {
+  const auto found = cluster.used.find(node);
+  return found == cluster.used.end() ? Resources() : found->second;
+}
+
+Resources used_on(const AllocatorCluster& cluster, const std::string& node) {
+  Resources used = used_by_others(cluster, node);
+  for (const AllocatorJob& job : cluster.jobs) {
+    for (const auto& [resource, amount] : job.info.resources) used[resource] += amount * pods_on(job, node);
+  }
+  return used;
+}
+
+std::size_t count_nodes(const AllocatorJob& job) {
+  return std::set<std::string>(job.current.begin(), job.current.end()).size();
+}
+
+std::optional<double> goodput_of(const AllocatorJob& job) {
+  if (job.info.speedup == nullptr) return {};
+  return job.info.speedup->goodput(static_cast<int>(count_nodes(job)), static_cast<int>(job.current.size()));
+}
+
+json to_json(const Resources& resources) {
+  json amounts = json::object();
+  for (const auto& [resource, amount] : resources) {
+    if (resource == "cpu") {
+      amounts[resource] = static_cast<double>(amount) / 1000;
+    } else {
+      amounts[resource] = amount;
+    }
+  }
+  return amounts;
+}
+
+}  // namespace
+
+Table nodes_table(const AllocatorCluster& cluster) {
+  const bool any_gpu =
+      std::ranges::any_of(cluster.nodes, [](const NodeFacts& node) { return gpus(node.allocatable) > 0; });
+  Table table({{"NODE"}, {"STATE"}, {any_gpu ? "GPUS" : "CPUS", Table::Align::kRight}, {"JOBS"}});
+  for (const NodeFacts* node : by_name(cluster.nodes)) {
+    const Resources used = used_on(cluster, node->name);
+    std::string jobs;
+    for (const AllocatorJob* job : by_name(cluster.jobs)) {
+      if (const int pods = pods_on(*job, node->name); pods > 0)
+        jobs += fmt::format("{}{} {}", jobs.empty() ? "" : ", ", job->info.name, pods);
+    }
+    if (const std::int64_t others = gpus(used_by_others(cluster, node->name)); others > 0)
+      jobs += fmt::format("{}others {}", jobs.empty() ? "" : ", ", others);
+    const std::string amount = any_gpu ? fmt::format("{}/{}", gpus(used), gpus(node->allocatable))
+                                       : cores(cpus(used)) + '/' + cores(cpus(node->allocatable));
+    table.add_row({node->name, state_of(*node), amount, jobs.empty() ? "-" : jobs});
+  }
+  return table;
+}
+
+Table jobs_on_nodes_table(const AllocatorCluster& cluster) {
+  Table table({{"JOB"},
+               {"REPLICAS", Table::Align::kRight},
+               {"NODES", Table::Align::kRight},
+               {"GPUS", Table::Align::kRight},
+               {"GOODPUT", Table::Align::kRight}});
+  for (const AllocatorJob* job : by_name(cluster.jobs)) {
+    if (job->current.empty()) continue;
+    const auto goodput = goodput_of(*job);
+    const auto replicas = static_cast<std::int64_t>(job->current.size());
+    table.add_row({job->info.name, fmt::format("{}", replicas), fmt::format("{}", count_nodes(*job)),
+                   fmt::format("{}", replicas * gpus(job->info.resources)), goodput ? rate_text(*goodput) : "-"});
+  }
+  return table;
+}
+
+json top_json(const AllocatorCluster& cluster) {
+  json nodes = json::array(), jobs = json::array();
+  for (const NodeFacts* node : by_name(cluster.nodes)) {
+    json pods = json::object();
+    for (const AllocatorJob* job : by_name(cluster.jobs)) {
+      if (const int count = pods_on(*job, node->name); count > 0) pods[job->info.name] = count;
+    }
+    nodes.push_back({{"name", node->name},
+                     {"state", state_of(*node)},
+                     {"why", node->leaving},
+                     {"allocatable", to_json(node->allocatable)},
+                     {"used", to_json(used_on(cluster, node->name))},
+                     {"pods", std::move(pods)}});
+  }
+  for (const AllocatorJob* job : by_name(cluster.jobs)) {
+    if (job->current.empty()) continue;
+    const auto goodput = goodput_of(*job);
+    jobs.push_back({{"name", job->info.name},
+                    {"replicas", job->current.size()},
+                    {"nodes", count_nodes(*job)},
+                    {"allocation", job->current},
+                    {"goodput", goodput ? json(*goodput) : json()}});
+  }
+  return {{"nodes", std::move(nodes)}, {"jobs", std::move(jobs)}};
+}
+
+}  // namespace adaptdl::cli
