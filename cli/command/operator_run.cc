@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
@@ -13,6 +18,7 @@
 #include "kube/json_fields.h"
 #include "kube/yaml_documents.h"
 #include "operator/operator.h"
+#include "secret.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -23,8 +29,9 @@ using std::chrono::seconds;
 struct OperatorRunOptions {
   ClusterOptions cluster;
   sched::OperatorOptions run;
-  std::string port = "8080", service, supervisor_url, policy, interval = "1m", restart_cost = "30s";
-  std::string job_resources, pod_patch, container_patch;
+  std::string port = "8080", metrics_port, lease, pod, service, supervisor_url, policy, interval = "1m",
+              restart_cost = "30s";
+  std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions;
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
 
@@ -38,17 +45,33 @@ json parse_setting(const std::string& text, const std::string& option, bool list
                                list ? "a merge patch or a JSON patch" : "an object"));
 }
 
+// Does not change `list` if there is no text.
+void parse_list(const std::string& text, const std::string& option, std::vector<std::string>& list) {
+  if (text.empty()) return;
+  const auto documents = kube::parse_yaml_documents(text, option);
+  const json value = documents.size() == 1 ? documents.front().value : json();
+  if (!value.is_array() || !std::ranges::all_of(value, &json::is_string))
+    throw UsageError(fmt::format("operator run: {} expects a list of strings in YAML or JSON", option));
+  list = value.get<std::vector<std::string>>();
+}
+
 seconds parse_seconds(const std::string& text, const char* option) {
   return std::chrono::ceil<seconds>(env::parse_duration(text, fmt::format("operator run: {}", option)));
+}
+
+// Returns the namespace and the name.
+std::pair<std::string, std::string> parse_name(const std::string& text, const char* option) {
+  const std::size_t slash = text.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == text.size())
+    throw UsageError(fmt::format("operator run: {} expects NAMESPACE/NAME, got '{}'", option, text));
+  return {text.substr(0, slash), text.substr(slash + 1)};
 }
 
 // Returns the URL by which pods reach this supervisor. It has the service's IP address, because not every cluster
 // resolves the names of services.
 std::string service_url(kube::Client& client, const std::string& service) {
-  const std::size_t slash = service.find('/');
-  if (slash == std::string::npos || slash == 0 || slash + 1 == service.size())
-    throw UsageError(fmt::format("operator run: --service expects NAMESPACE/NAME, got '{}'", service));
-  const json object = client.get(kube::path(kube::kServices, service.substr(0, slash), service.substr(slash + 1)));
+  const auto [name_space, name] = parse_name(service, "--service");
+  const json object = client.get(kube::path(kube::kServices, name_space, name));
   const std::string address = kube::text_field(object, {"spec", "clusterIP"});
   const auto& ports = kube::array_field(object, {"spec", "ports"});
   if (address.empty() || address == "None" || ports.empty())
@@ -69,6 +92,9 @@ void raise_descriptor_limit() {
 void run(OperatorRunOptions& options) {
   sched::OperatorOptions& run = options.run;
   run.port = parse_number<std::uint16_t>(options.port, "operator run: --port", 0, 65535, "a port");
+  if (!options.metrics_port.empty())
+    run.metrics_port =
+        parse_number<std::uint16_t>(options.metrics_port, "operator run: --metrics-port", 0, 65535, "a port");
   run.policy = options.policy;
   run.interval = env::parse_duration(options.interval, "operator run: --interval");
   if (run.interval < seconds(1)) throw UsageError("operator run: --interval must be at least 1s");
@@ -79,6 +105,17 @@ void run(OperatorRunOptions& options) {
   run.pods.resources = parse_setting(options.job_resources, "--job-resources", false);
   run.pods.pod_patch = parse_setting(options.pod_patch, "--pod-patch", true);
   run.pods.container_patch = parse_setting(options.container_patch, "--container-patch", true);
+  if (!options.pod.empty()) run.pod = parse_name(options.pod, "--pod");
+  if (!options.lease.empty()) {
+    const auto [name_space, name] = parse_name(options.lease, "--lease");
+    run.lease = {.name_space = name_space,
+                 .name = name,
+                 .identity = run.pod.second.empty() ? "adaptdl-" + make_secret().substr(0, 16) : run.pod.second};
+    // Another operator may act from now on, so nothing that is under way may be continued.
+    run.lease_lost = [] { std::_Exit(1); };
+  }
+  parse_list(options.drain_taints, "--drain-taints", run.drain.taints);
+  parse_list(options.drain_conditions, "--drain-conditions", run.drain.conditions);
   raise_descriptor_limit();
   const StopSignals signals([] {});
   kube::Client client(require_cluster(options.cluster));
@@ -111,6 +148,13 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--address", options->run.address, "IP address that the supervisor listens on (default: 0.0.0.0)")
       ->type_name("ADDRESS");
   verb->add_option("--port", options->port, "port that the supervisor listens on (default: 8080)")->type_name("PORT");
+  verb->add_option("--metrics-port", options->metrics_port, "port that serves metrics to Prometheus (default: none)")
+      ->type_name("PORT");
+  verb->add_option("--lease", options->lease,
+                   "Lease that one of several operators holds, which alone acts (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  verb->add_option("--pod", options->pod, "pod of this operator, which gets the label adaptdl/leader while it acts")
+      ->type_name("NAMESPACE/NAME");
   verb->add_option("--service", options->service, "service whose cluster IP replicas connect to")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--supervisor-url", options->supervisor_url,
@@ -129,6 +173,12 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--start-timeout", options->start_timeout,
                    "time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
+  verb->add_option("--drain-taints", options->drain_taints,
+                   "taints of nodes that are about to be removed (default: see docs/operator.md)")
+      ->type_name("JSON");
+  verb->add_option("--drain-conditions", options->drain_conditions,
+                   "conditions of nodes that are about to be removed (default: see docs/operator.md)")
+      ->type_name("JSON");
   verb->callback([options] { run(*options); });
 }
 

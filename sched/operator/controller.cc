@@ -224,6 +224,7 @@ void Controller::write_status(const json& job, const json& status) {
                     {"status", status}};
   const json changed = client_.patch(path, kube::Patch::kMerge, change);
   state_.put_job(changed);
+  metrics_.status_written(job, changed);
   if (const std::string phase = text_field(status, {"phase"}); !phase.empty())
     log::info(fmt::format("job {}/{}: {}: {}", name_space_of(job), kube::name_of(job), phase,
                           one_line(text_field(changed, {"status", "message"}))));

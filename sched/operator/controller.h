@@ -12,6 +12,7 @@
 #include "kube/client.h"
 #include "operator/cluster_state.h"
 #include "operator/lifecycle.h"
+#include "operator/metrics.h"
 #include "operator/replica_pod.h"
 #include "operator/work_queue.h"
 #include "supervisor/supervisor.h"
@@ -22,8 +23,14 @@ class Controller {
  public:
   // All arguments must outlive the controller.
   Controller(kube::Client& client, ClusterState& state, WorkQueue& queue, Supervisor& supervisor,
-             const PodSettings& pods, const LifecycleSettings& lifecycle)
-      : client_(client), state_(state), queue_(queue), supervisor_(supervisor), pods_(pods), lifecycle_(lifecycle) {}
+             OperatorMetrics& metrics, const PodSettings& pods, const LifecycleSettings& lifecycle)
+      : client_(client),
+        state_(state),
+        queue_(queue),
+        supervisor_(supervisor),
+        metrics_(metrics),
+        pods_(pods),
+        lifecycle_(lifecycle) {}
 
   // Reconciles the job, which may have been deleted. If that fails, the job is queued again.
   void sync(const std::string& key);
@@ -59,6 +66,7 @@ class Controller {
   ClusterState& state_;
   WorkQueue& queue_;
   Supervisor& supervisor_;
+  OperatorMetrics& metrics_;
   const PodSettings& pods_;
   const LifecycleSettings& lifecycle_;
   mutable std::mutex mutex_;

@@ -14,8 +14,6 @@
 namespace adaptdl::sched {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kWatches = 3;
 // Pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
@@ -37,7 +35,8 @@ std::string policy_name(const OperatorOptions& options) {
 Operator::Operator(kube::Client& client, OperatorOptions options)
     : client_(client),
       options_(std::move(options)),
-      allocator_(make_policy(policy_name(options_), options_.policy_options)) {
+      allocator_(make_policy(policy_name(options_), options_.policy_options)),
+      state_(options_.drain) {
   SupervisorOptions supervisor;
   supervisor.address = options_.address;
   supervisor.port = options_.port;
@@ -45,7 +44,18 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
   supervisor.all_jobs_known = false;
   supervisor_ = std::make_unique<Supervisor>(supervisor, static_cast<SupervisorListener&>(*this));
   if (options_.pods.supervisor_url.empty()) options_.pods.supervisor_url = supervisor_->url();
-  controller_ = std::make_unique<Controller>(client_, state_, queue_, *supervisor_, options_.pods, options_.lifecycle);
+  controller_ =
+      std::make_unique<Controller>(client_, state_, queue_, *supervisor_, metrics_, options_.pods, options_.lifecycle);
+  if (!options_.metrics_port) return;
+  SupervisorOptions metrics;
+  metrics.address = options_.address;
+  metrics.port = *options_.metrics_port;
+  metrics.max_connections = 64;
+  metrics.metrics = [this] {
+    if (!leads_) return OperatorMetrics::standby_text();
+    return metrics_.text(state_, options_.pods, std::chrono::system_clock::now());
+  };
+  metrics_server_ = std::make_unique<Supervisor>(metrics, static_cast<SupervisorListener&>(*this));
 }
 
 Operator::~Operator() = default;
@@ -55,17 +65,21 @@ void Operator::run(std::stop_token stop) {
   const std::stop_callback pass_on(stop, [&] { ends.request_stop(); });
   log::info(
       fmt::format("scheduling policy: {}; supervisor URL: {}", policy_name(options_), options_.pods.supervisor_url));
+  if (metrics_server_) log::info(fmt::format("metrics: {}/metrics", metrics_server_->url()));
   {
     std::vector<std::jthread> threads;
     for (const kube::Resource* resource : {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes})
       threads.emplace_back([this, resource, ends] { guard(ends, [&] { watch(*resource, ends.get_token()); }); });
     guard(ends, [&] {
-      if (!wait_until_synced(ends.get_token())) return;
+      // The label of an earlier process in this pod.
+      label_pod(false);
+      if (!wait_until_synced(ends.get_token()) || !lead(ends.get_token())) return;
       for (int i = 0; i < options_.workers; ++i)
         threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
       allocate(ends.get_token());
     });
   }
+  election_.reset();  // now that nothing acts any more
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
 }
@@ -87,10 +101,37 @@ bool Operator::wait_until_synced(std::stop_token stop) {
     wake_.wait(lock, stop, [this] { return synced_ == kWatches; });
   }
   if (stop.stop_requested()) return false;
-  for (const std::string& key : state_.jobs()) controller_->announce(key);
-  supervisor_->set_all_jobs_known();
   log::info("received all jobs, pods and nodes of the cluster");
   return true;
+}
+
+// Waits until this operator may act. Returns false once a stop is requested.
+bool Operator::lead(std::stop_token stop) {
+  if (options_.lease) {
+    election_ = std::make_unique<LeaderElection>(client_.access(), *options_.lease, options_.lease_lost);
+    log::info(fmt::format("waiting for the lease {}/{}", options_.lease->name_space, options_.lease->name));
+    if (!election_->wait(stop)) return false;
+    log::info("acquired the lease");
+  }
+  leads_ = true;
+  for (const std::string& key : state_.jobs()) controller_->announce(key);
+  supervisor_->set_all_jobs_known();
+  label_pod(true);
+  return true;
+}
+
+// The service of the supervisor selects the pod of the leader by this label.
+void Operator::label_pod(bool leads) {
+  if (options_.pod.second.empty()) return;
+  const nlohmann::json value = leads ? nlohmann::json("true") : nlohmann::json();
+  const auto& [name_space, name] = options_.pod;
+  try {
+    client_.patch(kube::path(kube::kPods, name_space, name), kube::Patch::kMerge,
+                  {{"metadata", {{"labels", {{"adaptdl/leader", value}}}}}});
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+    throw Error(fmt::format("the pod {}/{}, which is to be labelled, does not exist", name_space, name));
+  }
 }
 
 void Operator::watch(const kube::Resource& resource, std::stop_token stop) {
@@ -140,12 +181,22 @@ void Operator::work(std::stop_token stop) {
   }
 }
 
+// A new leader continues the cycles of the last one.
+Operator::Clock::time_point Operator::first_cycle() const {
+  using std::chrono::milliseconds;
+  const auto last = election_ ? election_->last_cycle() : std::nullopt;
+  if (!last) return Clock::now() + options_.interval;
+  const auto left = std::chrono::ceil<milliseconds>(*last + options_.interval - std::chrono::system_clock::now());
+  return Clock::now() + std::clamp(left, milliseconds(0), options_.interval);
+}
+
 void Operator::allocate(std::stop_token stop) {
-  Clock::time_point cycle = Clock::now() + options_.interval;
+  Clock::time_point cycle = first_cycle();
   while (wait_for_work(stop, cycle)) {
     const Clock::time_point begin = Clock::now();
     const bool all = begin >= cycle;
     if (all) cycle = begin + options_.interval;
+    if (all && election_) election_->set_last_cycle(std::chrono::system_clock::now());
     allocate_once(all);
     // The pause leaves most of the time to other work, however many jobs there are.
     const auto pause = std::clamp<Clock::duration>(4 * (Clock::now() - begin), kGather, kMaxGather);
@@ -176,9 +227,11 @@ void Operator::allocate_once(bool all) {
     job.waits_for_first_fit = false;
   }
   const bool waits = std::ranges::any_of(cluster.jobs, &AllocatorJob::waits_for_first_fit);
-  const bool cycle = all || (waits && !allocator_.uses_first_fit());
+  const bool cycle = all || (waits && !allocator_.uses_first_fit()) || Allocator::must_move_job(cluster);
+  const Clock::time_point begin = Clock::now();
   for (auto& [key, decision] : cycle ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
     controller_->decide(key, std::move(decision));
+  if (cycle) metrics_.cycle_ended(Clock::now() - begin, std::chrono::system_clock::now());
 }
 
 }  // namespace adaptdl::sched

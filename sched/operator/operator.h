@@ -5,10 +5,13 @@
 //   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
 //   workers      reconcile jobs, each worker one job at a time (Controller)
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
+//   metrics      are served to Prometheus on a port of their own
 //
-// All state is stored in the cluster. An operator may exit at any time; the next one continues its work.
+// All state is stored in the cluster. An operator may exit at any time; the next one continues its work. Of several,
+// only the holder of a lease acts, and the others keep their caches up to date.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -16,15 +19,20 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kube/client.h"
 #include "kube/watch.h"
 #include "operator/cluster_state.h"
 #include "operator/controller.h"
+#include "operator/leader_election.h"
 #include "operator/lifecycle.h"
+#include "operator/metrics.h"
+#include "operator/node_facts.h"
 #include "operator/replica_pod.h"
 #include "policy/policies.h"
 #include "supervisor/supervisor.h"
@@ -32,14 +40,21 @@
 namespace adaptdl::sched {
 
 struct OperatorOptions {
-  std::string address = "0.0.0.0";  // IP address that the supervisor listens on
-  std::uint16_t port = 8080;        // 0: any free port
-  std::string policy;               // empty: the default policy
+  std::string address = "0.0.0.0";            // IP address that the supervisor listens on
+  std::uint16_t port = 8080;                  // 0: any free port
+  std::optional<std::uint16_t> metrics_port;  // that serves GET /metrics at the same address; none: not served
+  std::string policy;                         // empty: the default policy
   PolicyOptions policy_options;
   std::chrono::milliseconds interval = std::chrono::minutes(1);  // between scheduling cycles
   int workers = 8;
   PodSettings pods;  // an empty supervisor_url stands for the address and port above
   LifecycleSettings lifecycle;
+  DrainSigns drain;
+  // With a lease, only the operator that holds it acts. `lease_lost` must end the process at once (leader_election.h).
+  std::optional<LeaseSettings> lease;
+  std::function<void()> lease_lost;
+  // Namespace and name of this operator's pod, which has the label adaptdl/leader while it acts. Empty: none.
+  std::pair<std::string, std::string> pod;
 };
 
 class Operator final : private SupervisorListener {
@@ -54,6 +69,8 @@ class Operator final : private SupervisorListener {
   void run(std::stop_token stop);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void hints_changed(const std::string& job_id) override { queue_.add(job_id); }
   void foreign_discovers(const std::string&) override {}
   void replica_waits(const std::string&, const std::string&, int, bool) override {}
@@ -61,12 +78,15 @@ class Operator final : private SupervisorListener {
   // Calls `work`. The first exception is stored and stops all threads.
   void guard(std::stop_source ends, const std::function<void()>& work);
   bool wait_until_synced(std::stop_token stop);
+  bool lead(std::stop_token stop);
+  void label_pod(bool leads);
   void watch(const kube::Resource& resource, std::stop_token stop);
   void apply(const kube::Resource& resource, const kube::Change& change);
   void work(std::stop_token stop);
+  Clock::time_point first_cycle() const;
   void allocate(std::stop_token stop);
   void allocate_once(bool all);
-  bool wait_for_work(std::stop_token stop, std::chrono::steady_clock::time_point cycle);
+  bool wait_for_work(std::stop_token stop, Clock::time_point cycle);
   void add(const std::vector<std::string>& keys);
   void wake_allocator();
 
@@ -76,7 +96,12 @@ class Operator final : private SupervisorListener {
   ClusterState state_;
   WorkQueue queue_;
   std::unique_ptr<Supervisor> supervisor_;
+  OperatorMetrics metrics_;
+  std::atomic<bool> leads_ = false;
   std::unique_ptr<Controller> controller_;
+  std::unique_ptr<Supervisor> metrics_server_;
+
+  std::unique_ptr<LeaderElection> election_;
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;

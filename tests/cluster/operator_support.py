@@ -236,6 +236,8 @@ class OperatorTest(TrainedOnce, ClusterTest):
         )
         if waited.returncode:
             raise AssertionError(f"the operator does not start: {waited.stderr}\n{cls.operator_report()}")
+        if not cluster_support.eventually(cls.operator_pod):
+            raise AssertionError(f"no operator acts\n{cls.operator_report()}")
 
     @classmethod
     def uninstall(cls):
@@ -245,8 +247,9 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     @classmethod
     def operator_pod(cls):
-        """Returns the operator's running pod, or None."""
-        pods = json.loads(cls.kubectl_in(cls.operator_namespace, "get", "pods", "-l", OPERATOR_LABEL, "-o", "json"))["items"]
+        """Returns the running pod of the operator that acts, or None."""
+        selector = f"{OPERATOR_LABEL},adaptdl/leader=true"
+        pods = json.loads(cls.kubectl_in(cls.operator_namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
         return live[0] if live else None
 

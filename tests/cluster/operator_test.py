@@ -17,7 +17,16 @@ class SharingTest(OperatorTest):
         rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
         return next(row[1:] for row in rows if row and row[0] == name)
 
+    def metrics(self):
+        """Returns the operator's metrics, by name with labels."""
+        pod = self.operator_pod()["metadata"]["name"]
+        path = f"/api/v1/namespaces/{self.operator_namespace}/pods/{pod}:9090/proxy/metrics"
+        lines = [line for line in self.kubectl("get", "--raw", path).splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
     def test_jobs_grow_share_and_take_over_gpus_and_train_every_sample_once(self):
+        restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
+        restarted = self.metrics().get(restarts, 0)
         self.create_modelled_job("first", samples=1_000_000, until="finish")
         self.wait_for_replicas("first", 1)
         # The job gets more replicas as it is measured.
@@ -29,6 +38,23 @@ class SharingTest(OperatorTest):
         self.assertIn(f"{ALL_GPUS}/{ALL_GPUS}", self.row("first"))
         self.assertIn("running", self.row("first"))
         self.assertGreater(self.status("first")["train"]["maxProfiledReplicas"], 0)
+        metrics = self.metrics()
+        first = f'{{job_namespace="{self.namespace}",job_name="first"}}'
+        self.assertEqual(metrics[f"adaptdl_job_replicas{first}"], ALL_GPUS)
+        self.assertEqual(metrics[f"adaptdl_job_nodes{first}"], len(NODES))
+        self.assertGreater(metrics[f"adaptdl_job_goodput{first}"], 0)
+        self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
+        self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
+        self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
+        self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
+        top = self.adaptdl("top", "--json")
+        self.assertEqual(top.returncode, 0, top.stderr)
+        (job,) = (job for job in json.loads(top.stdout)["jobs"] if job["name"] == f"{self.namespace}/first")
+        self.assertEqual((job["replicas"], job["nodes"]), (ALL_GPUS, len(NODES)))
+        self.assertAlmostEqual(job["goodput"], metrics[f"adaptdl_job_goodput{first}"], delta=0.2 * job["goodput"])
+        for node in json.loads(top.stdout)["nodes"]:
+            seen = (node["state"], node["used"]["nvidia.com/gpu"], node["pods"][f"{self.namespace}/first"])
+            self.assertEqual(seen, ("ready", GPUS, GPUS))
 
         # The first job gives GPUs to the second one.
         began = time.monotonic()
@@ -59,6 +85,42 @@ class SharingTest(OperatorTest):
             copied = self.adaptdl("cp", f"{name}:/adaptdl/share/done.json", f"{name}.json")
             self.assertEqual(copied.returncode, 0, copied.stderr)
             self.assertEqual((self.directory / f"{name}.json").read_text(), (self.shares[name] / "done.json").read_text())
+
+    def start_on(self, node, other):
+        """Starts a job with two replicas on `node`, then gives `other` room for it."""
+        self.set_gpus(0, other)
+        self.set_gpus(2, node)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
+        before = self.wait_for_replicas("job", 2)
+        self.assertEqual(before["allocation"], [node, node])
+        self.set_gpus(2, other)
+        return before
+
+    def assert_moved_without_a_repeated_step(self, node, before):
+        after = self.wait_for_replicas("job", 2)
+        self.assertEqual(after["allocation"], [node, node])
+        self.assertEqual(after["group"], before["group"] + 1)
+        self.finish("job")
+        self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job")
+
+    def test_jobs_are_checkpointed_and_moved_off_a_node_that_is_about_to_be_reclaimed(self):
+        taint = "aws-node-termination-handler/spot-itn"
+        before = self.start_on("node1", "node0")
+        self.addCleanup(self.kubectl_in, "default", "taint", "node", "node1", f"{taint}-")
+        self.kubectl_in("default", "taint", "node", "node1", f"{taint}=1:NoSchedule")
+        self.wait_for_status("moved", "job", lambda status: status.get("allocation") == ["node0", "node0"])
+        self.assert_moved_without_a_repeated_step("node0", before)
+        said = [event["message"] for event in self.get("events") if event["reason"] == "Reallocated"]
+        self.assertEqual(len(said), 1, said)
+        self.assertTrue(said[0].endswith(f"; node node1 is about to be removed (taint {taint})"), said)
+
+    def test_jobs_do_not_return_to_a_node_that_is_drained(self):
+        before = self.start_on("node1", "node0")
+        self.addCleanup(self.kubectl_in, "default", "uncordon", "node1")
+        self.kubectl_in("default", "drain", "node1", "--delete-emptydir-data", "--pod-selector=adaptdl=true", timeout=120)
+        self.wait_for_status("moved", "job", lambda status: status.get("allocation") == ["node0", "node0"])
+        self.assert_moved_without_a_repeated_step("node0", before)
 
     def test_a_job_that_must_wait_says_why(self):
         """All GPUs are in use by a job that is not preemptible."""

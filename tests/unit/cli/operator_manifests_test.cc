@@ -11,6 +11,7 @@
 #include "command/chart.h"
 #include "command/installed_data.h"
 #include "kube/yaml_documents.h"
+#include "operator/node_facts.h"
 #include "temporary_directory.h"
 
 using namespace adaptdl;
@@ -71,6 +72,9 @@ const json kCluster = json::parse(R"([
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
   {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}])");
 const json kNamespaced = json::parse(R"([
+  {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+  {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["adaptdl-operator"], "verbs": ["get", "update"]},
+  {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
 
 }  // namespace
@@ -127,16 +131,20 @@ TEST_CASE("service, network policy and deployment select the operator's pod, and
   const json deployment = object(documents, "Deployment")["spec"];
   const json labels = deployment["template"]["metadata"]["labels"];
   const json policy = object(documents, "NetworkPolicy")["spec"];
-  for (const json& selector : {object(documents, "Service")["spec"]["selector"], policy["podSelector"]["matchLabels"],
-                               deployment["selector"]["matchLabels"]}) {
+  json service = object(documents, "Service")["spec"]["selector"];
+  CHECK(service["adaptdl/leader"] == "true");  // the operator adds this label
+  service.erase("adaptdl/leader");
+  for (const json& selector : {service, policy["podSelector"]["matchLabels"], deployment["selector"]["matchLabels"]}) {
     CHECK(!selector.empty());
     for (const auto& [key, value] : selector.items()) CHECK(labels.at(key) == value);
   }
   CHECK_FALSE(labels.contains("adaptdl"));
   CHECK(policy["ingress"] == json::parse(R"([{"from": [{"namespaceSelector": {},
-    "podSelector": {"matchLabels": {"adaptdl": "true"}}}], "ports": [{"port": 8080, "protocol": "TCP"}]}])"));
+    "podSelector": {"matchLabels": {"adaptdl": "true"}}}], "ports": [{"port": 8080, "protocol": "TCP"}]},
+    {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9090, "protocol": "TCP"}]}])"));
   CHECK(deployment["template"]["spec"]["serviceAccountName"] == "adaptdl-operator");
-  CHECK(deployment["strategy"]["type"] == "Recreate");
+  CHECK(deployment["replicas"] == 2);
+  CHECK(deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0);
 }
 
 TEST_CASE("values reach the deployment with their types") {
@@ -159,6 +167,13 @@ TEST_CASE("values reach the deployment with their types") {
   CHECK(pod["nodeSelector"] == json{{"kubernetes.io/os", "linux"}});
   CHECK(pod["tolerations"] == json::parse(R"([{"key": "gpu", "operator": "Exists"}])"));
   for (const json& word : pod["containers"][0]["args"]) CHECK(word.is_string());
+}
+
+TEST_CASE("the signs of nodes that are about to be removed have the defaults of the command") {
+  const auto documents = manifests();
+  const sched::DrainSigns signs;
+  CHECK(json::parse(argument(documents, "--drain-taints")) == json(signs.taints));
+  CHECK(json::parse(argument(documents, "--drain-conditions")) == json(signs.conditions));
 }
 
 TEST_CASE("any value remains a single value") {

@@ -1,0 +1,172 @@
+#include "operator/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "kube/job.h"
+#include "kube/json_fields.h"
+#include "policy/speedup.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::text_field;
+using nlohmann::json;
+
+constexpr std::array kPhases = {"Pending", "Starting", "Running", "Stopping", "Succeeded", "Failed"};
+
+std::string phase_of(const json& job) { return text_field(job, {"status", "phase"}); }
+bool is_end(const std::string& phase) { return phase == "Succeeded" || phase == "Failed"; }
+
+double seconds_since_1970(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+// In the units of Kubernetes: CPUs in cores, everything else as it is.
+double amount(const std::string& resource, std::int64_t value) {
+  return static_cast<double>(value) / (resource == "cpu" ? 1000 : 1);
+}
+
+void add_resources(PrometheusText& text, const Resources& resources) {
+  for (const auto& [resource, value] : resources) text.add({{"resource", resource}}, amount(resource, value));
+}
+
+void add_operator(PrometheusText& text, bool leads) {
+  text.begin("adaptdl_operator_info", "gauge", "Version of the operator.");
+  text.add({{"version", ADAPTDL_VERSION}}, 1);
+  text.begin("adaptdl_operator_leads", "gauge",
+             "Whether this operator schedules, rather than waits to replace the leader.");
+  text.add({}, leads ? 1 : 0);
+}
+
+void add_phases(PrometheusText& text, const ClusterState& state) {
+  std::map<std::string, double> phases, reasons;
+  for (const std::string& key : state.jobs()) {
+    const auto view = state.job(key);
+    if (!view) continue;
+    const std::string phase = phase_of(view->job);
+    ++phases[phase.empty() ? "Pending" : phase];
+    if (phase.empty() || phase == "Pending") {
+      const std::string reason = text_field(view->job, {"status", "reason"});
+      ++reasons[reason.empty() ? "New" : reason];
+    }
+  }
+  text.begin("adaptdl_jobs", "gauge", "Number of jobs by phase.");
+  for (const char* phase : kPhases) text.add({{"phase", phase}}, phases[phase]);
+  text.begin("adaptdl_jobs_waiting", "gauge", "Number of jobs without nodes by the reason of their status.");
+  for (const auto& [reason, count] : reasons) text.add({{"reason", reason}}, count);
+}
+
+struct NamedJob {
+  std::string name_space, name;
+  const AllocatorJob& job;
+};
+
+void add_jobs(PrometheusText& text, const AllocatorCluster& cluster) {
+  std::vector<NamedJob> jobs;
+  for (const AllocatorJob& job : cluster.jobs) {
+    const std::size_t slash = job.info.name.find('/');
+    if (!job.current.empty()) jobs.push_back({job.info.name.substr(0, slash), job.info.name.substr(slash + 1), job});
+  }
+  text.begin("adaptdl_job_replicas", "gauge", "Number of replicas that are allocated to a job.");
+  for (const NamedJob& each : jobs)
+    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}},
+             static_cast<double>(each.job.current.size()));
+  text.begin("adaptdl_job_nodes", "gauge", "Number of nodes that are allocated to a job.");
+  const auto nodes_of = [](const NamedJob& each) {
+    return std::set<std::string>(each.job.current.begin(), each.job.current.end()).size();
+  };
+  for (const NamedJob& each : jobs)
+    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}}, static_cast<double>(nodes_of(each)));
+  text.begin("adaptdl_job_goodput", "gauge",
+             "Samples per second of a job, weighted by their statistical efficiency, by its model. Only jobs that have "
+             "been measured.");
+  for (const NamedJob& each : jobs) {
+    if (each.job.info.speedup == nullptr) continue;
+    const double goodput =
+        each.job.info.speedup->goodput(static_cast<int>(nodes_of(each)), static_cast<int>(each.job.current.size()));
+    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}}, goodput);
+  }
+}
+
+void add_nodes(PrometheusText& text, const AllocatorCluster& cluster) {
+  double ready = 0, closed = 0;
+  Resources allocatable, used, others;
+  for (const NodeFacts& node : cluster.nodes) {
+    if (!node.ready) continue;
+    ++(accepts_pods(node) ? ready : closed);
+    if (accepts_pods(node)) allocatable += node.allocatable;
+  }
+  for (const AllocatorJob& job : cluster.jobs) {
+    for (const auto& [node, count] : job.live) {
+      for (const auto& [resource, value] : job.info.resources) used[resource] += value * count;
+    }
+  }
+  for (const auto& [node, held] : cluster.used) others += held;
+  text.begin("adaptdl_nodes", "gauge", "Number of nodes by state. Closed nodes are cordoned or about to be removed.");
+  text.add({{"state", "ready"}}, ready);
+  text.add({{"state", "closed"}}, closed);
+  text.add({{"state", "not-ready"}}, static_cast<double>(cluster.nodes.size()) - ready - closed);
+  text.begin("adaptdl_allocatable", "gauge", "Resources of the nodes that accept pods, in the units of Kubernetes.");
+  add_resources(text, allocatable);
+  text.begin("adaptdl_allocated", "gauge", "Resources that pods of jobs hold, in the units of Kubernetes.");
+  add_resources(text, used);
+  text.begin("adaptdl_used_by_others", "gauge", "Resources that all other pods hold, in the units of Kubernetes.");
+  add_resources(text, others);
+}
+
+}  // namespace
+
+void OperatorMetrics::status_written(const json& before, const json& after) {
+  const std::string from = phase_of(before), to = phase_of(after), reason = text_field(after, {"status", "reason"});
+  if (from == to) return;
+  const std::lock_guard lock(mutex_);
+  if (from.empty()) ++submissions_;
+  if (to == "Stopping") ++restarts_[reason];
+  if (!is_end(to)) return;
+  ++completions_[{to, reason}];
+  const auto created = kube::time_field(after, {"metadata", "creationTimestamp"});
+  const auto ended = kube::time_field(after, {"status", "completionTimestamp"});
+  if (created && ended)
+    completion_times_.observe(std::max(0.0, std::chrono::duration<double>(*ended - *created).count()));
+}
+
+void OperatorMetrics::cycle_ended(std::chrono::duration<double> time, kube::Time now) {
+  const std::lock_guard lock(mutex_);
+  cycles_.observe(time.count());
+  last_cycle_ = seconds_since_1970(now);
+}
+
+std::string OperatorMetrics::text(const ClusterState& state, const PodSettings& settings, kube::Time now) const {
+  PrometheusText text;
+  add_operator(text, true);
+  add_counters(text);
+  add_phases(text, state);
+  const AllocatorCluster cluster = state.cluster(settings, now);
+  add_jobs(text, cluster);
+  add_nodes(text, cluster);
+  return text.text();
+}
+
+std::string OperatorMetrics::standby_text() {
+  PrometheusText text;
+  add_operator(text, false);
+  return text.text();
+}
+
+void OperatorMetrics::add_counters(PrometheusText& text) const {
+  const std::lock_guard lock(mutex_);
+  text.begin("adaptdl_job_submissions_total", "counter", "Number of new jobs.");
+  text.add({}, submissions_);
+  text.begin("adaptdl_job_restarts_total", "counter", "Number of times that jobs were asked to stop and start again.");
+  for (const auto& [reason, count] : restarts_) text.add({{"reason", reason}}, count);
+  text.begin("adaptdl_job_completions_total", "counter", "Number of jobs that have ended.");
+  for (const auto& [end, count] : completions_) text.add({{"phase", end.first}, {"reason", end.second}}, count);
+  text.begin("adaptdl_job_completion_seconds", "histogram", "Time from the creation of a job to its end.");
+  text.add({}, completion_times_);
+  text.begin("adaptdl_cycle_seconds", "histogram", "Time that a scheduling cycle took.");
+  text.add({}, cycles_);
+  text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle ended.");
+  text.add({}, last_cycle_);
+}
+
+}  // namespace adaptdl::sched

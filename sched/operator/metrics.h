@@ -1,0 +1,44 @@
+// The operator's metrics for Prometheus, which docs/operator.md lists.
+//
+// Counters and histograms begin at 0 when the operator starts. Gauges are computed when they are read.
+//
+// Threading: all methods may be called from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "kube/timestamp.h"
+#include "operator/cluster_state.h"
+#include "operator/prometheus_text.h"
+
+namespace adaptdl::sched {
+
+class OperatorMetrics {
+ public:
+  // The operator has written a job's status. Both are the whole job.
+  void status_written(const nlohmann::json& before, const nlohmann::json& after);
+  // A scheduling cycle has ended, which took that long.
+  void cycle_ended(std::chrono::duration<double> time, kube::Time now);
+
+  // Returns all metrics in Prometheus' text format. `settings` determine what replicas request.
+  std::string text(const ClusterState& state, const PodSettings& settings, kube::Time now) const;
+  // Returns the metrics of an operator that waits to become the leader. Those of the cluster would be there twice.
+  static std::string standby_text();
+
+ private:
+  void add_counters(PrometheusText& text) const;
+
+  mutable std::mutex mutex_;
+  double submissions_ = 0;
+  std::map<std::string, double> restarts_;                             // by reason
+  std::map<std::pair<std::string, std::string>, double> completions_;  // by phase and reason
+  Histogram completion_times_{{60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600, 168 * 3600}};
+  Histogram cycles_{{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30}};
+  double last_cycle_ = 0;  // seconds since 1970
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,116 @@
+"""Kills the operator that acts, again and again, and checks by the audit log of the API server that another one takes over in time
+and that no two ever act at once.
+
+$ADAPTDL_OPERATOR_KILLS is the number of kills (default: 20), $ADAPTDL_OPERATOR_SEED the seed of their times (default: random).
+"""
+
+import datetime
+import json
+import os
+import random
+import secrets
+import threading
+import time
+
+import cluster_keeper
+import cluster_support
+from operator_support import DEPLOYMENT, INTERVAL, OperatorTest
+
+KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "20"))
+SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
+LATE = 20  # seconds after its time at which a cycle must have begun
+LEASE = "adaptdl-operator"
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+class CycleWatch:
+    """Records when scheduling cycles began, as the lease says."""
+
+    def __init__(self, lease):
+        self.cycles = []
+        self.lease = lease
+        self.ends = threading.Event()
+        self.thread = threading.Thread(target=self._follow)
+        self.thread.start()
+
+    def _follow(self):
+        while not self.ends.wait(0.5):
+            said = self.lease()
+            if said and (not self.cycles or self.cycles[-1] != seconds(said)):
+                self.cycles.append(seconds(said))
+
+    def stop(self):
+        self.ends.set()
+        self.thread.join()
+        return self.cycles
+
+
+class LeaderTest(OperatorTest):
+    def last_cycle(self):
+        done = self.kubectl_in(self.operator_namespace, "get", "lease", LEASE, "-o", "json", check=False)
+        if done.returncode:
+            return None
+        return json.loads(done.stdout)["metadata"].get("annotations", {}).get("adaptdl/last-cycle")
+
+    def audit(self):
+        """Returns the writes of the operators since the start of the class, in order: (time, address, resource, whether it was
+        accepted)."""
+        user = f"system:serviceaccount:{self.operator_namespace}:{DEPLOYMENT}"
+        writes = []
+        for line in (cluster_keeper.STATE / "audit.log").read_text().splitlines():
+            event = json.loads(line)
+            if event["user"]["username"] != user or event["stage"] != "ResponseComplete":
+                continue
+            reference = event["objectRef"]
+            if reference["resource"] == "pods" and reference.get("namespace") == self.operator_namespace:
+                continue  # its own label
+            accepted = event["responseStatus"]["code"] < 300
+            writes.append((seconds(event["stageTimestamp"]), event["sourceIPs"][0], reference["resource"], accepted))
+        return sorted(writes)
+
+    def test_a_killed_leader_is_replaced_in_time_and_no_two_ever_act_at_once(self):
+        print(f"{KILLS} kills, ADAPTDL_OPERATOR_SEED={SEED}", flush=True)
+        choice = random.Random(SEED)
+        self.create_modelled_job("first", samples=1_000_000, until="finish")
+        self.create_modelled_job("second", samples=1_000_000, until="finish")
+        for name in ("first", "second"):
+            self.wait_for_replicas(name, 1)
+        watch = CycleWatch(self.last_cycle)
+        began = time.monotonic()
+        for kill in range(KILLS):
+            time.sleep(choice.uniform(0, INTERVAL))
+            how = self.kill_operator_process if kill % 2 else self.kill_operator_pod
+            self.wait_for("an operator acts", how)
+        self.wait_for("two operators are ready", self.two_are_ready)
+        time.sleep(2 * INTERVAL)
+        cycles = watch.stop()
+        for name in ("first", "second"):
+            self.finish(name)
+            self.wait_for_phase(name, "Succeeded")
+            self.assert_trained_once(name)
+
+        late = max(after - before for before, after in zip(cycles, cycles[1:])) - INTERVAL
+        print(f"{len(cycles)} cycles in {time.monotonic() - began:.0f} s; the latest was {late:.1f} s late", flush=True)
+        self.assertLess(late, LATE)
+        holder, writes, holders = None, 0, 0
+        for when, address, resource, accepted in self.audit():
+            if resource == "leases":
+                holders += accepted and address != holder
+                holder = address if accepted else holder
+            else:
+                writes += 1
+                self.assertEqual(address, holder, f"{resource} written at {when} by who did not hold the lease")
+        print(f"{writes} writes by {holders} holders", flush=True)
+        self.assertGreater(holders, 1)
+        self.assertGreater(writes, 0)
+
+    def two_are_ready(self):
+        deployment = json.loads(self.kubectl_in(self.operator_namespace, "get", "deployment", DEPLOYMENT, "-o", "json"))
+        return deployment["status"].get("readyReplicas") == 2
+
+
+if __name__ == "__main__":
+    cluster_support.main()
