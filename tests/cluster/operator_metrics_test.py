@@ -13,8 +13,8 @@ from cluster_support import clean_environment
 from operator_support import NODES, OperatorTest
 
 DASHBOARD = cluster_support.SOURCE_ROOT / "share/adaptdl/grafana/adaptdl.json"
-# The test has no job that waits or is restarted.
-WITHOUT_DATA = ("adaptdl_jobs_waiting", "adaptdl_job_restarts_total")
+# The test has no job that waits or is restarted, and no other workload with GPUs.
+WITHOUT_DATA = ("adaptdl_jobs_waiting", "adaptdl_job_restarts_total", "adaptdl_used_by_others")
 
 
 def fetch(url):
@@ -94,9 +94,13 @@ class MetricsTest(OperatorTest):
         becomes('adaptdl_job_completions_total{phase="Succeeded"}', 1)
         becomes("adaptdl_job_completion_seconds_count", 1)
         becomes("adaptdl_job_submissions_total", 1)
-        with_data |= self.dashboard_queries_with_data(url)[0]
         expected = {query for query in queries if not any(name in query for name in WITHOUT_DATA)}
-        self.assertEqual(with_data, expected)
+
+        def all_have_data():
+            with_data.update(self.dashboard_queries_with_data(url)[0])
+            return with_data >= expected
+
+        self.wait_for("all queries of the dashboard have data", all_have_data)
 
 
 if __name__ == "__main__":
