@@ -150,8 +150,7 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--port", options->port, "port that the supervisor listens on (default: 8080)")->type_name("PORT");
   verb->add_option("--metrics-port", options->metrics_port, "port that serves metrics to Prometheus (default: none)")
       ->type_name("PORT");
-  verb->add_option("--lease", options->lease,
-                   "Lease that one of several operators holds, which alone acts (default: none)")
+  verb->add_option("--lease", options->lease, "Lease that an operator must hold to act (default: none)")
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--pod", options->pod, "pod of this operator, which gets the label adaptdl/leader while it acts")
       ->type_name("NAMESPACE/NAME");

@@ -1,16 +1,20 @@
 #include <fmt/format.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
 
 #include "adaptdl/error.h"
 #include "command/cluster_options.h"
 #include "command/command.h"
+#include "command/stop_signals.h"
+#include "http/http.h"
 #include "operator/cluster_state.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
@@ -20,7 +24,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr timespec kLookEvery{.tv_sec = 2, .tv_nsec = 0};
+constexpr std::chrono::seconds kLookEvery{2};
 
 struct TopOptions {
   ClusterOptions cluster;
@@ -28,17 +32,20 @@ struct TopOptions {
   bool watch = false;
 };
 
-sched::AllocatorCluster look(kube::Client& client) {
+sched::AllocatorCluster look(kube::Client& client, const std::stop_token& stop) {
   sched::ClusterState state;
   const kube::ListOptions from_memory{.label_selector = {}, .field_selector = {}, .from_memory = true};
-  client.list(kube::path(kube::kNodes, ""), from_memory, [&](nlohmann::json&& node) { state.put_node(node); });
+  client.list(
+      kube::path(kube::kNodes, ""), from_memory, [&](nlohmann::json&& node) { state.put_node(node); }, stop);
   try {
-    client.list(kube::path(kube::kAdaptDLJobs, ""), from_memory, [&](nlohmann::json&& job) { state.put_job(job); });
+    client.list(
+        kube::path(kube::kAdaptDLJobs, ""), from_memory, [&](nlohmann::json&& job) { state.put_job(job); }, stop);
   } catch (const kube::ApiError& error) {
     if (error.not_found()) throw Error(no_such_kind(client));
     throw;
   }
-  client.list(kube::path(kube::kPods, ""), from_memory, [&](nlohmann::json&& pod) { state.put_pod(pod); });
+  client.list(
+      kube::path(kube::kPods, ""), from_memory, [&](nlohmann::json&& pod) { state.put_pod(pod); }, stop);
   return state.cluster({}, std::chrono::system_clock::now());
 }
 
@@ -51,30 +58,51 @@ std::string render(const sched::AllocatorCluster& cluster, bool as_json) {
          (jobs.empty() ? "no job has nodes\n" : jobs.render(width, colour));
 }
 
-// Shows the cluster until Ctrl-C: on a terminal in one place, elsewhere one after the other.
-void watch(kube::Client& client, bool as_json) {
-  sigset_t interrupt;
-  ::sigemptyset(&interrupt);
-  ::sigaddset(&interrupt, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &interrupt, nullptr);
+// Returns the first lines of the text, if it has more than there is room for on the terminal.
+std::string fit(const std::string& text) {
+  const auto height = static_cast<std::ptrdiff_t>(terminal_height(STDOUT_FILENO).value_or(24));
+  if (std::ranges::count(text, '\n') < height) return text;
+  std::size_t end = 0;
+  for (std::ptrdiff_t line = 1; line < height; ++line) end = text.find('\n', end) + 1;
+  return text.substr(0, end);
+}
+
+// Whether the API server may answer again.
+bool is_temporary(const Error& error) {
+  const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
+  return dynamic_cast<const http::ConnectionError*>(&error) != nullptr ||
+         (refused != nullptr && refused->code() >= 500);
+}
+
+// Shows the cluster until a signal comes: on a terminal in one place, elsewhere one after the other.
+void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
   const bool redraws = is_capable_terminal(STDOUT_FILENO) && !as_json;
   std::ptrdiff_t lines = 0;
   bool first = true, out_of_reach = false;
-  do {
+  std::mutex mutex;
+  std::condition_variable_any wake;
+  while (!stop.stop_requested()) {
     try {
-      std::string text = as_json ? dump_json(top_json(look(client)), -1) + '\n' : render(look(client), false);
+      const sched::AllocatorCluster cluster = look(client, stop);
+      std::string text = as_json ? dump_json(top_json(cluster), -1) + '\n' : render(cluster, false);
+      if (redraws) text = fit(text);
       if (redraws && lines > 0) erase_lines(lines);
       if (!redraws && !as_json && !first) text.insert(0, "\n");
       print_text(text);
       lines = std::ranges::count(text, '\n');
       out_of_reach = first = false;
-    } catch (const http::ConnectionError& error) {
-      if (first) throw;
-      if (!out_of_reach) print_notice("the rows stay as they were: {}", error.what());
+    } catch (const http::Stopped&) {
+      return;
+    } catch (const Error& error) {
+      if (first || !is_temporary(error)) throw;
+      if (!out_of_reach) print_notice("cannot reach the API server, will retry: {}", error.what());
       out_of_reach = true;
       lines = 0;  // what is on the terminal is above that line now
     }
-  } while (std::fflush(stdout) == 0 && ::sigtimedwait(&interrupt, nullptr, &kLookEvery) != SIGINT);
+    if (std::fflush(stdout) != 0) return;
+    std::unique_lock lock(mutex);
+    wake.wait_for(lock, stop, kLookEvery, [] { return false; });
+  }
 }
 
 }  // namespace
@@ -91,8 +119,9 @@ void add_top(CLI::App& app, int&) {
       "weighted by their statistical efficiency, as the model of the job gives it for its nodes.");
   app.callback([options] {
     kube::Client client(require_cluster(options->cluster));
-    if (options->watch) return watch(client, options->json);
-    print_text(render(look(client), options->json));
+    if (!options->watch) return print_text(render(look(client, {}), options->json));
+    const StopSignals signals([] {});
+    watch(client, options->json, signals.token());
   });
 }
 

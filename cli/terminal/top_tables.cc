@@ -71,11 +71,18 @@ Resources used_by_others(const AllocatorCluster& cluster, const std::string& nod
 }
 
 Resources used_on(const AllocatorCluster& cluster, const std::string& node) {
+  using sched::operator+=;
   Resources used = used_by_others(cluster, node);
   for (const AllocatorJob& job : cluster.jobs) {
-    for (const auto& [resource, amount] : job.info.resources) used[resource] += amount * pods_on(job, node);
+    if (const auto found = job.requests.find(node); found != job.requests.end()) used += found->second;
   }
   return used;
+}
+
+std::int64_t gpus_of(const AllocatorJob& job) {
+  std::int64_t count = 0;
+  for (const auto& [node, requests] : job.requests) count += gpus(requests);
+  return count;
 }
 
 std::size_t count_nodes(const AllocatorJob& job) {
@@ -130,9 +137,8 @@ Table jobs_on_nodes_table(const AllocatorCluster& cluster) {
   for (const AllocatorJob* job : by_name(cluster.jobs)) {
     if (job->current.empty()) continue;
     const auto goodput = goodput_of(*job);
-    const auto replicas = static_cast<std::int64_t>(job->current.size());
-    table.add_row({job->info.name, fmt::format("{}", replicas), fmt::format("{}", count_nodes(*job)),
-                   fmt::format("{}", replicas * gpus(job->info.resources)), goodput ? rate_text(*goodput) : "-"});
+    table.add_row({job->info.name, fmt::format("{}", job->current.size()), fmt::format("{}", count_nodes(*job)),
+                   fmt::format("{}", gpus_of(*job)), goodput ? rate_text(*goodput) : "-"});
   }
   return table;
 }

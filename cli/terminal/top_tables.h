@@ -1,6 +1,6 @@
 // What `adaptdl top` shows of a cluster: its nodes and the jobs on them, as tables and as JSON.
 //
-// Threading: plain functions.
+// Threading: the functions may be called from any thread.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,8 +15,8 @@ namespace adaptdl::cli {
 // jobs with pods there and the numbers of these pods, and as "others" pods of other workloads that hold GPUs.
 Table nodes_table(const sched::AllocatorCluster& cluster);
 
-// A row for each job that has nodes, by name: JOB REPLICAS NODES GPUS GOODPUT. GOODPUT is in samples per second, by the
-// job's model, and "-" until the job has been measured.
+// A row for each job that has nodes, by name: JOB REPLICAS NODES GPUS GOODPUT. GPUS is what its pods hold. GOODPUT is
+// in samples per second, by the job's model, and "-" until the job has been measured.
 Table jobs_on_nodes_table(const sched::AllocatorCluster& cluster);
 
 // Both as an object with arrays `nodes` and `jobs`. CPUs are in cores, everything else is in whole units.

@@ -22,9 +22,10 @@ namespace adaptdl::sched {
 
 struct AllocatorJob {
   JobInfo info;
-  nlohmann::json pod;               // a replica's pod, which determines the nodes that it may use
-  Allocation current;               // the allocation that it has or is about to get
-  std::map<std::string, int> live;  // by node: number of pods that may still run
+  nlohmann::json pod;                         // a replica's pod, which determines the nodes that it may use
+  Allocation current;                         // the allocation that it has or is about to get
+  std::map<std::string, int> live;            // by node: number of pods that may still run
+  std::map<std::string, Resources> requests;  // by node: of these pods
   std::string uid;
   bool waits_for_first_fit = false;
   bool held = false;  // must not be started now

@@ -171,8 +171,10 @@ NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
   const std::lock_guard lock(mutex_);
   const auto found = nodes_.find(name);
   if (found != nodes_.end()) {
-    if (!found->second.ready) return NodeState::kNotReady;
-    return accepts_pods(found->second) ? NodeState::kReady : NodeState::kClosed;
+    const NodeFacts& node = found->second;
+    if (!node.ready) return NodeState::kNotReady;
+    if (!node.leaving.empty()) return NodeState::kLeaving;
+    return accepts_pods(node) ? NodeState::kReady : NodeState::kCordoned;
   }
   const auto [missing, first] = missing_since_.try_emplace(name, now);
   return now - missing->second < kMissingBeforeGone ? NodeState::kNotReady : NodeState::kGone;
@@ -210,6 +212,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (const auto found = index.find(pod.job_uid); found != index.end()) {
       AllocatorJob& job = cluster.jobs[found->second];
       ++job.live[pod.node];
+      job.requests[pod.node] += pod.requests;
       // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
       const auto node = nodes_.find(pod.node);
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr const char* kLastCycle = "adaptdl/last-cycle";
 // A request that takes longer is given up, so that a renewal can be tried again before the deadline.
-constexpr milliseconds kRequest{1500};
+constexpr milliseconds kRequest{1500}, kPauseAfterFailure{300};
 
 std::string holder_of(const json& lease) { return text_field(lease, {"spec", "holderIdentity"}); }
 
@@ -34,14 +34,17 @@ json empty_lease(const LeaseSettings& settings) {
 
 std::optional<json> LeaseRules::next(const json& lease, Clock::time_point now, kube::Time wall_time) {
   const std::string holder = holder_of(lease), version = text_field(lease, {"metadata", "resourceVersion"});
-  if (version != seen_ || lease.is_null()) {
+  if (version != seen_ && !lease.is_null()) {
     seen_ = version;
     seen_at_ = now;
+    // The holder may have other settings.
+    const int seconds = kube::int_field(lease, {"spec", "leaseDurationSeconds"}).value_or(0);
+    duration_ = std::max<std::chrono::seconds>(settings_.duration, std::chrono::seconds(seconds));
   }
-  const int seconds = kube::int_field(lease, {"spec", "leaseDurationSeconds"}).value_or(0);
-  // Whoever holds it may have other settings.
-  const auto duration = std::max<std::chrono::seconds>(settings_.duration, std::chrono::seconds(seconds));
-  if (!holder.empty() && holder != settings_.identity && now < seen_at_ + duration) return {};
+  // If the lease was deleted, its holder may not know that yet.
+  const bool deleted = lease.is_null() && !seen_.empty() && !held_until_;
+  const bool foreign = !holder.empty() && holder != settings_.identity;
+  if ((foreign || deleted) && now < seen_at_ + duration_) return {};
   json mine = lease.is_null() ? empty_lease(settings_) : lease;
   json& spec = mine["spec"];
   if (!spec.is_object()) spec = json::object();
@@ -91,7 +94,7 @@ bool LeaderElection::wait(std::stop_token stop) {
 void LeaderElection::set_last_cycle(kube::Time time) {
   const std::lock_guard lock(mutex_);
   last_cycle_ = time;
-  told_ = false;
+  new_cycle_ = true;
   changed_.notify_all();
 }
 
@@ -102,13 +105,14 @@ std::optional<kube::Time> LeaderElection::last_cycle() {
 
 void LeaderElection::compete(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    attempt();
+    const milliseconds pause = attempt() ? settings_.retry : kPauseAfterFailure;
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, stop, settings_.retry, [this] { return !std::exchange(told_, true); });
+    changed_.wait_for(lock, stop, pause, [this] { return std::exchange(new_cycle_, false); });
   }
 }
 
-void LeaderElection::attempt() {
+// Returns whether the API server answered.
+bool LeaderElection::attempt() {
   try {
     json lease;
     try {
@@ -124,7 +128,11 @@ void LeaderElection::attempt() {
       if (mine && last_cycle_) (*mine)["metadata"]["annotations"][kLastCycle] = kube::to_string(*last_cycle_);
     }
     last_error_.clear();
-    if (!mine) return;
+    if (!mine) {
+      const std::lock_guard lock(mutex_);
+      if (rules_.held_until()) lose("was taken by another operator");
+      return true;
+    }
     const auto asked = LeaseRules::Clock::now();
     if (lease.is_null()) {
       client_.create(kube::path(kube::kLeases, settings_.name_space), *mine);
@@ -134,12 +142,19 @@ void LeaderElection::attempt() {
     const std::lock_guard lock(mutex_);
     rules_.written(asked);
     changed_.notify_all();
+    return true;
   } catch (const Error& error) {
     const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
-    if (refused != nullptr && refused->conflict()) return;  // another operator was faster
+    if (refused != nullptr && refused->conflict()) return true;  // another operator was faster
     if (std::exchange(last_error_, error.what()) != error.what())
-      log::warn(fmt::format("cannot renew the lease {}/{}: {}", settings_.name_space, settings_.name, error.what()));
+      log::warn(fmt::format("cannot renew lease '{}/{}': {}", settings_.name_space, settings_.name, error.what()));
+    return false;
   }
+}
+
+void LeaderElection::lose(const std::string& why) const {
+  log::warn(fmt::format("lease '{}/{}' {}; this operator exits", settings_.name_space, settings_.name, why));
+  lost_();
 }
 
 void LeaderElection::watch(std::stop_token stop) {
@@ -147,11 +162,8 @@ void LeaderElection::watch(std::stop_token stop) {
   changed_.wait(lock, stop, [this] { return rules_.held_until().has_value(); });
   while (!stop.stop_requested()) {
     const auto end = *rules_.held_until();
-    if (LeaseRules::Clock::now() >= end) {
-      log::warn(fmt::format("the lease {}/{} could not be renewed for {} s", settings_.name_space, settings_.name,
-                            settings_.deadline.count()));
-      return lost_();
-    }
+    if (LeaseRules::Clock::now() >= end)
+      return lose(fmt::format("could not be renewed for {} s", settings_.deadline.count()));
     changed_.wait_until(lock, stop, end, [&] { return *rules_.held_until() != end; });
   }
 }
@@ -160,7 +172,7 @@ void LeaderElection::release() {
   try {
     if (const auto free = rules_.released(client_.get(path_))) client_.replace(path_, *free);
   } catch (const Error& error) {
-    log::warn(fmt::format("cannot release the lease {}/{}: {}", settings_.name_space, settings_.name, error.what()));
+    log::warn(fmt::format("cannot release lease '{}/{}': {}", settings_.name_space, settings_.name, error.what()));
   }
 }
 

@@ -3,8 +3,9 @@
 //   holder    renews the lease every `retry`; without a renewal for `deadline`, it must stop at once
 //   others    take the lease once it was not renewed for its duration, by their own clocks
 //
-// The deadline is shorter than the duration, so there are never two holders, wherever the clocks of the nodes are. The
-// API server accepts only one of several simultaneous changes of a lease (resourceVersion).
+// The deadline is shorter than the duration, so there are never two holders, whatever the clocks of the nodes show. The
+// API server accepts only one of several simultaneous changes of a lease (resourceVersion). A holder that finds another
+// one in the lease, because somebody edited it, stops at once.
 //
 // Threading: LeaseRules is not thread-safe; LeaderElection has a thread of its own, and its methods may be called from
 // any thread.
@@ -27,7 +28,8 @@ namespace adaptdl::sched {
 
 struct LeaseSettings {
   std::string name_space, name;
-  // Of this operator. The same after a restart of its container, so that it takes up its lease at once.
+  // Name of this operator. It must not change when the container is restarted, so that the operator gets its lease back
+  // immediately.
   std::string identity;
   std::chrono::seconds duration{10}, deadline{6}, retry{2};
 };
@@ -51,8 +53,9 @@ class LeaseRules {
 
  private:
   LeaseSettings settings_;
-  std::string seen_;  // resourceVersion
+  std::string seen_;  // resourceVersion of the last lease that was read; empty: there never was one
   Clock::time_point seen_at_;
+  std::chrono::seconds duration_{0};  // after seen_at_, for which others may rely on that lease
   std::optional<Clock::time_point> held_until_;
 };
 
@@ -67,14 +70,15 @@ class LeaderElection {
   // Waits until this operator holds the lease. Returns false once a stop is requested.
   bool wait(std::stop_token stop);
 
-  // When the last scheduling cycle began, which the lease tells the next holder.
+  // Writes to the lease, for the next holder, when the last scheduling cycle began.
   void set_last_cycle(kube::Time time);
-  // Returns what the lease said when it was last read.
+  // Returns the time that the last holder wrote, or that this one has set.
   std::optional<kube::Time> last_cycle();
 
  private:
   void compete(std::stop_token stop);
-  void attempt();
+  bool attempt();
+  void lose(const std::string& why) const;
   void watch(std::stop_token stop);
   void release();
 
@@ -86,7 +90,7 @@ class LeaderElection {
   std::condition_variable_any changed_;
   LeaseRules rules_;
   std::optional<kube::Time> last_cycle_;
-  bool told_ = true;                   // whether the lease has, or is about to have, last_cycle_
+  bool new_cycle_ = false;             // whether last_cycle_ must be written to the lease at once
   std::string last_error_;             // used by competing_ only
   std::jthread competing_, watching_;  // the last, so that they end first
 };

@@ -75,15 +75,22 @@ class Planner {
   // Whether the node confirms when its pods have ended.
   bool responds(const std::string& node) const {
     const NodeState state = at_.node_state(node);
-    return state == NodeState::kReady || state == NodeState::kClosed;
+    return state != NodeState::kGone && state != NodeState::kNotReady;
   }
-  // Returns the nodes, or none if one of them accepts no pods.
-  Allocation if_ready(const Allocation& nodes) const {
-    const auto ready = [this](const std::string& node) { return at_.node_state(node) == NodeState::kReady; };
-    return std::ranges::all_of(nodes, ready) ? nodes : Allocation();
+  // Returns the nodes, or none if the job must not be started on one of them. The allocator chooses a cordoned node
+  // only for a job that tolerates the cordon (`chosen`).
+  Allocation if_open(const Allocation& nodes, bool chosen) const {
+    const auto open = [this, chosen](const std::string& node) {
+      const NodeState state = at_.node_state(node);
+      return state == NodeState::kReady || (chosen && state == NodeState::kCordoned);
+    };
+    return std::ranges::all_of(nodes, open) ? nodes : Allocation();
   }
   // Returns the nodes that the job must run on next.
-  Allocation next_nodes() const { return if_ready(at_.decision ? at_.decision->nodes : job_.allocation); }
+  Allocation next_nodes() const {
+    if (at_.decision) return if_open(at_.decision->nodes, true);
+    return if_open(job_.allocation, status_.reason() == "Reallocated");
+  }
 
   // ---- Pending
 
@@ -179,7 +186,7 @@ class Planner {
 
   // Restarts all replicas, on the same nodes if all of them are ready and no pause is due.
   bool restart(const char* reason, const std::string& message) {
-    stop(reason, message, if_ready(job_.allocation), true);
+    stop(reason, message, if_open(job_.allocation, false), true);
     return true;
   }
 
@@ -244,7 +251,7 @@ class Planner {
 
   void reallocate() {
     const JobDecision& decision = *at_.decision;
-    stop("Reallocated", decision.reason, if_ready(decision.nodes), false);
+    stop("Reallocated", decision.reason, if_open(decision.nodes, true), false);
   }
 
   void refused(const PodRefusal& refusal) {

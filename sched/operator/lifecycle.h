@@ -50,7 +50,8 @@ struct PodRefusal {
 enum class NodeState {
   kGone,
   kNotReady,
-  kClosed,  // runs pods, but accepts no new ones: the node is cordoned or about to be removed
+  kLeaving,   // runs pods, and is about to be removed
+  kCordoned,  // runs pods, and accepts only those that tolerate the cordon
   kReady,
 };
 

@@ -94,19 +94,17 @@ void add_nodes(PrometheusText& text, const AllocatorCluster& cluster) {
   for (const NodeFacts& node : cluster.nodes) {
     if (!node.ready) continue;
     ++(accepts_pods(node) ? ready : closed);
-    if (accepts_pods(node)) allocatable += node.allocatable;
+    allocatable += node.allocatable;
   }
   for (const AllocatorJob& job : cluster.jobs) {
-    for (const auto& [node, count] : job.live) {
-      for (const auto& [resource, value] : job.info.resources) used[resource] += value * count;
-    }
+    for (const auto& [node, requests] : job.requests) used += requests;
   }
   for (const auto& [node, held] : cluster.used) others += held;
   text.begin("adaptdl_nodes", "gauge", "Number of nodes by state. Closed nodes are cordoned or about to be removed.");
   text.add({{"state", "ready"}}, ready);
   text.add({{"state", "closed"}}, closed);
   text.add({{"state", "not-ready"}}, static_cast<double>(cluster.nodes.size()) - ready - closed);
-  text.begin("adaptdl_allocatable", "gauge", "Resources of the nodes that accept pods, in the units of Kubernetes.");
+  text.begin("adaptdl_allocatable", "gauge", "Resources of the ready and closed nodes, in the units of Kubernetes.");
   add_resources(text, allocatable);
   text.begin("adaptdl_allocated", "gauge", "Resources that pods of jobs hold, in the units of Kubernetes.");
   add_resources(text, used);
@@ -165,8 +163,8 @@ void OperatorMetrics::add_counters(PrometheusText& text) const {
   text.add({}, completion_times_);
   text.begin("adaptdl_cycle_seconds", "histogram", "Time that a scheduling cycle took.");
   text.add({}, cycles_);
-  text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle ended.");
-  text.add({}, last_cycle_);
+  text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle of this operator ended.");
+  if (last_cycle_) text.add({}, *last_cycle_);
 }
 
 }  // namespace adaptdl::sched

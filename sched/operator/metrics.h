@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -38,7 +39,7 @@ class OperatorMetrics {
   std::map<std::pair<std::string, std::string>, double> completions_;  // by phase and reason
   Histogram completion_times_{{60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600, 168 * 3600}};
   Histogram cycles_{{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30}};
-  double last_cycle_ = 0;  // seconds since 1970
+  std::optional<double> last_cycle_;  // seconds since 1970
 };
 
 }  // namespace adaptdl::sched

@@ -186,7 +186,8 @@ bool accepts_pods(const NodeFacts& node) {
 }
 
 bool could_run(const json& pod, const NodeFacts& node) {
-  return is_selected(pod, node) && tolerates_all(pod, node, false);
+  // Whatever takes the place of a leaving node does not have the taints that announce its removal.
+  return is_selected(pod, node) && (!node.leaving.empty() || tolerates_all(pod, node, false));
 }
 
 bool may_run(const json& pod, const NodeFacts& node) {

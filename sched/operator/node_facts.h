@@ -42,7 +42,7 @@ Resources pod_requests(const nlohmann::json& pod);
 
 // Whether the node is ready, stays, and is not cordoned.
 bool accepts_pods(const NodeFacts& node);
-// Whether the pod could run on the node if it were ready and not cordoned.
+// Whether the pod could run on the node if it were ready, not cordoned, and not about to be removed.
 bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);

@@ -14,6 +14,9 @@
 namespace adaptdl::sched {
 namespace {
 
+constexpr const char* kLeaderLabel = "adaptdl/leader";
+// Pause between two cycles because of nodes that are about to be removed. A job may not be able to move yet.
+constexpr std::chrono::seconds kMoveAgain{5};
 constexpr int kWatches = 3;
 // Pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
@@ -51,14 +54,21 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
   metrics.address = options_.address;
   metrics.port = *options_.metrics_port;
   metrics.max_connections = 64;
-  metrics.metrics = [this] {
-    if (!leads_) return OperatorMetrics::standby_text();
-    return metrics_.text(state_, options_.pods, std::chrono::system_clock::now());
-  };
+  metrics.metrics = [this] { return metrics_text(); };
   metrics_server_ = std::make_unique<Supervisor>(metrics, static_cast<SupervisorListener&>(*this));
 }
 
 Operator::~Operator() = default;
+
+// Called by the thread of metrics_server_. Requests in quick succession get the same text, which takes time to compute.
+std::string Operator::metrics_text() {
+  if (!leads_) return OperatorMetrics::standby_text();
+  if (const Clock::time_point now = Clock::now(); now >= metrics_until_) {
+    metrics_text_ = metrics_.text(state_, options_.pods, std::chrono::system_clock::now());
+    metrics_until_ = now + std::chrono::seconds(1);
+  }
+  return metrics_text_;
+}
 
 void Operator::run(std::stop_token stop) {
   std::stop_source ends;
@@ -72,7 +82,7 @@ void Operator::run(std::stop_token stop) {
       threads.emplace_back([this, resource, ends] { guard(ends, [&] { watch(*resource, ends.get_token()); }); });
     guard(ends, [&] {
       // The label of an earlier process in this pod.
-      label_pod(false);
+      label_own_pod(false);
       if (!wait_until_synced(ends.get_token()) || !lead(ends.get_token())) return;
       for (int i = 0; i < options_.workers; ++i)
         threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
@@ -116,21 +126,32 @@ bool Operator::lead(std::stop_token stop) {
   leads_ = true;
   for (const std::string& key : state_.jobs()) controller_->announce(key);
   supervisor_->set_all_jobs_known();
-  label_pod(true);
+  label_own_pod(true);
   return true;
 }
 
-// The service of the supervisor selects the pod of the leader by this label.
-void Operator::label_pod(bool leads) {
-  if (options_.pod.second.empty()) return;
+// The service of the supervisor selects the pod of the leader by this label. Returns whether the pod exists.
+bool Operator::label_pod(const std::string& name, bool leads) {
   const nlohmann::json value = leads ? nlohmann::json("true") : nlohmann::json();
-  const auto& [name_space, name] = options_.pod;
   try {
-    client_.patch(kube::path(kube::kPods, name_space, name), kube::Patch::kMerge,
-                  {{"metadata", {{"labels", {{"adaptdl/leader", value}}}}}});
+    client_.patch(kube::path(kube::kPods, options_.pod.first, name), kube::Patch::kMerge,
+                  {{"metadata", {{"labels", {{kLeaderLabel, value}}}}}});
+    return true;
   } catch (const kube::ApiError& error) {
     if (!error.not_found()) throw;
-    throw Error(fmt::format("the pod {}/{}, which is to be labelled, does not exist", name_space, name));
+    return false;
+  }
+}
+
+void Operator::label_own_pod(bool leads) {
+  const auto& [name_space, name] = options_.pod;
+  if (name.empty()) return;
+  if (!label_pod(name, leads)) throw Error(fmt::format("pod '{}/{}' not found; check --pod", name_space, name));
+  if (!leads) return;
+  // A leader whose node has failed cannot remove its label.
+  const kube::ListOptions leaders{.label_selector = std::string(kLeaderLabel) + "=true", .field_selector = {}};
+  for (const nlohmann::json& pod : client_.list(kube::path(kube::kPods, name_space), leaders)) {
+    if (const std::string other = kube::name_of(pod); other != name) label_pod(other, false);
   }
 }
 
@@ -192,7 +213,7 @@ Operator::Clock::time_point Operator::first_cycle() const {
 
 void Operator::allocate(std::stop_token stop) {
   Clock::time_point cycle = first_cycle();
-  while (wait_for_work(stop, cycle)) {
+  while (wait_for_work(stop, std::min(cycle, move_again_))) {
     const Clock::time_point begin = Clock::now();
     const bool all = begin >= cycle;
     if (all) cycle = begin + options_.interval;
@@ -227,8 +248,11 @@ void Operator::allocate_once(bool all) {
     job.waits_for_first_fit = false;
   }
   const bool waits = std::ranges::any_of(cluster.jobs, &AllocatorJob::waits_for_first_fit);
-  const bool cycle = all || (waits && !allocator_.uses_first_fit()) || Allocator::must_move_job(cluster);
   const Clock::time_point begin = Clock::now();
+  const bool must_move = Allocator::must_move_job(cluster);
+  const bool cycle = all || (waits && !allocator_.uses_first_fit()) || (must_move && begin >= moved_ + kMoveAgain);
+  if (must_move && cycle) moved_ = begin;
+  move_again_ = must_move ? moved_ + kMoveAgain : Clock::time_point::max();
   for (auto& [key, decision] : cycle ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
     controller_->decide(key, std::move(decision));
   if (cycle) metrics_.cycle_ended(Clock::now() - begin, std::chrono::system_clock::now());

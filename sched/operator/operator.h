@@ -79,7 +79,9 @@ class Operator final : private SupervisorListener {
   void guard(std::stop_source ends, const std::function<void()>& work);
   bool wait_until_synced(std::stop_token stop);
   bool lead(std::stop_token stop);
-  void label_pod(bool leads);
+  bool label_pod(const std::string& name, bool leads);
+  void label_own_pod(bool leads);
+  std::string metrics_text();
   void watch(const kube::Resource& resource, std::stop_token stop);
   void apply(const kube::Resource& resource, const kube::Change& change);
   void work(std::stop_token stop);
@@ -99,7 +101,11 @@ class Operator final : private SupervisorListener {
   OperatorMetrics metrics_;
   std::atomic<bool> leads_ = false;
   std::unique_ptr<Controller> controller_;
+  std::string metrics_text_;         // used by the thread of metrics_server_ only
+  Clock::time_point metrics_until_;  // likewise: until when the text is served
   std::unique_ptr<Supervisor> metrics_server_;
+  // Used by the allocator's thread only: the last cycle because of a node that leaves, and the next one.
+  Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
   std::unique_ptr<LeaderElection> election_;
 

@@ -1,6 +1,6 @@
 // Metrics in the text format that Prometheus scrapes (exposition format 0.0.4).
 //
-// Threading: plain values.
+// Threading: the objects are not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ struct Answer {
   int status = 200;
   std::string body;   // JSON if the status is 200, else one line that says what is wrong
   std::string allow;  // of a 405: the methods there are
-  std::string type;   // of a body that is not JSON although the status is 200
+  std::string type;   // content type; empty: as above
 };
 
 // A question that may have to wait for its answer.

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import secrets
+import signal
 import threading
 import time
 
@@ -20,6 +21,7 @@ KILLS = int(os.environ.get("ADAPTDL_OPERATOR_KILLS", "20"))
 SEED = int(os.environ.get("ADAPTDL_OPERATOR_SEED", secrets.randbelow(1 << 32)))
 LATE = 20  # seconds after its time at which a cycle must have begun
 LEASE = "adaptdl-operator"
+LEASE_SECONDS = 10
 
 
 def seconds(text):
@@ -60,7 +62,9 @@ class LeaderTest(OperatorTest):
         accepted)."""
         user = f"system:serviceaccount:{self.operator_namespace}:{DEPLOYMENT}"
         writes = []
-        for line in (cluster_keeper.STATE / "audit.log").read_text().splitlines():
+        for line in (cluster_keeper.STATE / "audit.log").read_text().splitlines(keepends=True):
+            if not line.endswith("\n"):
+                break  # it is being written
             event = json.loads(line)
             if event["user"]["username"] != user or event["stage"] != "ResponseComplete":
                 continue
@@ -82,7 +86,7 @@ class LeaderTest(OperatorTest):
         began = time.monotonic()
         for kill in range(KILLS):
             time.sleep(choice.uniform(0, INTERVAL))
-            how = self.kill_operator_process if kill % 2 else self.kill_operator_pod
+            how = (self.kill_operator_pod, self.kill_operator_process, self.pause_operator_process)[kill % 3]
             self.wait_for("an operator acts", how)
         self.wait_for("two operators are ready", self.two_are_ready)
         time.sleep(2 * INTERVAL)
@@ -106,6 +110,15 @@ class LeaderTest(OperatorTest):
         print(f"{writes} writes by {holders} holders", flush=True)
         self.assertGreater(holders, 1)
         self.assertGreater(writes, 0)
+
+    def pause_operator_process(self):
+        """Stops the process of the operator that acts until another one must have taken the lease. Returns False if none runs."""
+        processes = self.signal_operator_process(signal.SIGSTOP)
+        if processes:
+            time.sleep(LEASE_SECONDS + 5)
+            # It must end rather than go on.
+            self.signal_operator_process(signal.SIGCONT, processes)
+        return bool(processes)
 
     def two_are_ready(self):
         deployment = json.loads(self.kubectl_in(self.operator_namespace, "get", "deployment", DEPLOYMENT, "-o", "json"))

@@ -273,21 +273,34 @@ class OperatorTest(TrainedOnce, ClusterTest):
         )
         return True
 
-    def kill_operator_process(self):
-        """Sends SIGKILL to the operator's process. Returns False if none is running."""
+    def operator_processes(self):
+        """Returns the process ids of the operator that acts."""
         pod = self.operator_pod()
         statuses = pod["status"].get("containerStatuses", []) if pod else []
         containers = [status.get("containerID", "").partition("://")[2] for status in statuses]
-        killed = False
+        found = []
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 cgroup, command = (process / "cgroup").read_text(), (process / "cmdline").read_bytes().split(b"\0")
                 if any(container and container in cgroup for container in containers) and b"operator" in command:
-                    os.kill(int(process.name), signal.SIGKILL)
-                    killed = True
+                    found.append(int(process.name))
             except (FileNotFoundError, ProcessLookupError):
                 continue  # the process has exited
-        return killed
+        return found
+
+    def signal_operator_process(self, number, processes=None):
+        """Sends a signal to the process of the operator that acts, or to these. Returns the process ids."""
+        processes = self.operator_processes() if processes is None else processes
+        for process in processes:
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                pass  # it has exited
+        return processes
+
+    def kill_operator_process(self):
+        """Sends SIGKILL to the operator's process. Returns False if none is running."""
+        return bool(self.signal_operator_process(signal.SIGKILL))
 
     # The methods below create and check jobs.
 

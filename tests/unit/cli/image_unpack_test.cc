@@ -249,7 +249,10 @@ TEST_CASE("L1: a link that cannot be removed is not followed") {
   fs::permissions(outside, fs::perms::owner_read | fs::perms::owner_exec);
   fs::create_directory(tree);
   fs::create_directory_symlink(outside, tree / "link");
-  if (!make_immutable(tree, true)) return;
+  if (!make_immutable(tree, true)) {
+    MESSAGE("skipped: this user or file system has no immutable directories");
+    return;
+  }
   std::string error;
   try {
     remove_tree(tree);

@@ -24,7 +24,10 @@ sched::AllocatorJob make_job(const std::string& name, const sched::Allocation& n
   job.info.resources = {{"cpu", 500}, {"pods", 1}};
   if (gpus > 0) job.info.resources["nvidia.com/gpu"] = gpus;
   job.current = nodes;
-  for (const std::string& node : nodes) ++job.live[node];
+  for (const std::string& node : nodes) {
+    ++job.live[node];
+    for (const auto& [resource, amount] : job.info.resources) job.requests[node][resource] += amount;
+  }
   return job;
 }
 

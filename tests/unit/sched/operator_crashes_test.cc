@@ -45,7 +45,7 @@ struct Cluster {
   }
   // Whether the pods of the node run.
   bool runs_pods(const std::string& node) const {
-    return state_of(node) == NodeState::kReady || state_of(node) == NodeState::kClosed;
+    return state_of(node) != NodeState::kGone && state_of(node) != NodeState::kNotReady;
   }
   // Whether the pod has not ended and its node exists.
   bool alive(const PodFacts& pod) const {
@@ -376,7 +376,8 @@ class Storm {
         cluster_.nodes.erase(name);
         break;
       case 2:
-        if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kClosed;
+        if (cluster_.nodes.contains(name))
+          cluster_.nodes[name] = chance(2) ? NodeState::kCordoned : NodeState::kLeaving;
         break;
       case 1:
         if (cluster_.nodes.contains(name)) cluster_.nodes[name] = NodeState::kNotReady;

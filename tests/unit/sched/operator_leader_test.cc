@@ -81,6 +81,24 @@ TEST_CASE("the duration of the holder counts, if it is longer") {
   CHECK(attempt(a, store, kStart + 30s));
 }
 
+TEST_CASE("the lease of another operator that was deleted is created only once its holder must have noticed") {
+  Store store;
+  LeaseRules a = rules("a"), b = rules("b");
+  CHECK(attempt(a, store, kStart));
+  CHECK_FALSE(attempt(b, store, kStart + 1s));
+  store.lease = json();
+  CHECK_FALSE(attempt(b, store, kStart + 2s));
+  CHECK_FALSE(attempt(b, store, kStart + 11s - 1ms));
+  SUBCASE("its holder creates it again") {
+    CHECK(attempt(a, store, kStart + 3s));
+    CHECK(store.holder() == "a");
+  }
+  SUBCASE("its holder is dead") {
+    CHECK(attempt(b, store, kStart + 11s));
+    CHECK(store.holder() == "b");
+  }
+}
+
 TEST_CASE("a restarted holder takes up its lease at once, and a released one is free") {
   Store store;
   LeaseRules a = rules("a"), again = rules("a"), b = rules("b");

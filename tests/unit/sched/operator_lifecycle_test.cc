@@ -88,9 +88,10 @@ TEST_CASE("a job whose node is not ready is reconciled again, because no event r
   CHECK(scene.plan().changes_nothing());
 }
 
-TEST_CASE("a lost replica does not return to a node that accepts no pods, and ends there without a wait") {
+TEST_CASE("a lost replica does not return to a node that is closed, and ends there without a wait") {
   Scene scene = running({"a", "b"});
-  scene.nodes["b"] = NodeState::kClosed;
+  SUBCASE("") { scene.nodes["b"] = NodeState::kCordoned; }
+  SUBCASE("") { scene.nodes["b"] = NodeState::kLeaving; }
   CHECK_FALSE(scene.plan().look_again);
   scene.pods[1] = leaving(scene.pods[1]);
   scene.step();
@@ -105,13 +106,31 @@ TEST_CASE("a lost replica does not return to a node that accepts no pods, and en
   CHECK(waits_for_first_fit(adaptdl::kube::parse_job(scene.job)));
 }
 
-TEST_CASE("a job does not start on nodes that closed after they were chosen") {
+TEST_CASE("a job does not start on a node that began to leave after it was chosen") {
   Scene scene = stopping({"a"}, {"b"});
-  scene.nodes["b"] = NodeState::kClosed;
+  scene.nodes["b"] = NodeState::kLeaving;
   scene.pods.clear();
   scene.step();
   CHECK(scene.phase() == "Pending");
   CHECK(scene.allocation().empty());
+}
+
+TEST_CASE("a job starts on a cordoned node that was chosen for it") {
+  Scene scene = running({"a"});
+  scene.nodes["b"] = NodeState::kCordoned;
+  scene.decision = nodes({"b"});
+  scene.step();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.allocation() == Allocation{"b"});
+  scene.pods.clear();
+  scene.step();
+  CHECK(scene.phase() == "Starting");
+  CHECK(scene.allocation() == Allocation{"b"});
+  Scene waiting = pending();
+  waiting.nodes["b"] = NodeState::kCordoned;
+  waiting.decision = nodes({"b"});
+  waiting.step();
+  CHECK(waiting.phase() == "Starting");
 }
 
 TEST_CASE("a pod is deleted once, and by force only if its node is gone") {

@@ -111,10 +111,10 @@ TEST_CASE("nodes are counted by state, and resources by who holds them") {
   CAPTURE(text);
   for (const char* node : {"ready", "closed", "not-ready"})
     CHECK(has(text, std::string("adaptdl_nodes{state=\"") + node + "\"} 1"));
-  CHECK(has(text, "adaptdl_allocatable{resource=\"gpu\"} 8"));
-  CHECK(has(text, "adaptdl_allocatable{resource=\"cpu\"} 4"));
-  CHECK(has(text, "adaptdl_allocated{resource=\"gpu\"} 2"));
-  CHECK(has(text, "adaptdl_allocated{resource=\"cpu\"} 1"));
+  CHECK(has(text, "adaptdl_allocatable{resource=\"gpu\"} 16"));
+  CHECK(has(text, "adaptdl_allocatable{resource=\"cpu\"} 8"));
+  CHECK(has(text, "adaptdl_allocated{resource=\"gpu\"} 4"));  // as the pods request it, whatever the template does
+  CHECK(has(text, "adaptdl_allocated{resource=\"pods\"} 2"));
   CHECK(has(text, "adaptdl_used_by_others{resource=\"gpu\"} 2"));
 }
 

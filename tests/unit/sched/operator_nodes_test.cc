@@ -184,6 +184,12 @@ TEST_CASE("a node that is about to be removed accepts no pods, whatever they tol
   CHECK(sign(node) == "its deletion was requested");
 }
 
+TEST_CASE("a pod could run in place of a node that is about to be removed") {
+  NodeFacts node = parse_node(make_node({{"taints", {{{"key", "karpenter.sh/disrupted"}, {"effect", "NoSchedule"}}}}}));
+  CHECK(could_run(json::object(), node));
+  CHECK_FALSE(may_run(json::object(), node));
+}
+
 TEST_CASE("the signs that a node is about to be removed are configurable") {
   const json node = tainted("NoSchedule");
   CHECK(parse_node(node, {.taints = {"dedicated"}, .conditions = {}}).leaving == "taint dedicated");

@@ -247,10 +247,10 @@ TEST_CASE("a ready node that is cordoned or about to be removed runs pods, but a
     json node = make_node(ready);
     node["spec"]["unschedulable"] = true;
     state.put_node(node);
-    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kClosed : NodeState::kNotReady));
+    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kCordoned : NodeState::kNotReady));
     node["spec"] = {{"taints", {{{"key", "going"}}}}};
     state.put_node(node);
-    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kClosed : NodeState::kNotReady));
+    CHECK(state.node_state("a", kNow) == (ready ? NodeState::kLeaving : NodeState::kNotReady));
   }
 }
 
