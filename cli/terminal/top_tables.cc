@@ -4,13 +4,9 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 
-#include "policy/speedup.h"
 #include "terminal/status_line.h"
 
 namespace adaptdl::cli {
@@ -85,24 +81,9 @@ std::int64_t gpus_of(const AllocatorJob& job) {
   return count;
 }
 
-std::size_t count_nodes(const AllocatorJob& job) {
-  return std::set<std::string>(job.current.begin(), job.current.end()).size();
-}
-
-std::optional<double> goodput_of(const AllocatorJob& job) {
-  if (job.info.speedup == nullptr) return {};
-  return job.info.speedup->goodput(static_cast<int>(count_nodes(job)), static_cast<int>(job.current.size()));
-}
-
 json to_json(const Resources& resources) {
   json amounts = json::object();
-  for (const auto& [resource, amount] : resources) {
-    if (resource == "cpu") {
-      amounts[resource] = static_cast<double>(amount) / 1000;
-    } else {
-      amounts[resource] = amount;
-    }
-  }
+  for (const auto& [resource, amount] : resources) amounts[resource] = sched::in_kubernetes_units(resource, amount);
   return amounts;
 }
 
@@ -136,9 +117,10 @@ Table jobs_on_nodes_table(const AllocatorCluster& cluster) {
                {"GOODPUT", Table::Align::kRight}});
   for (const AllocatorJob* job : by_name(cluster.jobs)) {
     if (job->current.empty()) continue;
-    const auto goodput = goodput_of(*job);
-    table.add_row({job->info.name, fmt::format("{}", job->current.size()), fmt::format("{}", count_nodes(*job)),
-                   fmt::format("{}", gpus_of(*job)), goodput ? rate_text(*goodput) : "-"});
+    const auto goodput = sched::goodput_of(*job);
+    table.add_row({job->info.name, fmt::format("{}", job->current.size()),
+                   fmt::format("{}", sched::count_nodes(job->current)), fmt::format("{}", gpus_of(*job)),
+                   goodput ? rate_text(*goodput) : "-"});
   }
   return table;
 }
@@ -159,10 +141,10 @@ json top_json(const AllocatorCluster& cluster) {
   }
   for (const AllocatorJob* job : by_name(cluster.jobs)) {
     if (job->current.empty()) continue;
-    const auto goodput = goodput_of(*job);
+    const auto goodput = sched::goodput_of(*job);
     jobs.push_back({{"name", job->info.name},
                     {"replicas", job->current.size()},
-                    {"nodes", count_nodes(*job)},
+                    {"nodes", sched::count_nodes(job->current)},
                     {"allocation", job->current},
                     {"goodput", goodput ? json(*goodput) : json()}});
   }

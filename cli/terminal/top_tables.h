@@ -19,7 +19,7 @@ Table nodes_table(const sched::AllocatorCluster& cluster);
 // in samples per second, by the job's model, and "-" until the job has been measured.
 Table jobs_on_nodes_table(const sched::AllocatorCluster& cluster);
 
-// Both as an object with arrays `nodes` and `jobs`. CPUs are in cores, everything else is in whole units.
+// Both as an object with arrays `nodes` and `jobs`. Amounts are numbers in the units of Kubernetes, CPUs in cores.
 nlohmann::json top_json(const sched::AllocatorCluster& cluster);
 
 }  // namespace adaptdl::cli

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "policy/speedup.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
@@ -130,6 +131,15 @@ const NodeFacts* leaving_node(const AllocatorJob& job, const std::vector<NodeFac
 }
 
 }  // namespace
+
+std::size_t count_nodes(const Allocation& allocation) {
+  return std::set<std::string>(allocation.begin(), allocation.end()).size();
+}
+
+std::optional<double> goodput_of(const AllocatorJob& job) {
+  if (job.info.speedup == nullptr) return {};
+  return job.info.speedup->goodput(static_cast<int>(count_nodes(job.current)), static_cast<int>(job.current.size()));
+}
 
 bool Allocator::must_move_job(const AllocatorCluster& cluster) {
   return std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,12 @@ struct AllocatorJob {
   bool waits_for_first_fit = false;
   bool held = false;  // must not be started now
 };
+
+// Number of different nodes.
+std::size_t count_nodes(const Allocation& allocation);
+// Samples per second, weighted by their statistical efficiency, that the job's model gives for its allocation. Empty
+// until the job has been measured.
+std::optional<double> goodput_of(const AllocatorJob& job);
 
 struct AllocatorCluster {
   double now = 0;  // seconds

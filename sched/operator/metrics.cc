@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
+#include <string_view>
+#include <vector>
 
 #include "kube/job.h"
 #include "kube/json_fields.h"
-#include "policy/speedup.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -21,13 +21,9 @@ bool is_end(const std::string& phase) { return phase == "Succeeded" || phase == 
 
 double seconds_since_1970(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-// In the units of Kubernetes: CPUs in cores, everything else as it is.
-double amount(const std::string& resource, std::int64_t value) {
-  return static_cast<double>(value) / (resource == "cpu" ? 1000 : 1);
-}
-
 void add_resources(PrometheusText& text, const Resources& resources) {
-  for (const auto& [resource, value] : resources) text.add({{"resource", resource}}, amount(resource, value));
+  for (const auto& [resource, value] : resources)
+    text.add({{"resource", resource}}, in_kubernetes_units(resource, value));
 }
 
 void add_operator(PrometheusText& text, bool leads) {
@@ -56,35 +52,25 @@ void add_phases(PrometheusText& text, const ClusterState& state) {
   for (const auto& [reason, count] : reasons) text.add({{"reason", reason}}, count);
 }
 
-struct NamedJob {
-  std::string name_space, name;
-  const AllocatorJob& job;
-};
-
 void add_jobs(PrometheusText& text, const AllocatorCluster& cluster) {
-  std::vector<NamedJob> jobs;
+  const auto add = [&](const AllocatorJob& job, double value) {
+    const std::string_view name = job.info.name;
+    const std::size_t slash = name.find('/');
+    text.add({{"job_namespace", name.substr(0, slash)}, {"job_name", name.substr(slash + 1)}}, value);
+  };
+  std::vector<const AllocatorJob*> jobs;
   for (const AllocatorJob& job : cluster.jobs) {
-    const std::size_t slash = job.info.name.find('/');
-    if (!job.current.empty()) jobs.push_back({job.info.name.substr(0, slash), job.info.name.substr(slash + 1), job});
+    if (!job.current.empty()) jobs.push_back(&job);
   }
   text.begin("adaptdl_job_replicas", "gauge", "Number of replicas that are allocated to a job.");
-  for (const NamedJob& each : jobs)
-    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}},
-             static_cast<double>(each.job.current.size()));
+  for (const AllocatorJob* job : jobs) add(*job, static_cast<double>(job->current.size()));
   text.begin("adaptdl_job_nodes", "gauge", "Number of nodes that are allocated to a job.");
-  const auto nodes_of = [](const NamedJob& each) {
-    return std::set<std::string>(each.job.current.begin(), each.job.current.end()).size();
-  };
-  for (const NamedJob& each : jobs)
-    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}}, static_cast<double>(nodes_of(each)));
+  for (const AllocatorJob* job : jobs) add(*job, static_cast<double>(count_nodes(job->current)));
   text.begin("adaptdl_job_goodput", "gauge",
              "Samples per second of a job, weighted by their statistical efficiency, by its model. Only jobs that have "
              "been measured.");
-  for (const NamedJob& each : jobs) {
-    if (each.job.info.speedup == nullptr) continue;
-    const double goodput =
-        each.job.info.speedup->goodput(static_cast<int>(nodes_of(each)), static_cast<int>(each.job.current.size()));
-    text.add({{"job_namespace", each.name_space}, {"job_name", each.name}}, goodput);
+  for (const AllocatorJob* job : jobs) {
+    if (const auto goodput = goodput_of(*job)) add(*job, *goodput);
   }
 }
 

@@ -194,6 +194,10 @@ bool may_run(const json& pod, const NodeFacts& node) {
   return node.ready && node.leaving.empty() && is_selected(pod, node) && tolerates_all(pod, node, true);
 }
 
+double in_kubernetes_units(const std::string& resource, std::int64_t amount) {
+  return static_cast<double>(amount) / (resource == "cpu" ? 1000 : 1);
+}
+
 Resources& operator+=(Resources& sum, const Resources& more) {
   for (const auto& [type, value] : more) sum[type] += value;
   return sum;

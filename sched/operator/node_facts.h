@@ -47,6 +47,9 @@ bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
+// Returns an amount as Kubernetes counts it: CPUs in cores, everything else as it is.
+double in_kubernetes_units(const std::string& resource, std::int64_t amount);
+
 Resources& operator+=(Resources& sum, const Resources& more);
 // Subtracts `times` times `less`, but not below 0. Resources that `sum` does not have are ignored.
 void subtract(Resources& sum, const Resources& less, std::int64_t times = 1);
