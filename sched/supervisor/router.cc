@@ -95,7 +95,10 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const bool generations = path.size() == 3 && path[0] == "generation";
   const bool metrics = options_.metrics && path.size() == 1 && path[0] == "metrics";
   if (!healthz && !hints && !discovers && !generations && !metrics)
-    return Answer{404, "nothing is here: takes /healthz, /discover, /generation and /hints", ""};
+    return Answer{404,
+                  fmt::format("path not found; use {}/healthz, /discover, /generation or /hints",
+                              options_.metrics ? "/metrics, " : ""),
+                  ""};
   const std::string allow = hints ? "PUT" : "GET";
   if (request.method != allow) return Answer{405, fmt::format("the method is not allowed: takes {}", allow), allow};
   if (healthz) return Answer{200, R"({"healthy":true})", ""};
