@@ -45,7 +45,7 @@ json parse_setting(const std::string& text, const std::string& option, bool list
                                list ? "a merge patch or a JSON patch" : "an object"));
 }
 
-// Does not change `list` if there is no text.
+// An empty text leaves `list` unchanged.
 void parse_list(const std::string& text, const std::string& option, std::vector<std::string>& list) {
   if (text.empty()) return;
   const auto documents = kube::parse_yaml_documents(text, option);

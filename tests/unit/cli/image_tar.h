@@ -10,7 +10,7 @@
 
 namespace adaptdl::image {
 
-// A tar archive as nobody would make it.
+// A tar archive whose entries may be invalid.
 class Tar {
  public:
   explicit Tar(std::uint32_t uid = 0, std::uint32_t gid = 0) : uid_(uid), gid_(gid) {}

@@ -138,7 +138,7 @@ TEST_CASE("jobs are moved off a node that is about to be removed, which is the r
     CHECK(std::ranges::count(moved.nodes, "b") == 0);
     CHECK(moved.reason.ends_with("; node b is about to be removed (taint gone)"));
   }
-  SUBCASE("there is no other room") {
+  SUBCASE("no other node has room") {
     cluster.used["a"] = {{"gpu", 2}};
     const JobDecision moved = cycle(cluster).at("ns/moved");
     CHECK(moved.nodes.empty());

@@ -148,7 +148,7 @@ TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead 
       now += std::chrono::milliseconds(below(300));
       Operator& each = operators[static_cast<std::size_t>(below(3))];
       if (each.dead || (each.rules.held_until() && now >= *each.rules.held_until())) {
-        // It has stopped at its deadline. A process that replaces it begins anew.
+        // It stopped at its deadline. A new process with another identity replaces it.
         each.dead = below(4) != 0;
         const std::string name(1, static_cast<char>('a' + (&each - operators.data())));
         if (!each.dead) each = {rules(name + std::to_string(i)), {}, {}, {}, 0, false};
