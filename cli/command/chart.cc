@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <regex>
 #include <system_error>
 
@@ -14,6 +15,17 @@
 
 namespace adaptdl::cli {
 namespace {
+
+// Characters that Go, and so Helm, escapes in JSON, and those that YAML does not allow or reads as the end of a line.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kEscaped = {{{"<", "\\u003c"},
+                                                                                    {">", "\\u003e"},
+                                                                                    {"&", "\\u0026"},
+                                                                                    {"\u2028", "\\u2028"},
+                                                                                    {"\u2029", "\\u2029"},
+                                                                                    {"\x7f", "\\u007f"},
+                                                                                    {"\ufeff", "\\ufeff"},
+                                                                                    {"\ufffe", "\\ufffe"},
+                                                                                    {"\uffff", "\\uffff"}}};
 
 namespace fs = std::filesystem;
 using nlohmann::json;
@@ -191,23 +203,20 @@ std::vector<RenderedTemplate> render_chart(const Chart& chart, const ChartReleas
 }
 
 std::string json_for_yaml(const json& value) {
-  const std::string text = value.dump(-1, ' ', true);
-  // YAML parsers do not support surrogate pairs, but accept characters beyond U+FFFF. A pair begins with an escape
-  // whose backslash is not itself escaped.
+  const std::string text = value.dump();
   std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\') {
-      out += text[i];
-      continue;
-    }
-    const unsigned high =
-        text[i + 1] == 'u' ? static_cast<unsigned>(std::stoul(text.substr(i + 2, 4), nullptr, 16)) : 0;
-    if (high >= 0xd800 && high < 0xdc00) {
-      out += json::parse('"' + text.substr(i, 12) + '"').get<std::string>();
-      i += 11;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto escaped = std::ranges::find_if(
+        kEscaped, [&](const auto& each) { return text.compare(i, each.first.size(), each.first) == 0; });
+    const auto low = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0U;
+    if (escaped != kEscaped.end()) {
+      out += escaped->second;
+      i += escaped->first.size();
+    } else if (text[i] == '\xc2' && low < 0xa0) {  // U+0080 to U+009F
+      out += fmt::format("\\u{:04x}", low);
+      i += 2;
     } else {
-      out += text.substr(i, 2);
-      ++i;
+      out += text[i++];
     }
   }
   return out;
