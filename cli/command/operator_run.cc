@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "command/cluster_options.h"
 #include "command/numbers.h"
 #include "command/stop_signals.h"
+#include "image/reference.h"
 #include "kube/json_fields.h"
 #include "kube/yaml_documents.h"
 #include "operator/operator.h"
@@ -29,8 +31,8 @@ using std::chrono::seconds;
 struct OperatorRunOptions {
   ClusterOptions cluster;
   sched::OperatorOptions run;
-  std::string port = "8080", metrics_port, lease, pod, service, supervisor_url, policy, interval = "1m",
-              restart_cost = "30s";
+  std::string port = "8080", metrics_port, lease, pod, service, validator, validator_port = "8443",
+              certificate_lifetime = "90d", supervisor_url, policy, interval = "1m", restart_cost = "30s";
   std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions;
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
@@ -65,6 +67,30 @@ std::pair<std::string, std::string> parse_name(const std::string& text, const ch
   if (slash == std::string::npos || slash == 0 || slash + 1 == text.size())
     throw UsageError(fmt::format("operator run: {} expects NAMESPACE/NAME, got '{}'", option, text));
   return {text.substr(0, slash), text.substr(slash + 1)};
+}
+
+// Returns why an image's name is invalid; empty if it is valid.
+std::string image_fault(const std::string& name) {
+  try {
+    image::Reference::parse(name);
+    return "";
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+sched::ValidatorSettings validator_settings(const OperatorRunOptions& options) {
+  sched::ValidatorSettings settings;
+  settings.address = options.run.address;
+  settings.port =
+      parse_number<std::uint16_t>(options.validator_port, "operator run: --validator-port", 0, 65535, "a port");
+  std::tie(settings.name_space, settings.name) = parse_name(options.validator, "--validator");
+  settings.certificate_lifetime = parse_seconds(options.certificate_lifetime, "--validator-certificate-lifetime");
+  if (settings.certificate_lifetime < settings.kMinLifetime)
+    throw UsageError(fmt::format("operator run: --validator-certificate-lifetime must be at least {}s",
+                                 settings.kMinLifetime.count()));
+  settings.image_fault = image_fault;
+  return settings;
 }
 
 // Returns the URL by which pods reach this supervisor. It has the service's IP address, because not every cluster
@@ -114,6 +140,7 @@ void run(OperatorRunOptions& options) {
     // Another operator may act from now on, so nothing that is under way may be continued.
     run.lease_lost = [] { std::_Exit(1); };
   }
+  if (!options.validator.empty()) run.validator = validator_settings(options);
   parse_list(options.drain_taints, "--drain-taints", run.drain.taints);
   parse_list(options.drain_conditions, "--drain-conditions", run.drain.conditions);
   raise_descriptor_limit();
@@ -156,6 +183,14 @@ void add_operator_run(CLI::App& app) {
       ->type_name("NAMESPACE/NAME");
   verb->add_option("--service", options->service, "service whose cluster IP replicas connect to")
       ->type_name("NAMESPACE/NAME");
+  verb->add_option("--validator", options->validator,
+                   "Service, Secret and ValidatingWebhookConfiguration of the validator of jobs (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  verb->add_option("--validator-port", options->validator_port, "port that the validator listens on (default: 8443)")
+      ->type_name("PORT");
+  verb->add_option("--validator-certificate-lifetime", options->certificate_lifetime,
+                   "how long a certificate of the validator is valid (default: 90d)")
+      ->type_name("DURATION");
   verb->add_option("--supervisor-url", options->supervisor_url,
                    "URL of the supervisor for replicas (default: that of --service, else of --address and --port)")
       ->type_name("URL");

@@ -73,12 +73,14 @@ std::string text_of(const json& object, const char* key) {
 
 }  // namespace
 
-ApiError::ApiError(const std::string& message, int code, std::string reason, json details, std::string continue_token)
+ApiError::ApiError(const std::string& message, int code, std::string reason, json details, std::string continue_token,
+                   std::string server_message)
     : Error(message),
       code_(code),
       reason_(std::move(reason)),
       details_(std::move(details)),
-      continue_token_(std::move(continue_token)) {}
+      continue_token_(std::move(continue_token)),
+      server_message_(std::move(server_message)) {}
 
 Status parse_status(int code, std::string_view body) {
   const json object = parse_foreign_json(body);

@@ -16,10 +16,11 @@ namespace adaptdl::kube {
 class ApiError : public Error {
  public:
   ApiError(const std::string& message, int code, std::string reason, nlohmann::json details,
-           std::string continue_token = {});
+           std::string continue_token = {}, std::string server_message = {});
   int code() const { return code_; }                     // the HTTP status
   const std::string& reason() const { return reason_; }  // metav1.StatusReason, as "NotFound"; empty if none was given
-  const nlohmann::json& details() const { return details_; }  // Status.details, or null
+  const nlohmann::json& details() const { return details_; }             // Status.details, or null
+  const std::string& server_message() const { return server_message_; }  // Status.message
   // Of a list that got too old on its way: with this the rest can still be had, though of a later version.
   const std::string& continue_token() const { return continue_token_; }
   bool not_found() const { return code_ == 404; }
@@ -30,7 +31,7 @@ class ApiError : public Error {
   int code_;
   std::string reason_;
   nlohmann::json details_;
-  std::string continue_token_;
+  std::string continue_token_, server_message_;
 };
 
 // A metav1.Status, whatever the server sent (a proxy's HTML page among it).

@@ -191,7 +191,8 @@ void Transport::refuse(const std::string& method, const std::string& path, int c
         fmt::format("; that was {}: ask the cluster's administrator for the right, or choose another with --context",
                     identity_->credentials.in_words());
   }
-  throw ApiError(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token));
+  throw ApiError(message, code, std::move(status.reason), std::move(status.details), std::move(status.continue_token),
+                 std::move(status.message));
 }
 
 void Transport::unreachable(const http::ConnectionError& error, milliseconds tried) const {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "adaptdl/error.h"
@@ -12,6 +11,7 @@
 #include "kube/job.h"
 #include "kube/json_fields.h"
 #include "kube/names.h"
+#include "operator/create_error.h"
 #include "printable.h"
 #include "secret.h"
 
@@ -26,24 +26,6 @@ constexpr int kMaxSteps = 16;
 constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
 
 std::string name_space_of(const json& object) { return text_field(object, {"metadata", "namespace"}); }
-
-bool exceeds_quota(const kube::ApiError& error) {
-  return error.code() == 403 && std::string_view(error.what()).find("exceeded quota") != std::string_view::npos;
-}
-
-// Messages of 403 responses that are not caused by the pod: the operator lacks a permission, or the namespace or its
-// quota has just been created.
-constexpr std::array<std::string_view, 3> kTemporary = {"cannot create resource", "error looking up service account",
-                                                        "status unknown for quota"};
-
-// Whether a retry cannot succeed: the pod is invalid, or a policy of the cluster forbids it.
-bool is_final(const kube::ApiError& error) {
-  const std::string_view what = error.what();
-  if (error.code() == 403)
-    return std::ranges::none_of(kTemporary,
-                                [&](std::string_view text) { return what.find(text) != std::string_view::npos; });
-  return error.code() == 400 || error.code() == 413 || error.code() == 422;
-}
 
 }  // namespace
 
@@ -259,9 +241,9 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
       state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
       return {};
     }
-    if (exceeds_quota(error)) return PodRefusal{true, one_line(error.what())};
-    if (is_final(error)) return PodRefusal{false, one_line(error.what())};
-    throw;
+    const CreateError kind = create_error(error);
+    if (kind != CreateError::kQuota && kind != CreateError::kInvalid) throw;
+    return PodRefusal{kind == CreateError::kQuota, one_line(error.what())};
   } catch (const http::ConnectionError&) {
     throw;
   } catch (const http::Stopped&) {

@@ -40,6 +40,9 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
       options_(std::move(options)),
       allocator_(make_policy(policy_name(options_), options_.policy_options)),
       state_(options_.drain) {
+  // Before the supervisor, which tells Kubernetes that this operator is ready.
+  if (options_.validator)
+    validator_ = std::make_unique<Validator>(client_.access(), options_.pods, *options_.validator);
   SupervisorOptions supervisor;
   supervisor.address = options_.address;
   supervisor.port = options_.port;
@@ -90,6 +93,7 @@ void Operator::run(std::stop_token stop) {
     });
   }
   election_.reset();  // now that nothing acts any more
+  if (validator_) validator_->drain();
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
 }

@@ -6,6 +6,7 @@
 //   workers      reconcile jobs, each worker one job at a time (Controller)
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
 //   metrics      are served to Prometheus on a port of their own
+//   validator    refuses wrong jobs when they are submitted or changed
 //
 // All state is stored in the cluster. An operator may exit at any time; the next one continues its work. Of several,
 // only the holder of a lease acts, and the others keep their caches up to date.
@@ -34,6 +35,7 @@
 #include "operator/metrics.h"
 #include "operator/node_facts.h"
 #include "operator/replica_pod.h"
+#include "operator/validator.h"
 #include "policy/policies.h"
 #include "supervisor/supervisor.h"
 
@@ -53,6 +55,7 @@ struct OperatorOptions {
   // With a lease, only the operator that holds it acts. `lease_lost` must end the process at once (leader_election.h).
   std::optional<LeaseSettings> lease;
   std::function<void()> lease_lost;
+  std::optional<ValidatorSettings> validator;
   // Namespace and name of this operator's pod, which has the label adaptdl/leader while it acts. Empty: none.
   std::pair<std::string, std::string> pod;
 };
@@ -107,6 +110,7 @@ class Operator final : private SupervisorListener {
   // Used by the allocator's thread only: the last cycle because of a node that leaves, and the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
+  std::unique_ptr<Validator> validator_;
   std::unique_ptr<LeaderElection> election_;
 
   std::mutex mutex_;  // guards the members below

@@ -242,6 +242,9 @@ class OperatorTest(TrainedOnce, ClusterTest):
     @classmethod
     def uninstall(cls):
         """Deletes the operator and waits for that, so that the next installation is the only scheduler."""
+        # Otherwise the namespace is deleted while its pods end, and the kubelet of Kubernetes 1.20 may take a minute for them.
+        deployment = ("deployment", DEPLOYMENT, "--cascade=foreground", "--ignore-not-found")
+        cls.kubectl_in(cls.operator_namespace, "delete", *deployment, timeout=300)
         objects = json.dumps({"apiVersion": "v1", "kind": "List", "items": cls.installed})
         cls.kubectl_in(cls.operator_namespace, "delete", "--ignore-not-found", "--wait=true", "-f", "-", text=objects, timeout=300)
 
@@ -323,11 +326,41 @@ class OperatorTest(TrainedOnce, ClusterTest):
         self.wait_for("all jobs are gone", lambda: not self.get("adaptdljobs"))
         self.assertEqual(problems, [])
 
-    def create_job(self, name, template, **spec):
-        self.kubectl("create", "-f", "-", text=json.dumps({
+    @staticmethod
+    def job_object(name, template, **spec):
+        return {
             "apiVersion": "adaptdl.petuum.com/v1", "kind": "AdaptDLJob", "metadata": {"name": name},
             "spec": {"template": template, **spec},
-        }))  # fmt: skip
+        }  # fmt: skip
+
+    def create_job(self, name, template, **spec):
+        self.kubectl("create", "-f", "-", text=json.dumps(self.job_object(name, template, **spec)))
+
+    def job_document(self, name, command, container=None, limits=None, image=IMAGE, **spec):
+        """Returns a job that runs a shell command, with these fields of its container besides."""
+        template = self.make_template(command, image=image, resources={"limits": {**ONE_GPU["limits"], **(limits or {})}})
+        template["spec"]["containers"][0].update(container or {})
+        return self.job_object(name, template, **spec)
+
+    def apply_refused(self, job):
+        """Applies the job, which must be refused. Returns the reason."""
+        done = self.kubectl("apply", "-f", "-", text=json.dumps(job), check=False)
+        self.assertNotEqual(done.returncode, 0, f"accepted: {job}")
+        return done.stderr
+
+    def refused(self, reason, **fields):
+        """Checks that a job with these fields is refused at `kubectl apply` with the reason."""
+        self.assertIn(reason, self.apply_refused(self.job_document("wrong", "true", **fields)))
+
+    def wait_for_validator(self):
+        """Waits until the API server asks the validator."""
+        wrong = json.dumps(self.job_document("wrong", "true", image="Wrong"))
+
+        def refuses():
+            done = self.kubectl("create", "--dry-run=server", "-f", "-", text=wrong, check=False)
+            return "denied the request" in done.stderr
+
+        self.wait_for("the validator refuses a wrong job", refuses)
 
     def create_program_job(self, name, command, resources=None, image=IMAGE, volume=None, **spec):
         """Creates a job that runs a shell command, with one GPU per replica."""

@@ -1,4 +1,4 @@
-"""Tests the operator in a cluster: two jobs with modelled step times share the GPUs of two nodes, from creation to completion."""
+"""Tests the operator in a cluster: jobs with modelled step times share the GPUs of two nodes, from creation to completion."""
 
 import json
 import time
@@ -101,6 +101,28 @@ class SharingTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.wait_for_phase("waiting", "Starting", "Running", "Succeeded")
         self.wait_for_status("ended", "waiting", lambda status: status.get("phase") == "Succeeded")
+
+
+    def test_wrong_jobs_are_refused_with_the_reason(self):
+        self.wait_for_validator()
+        self.refused("spec.minReplicas is 3, which is more than spec.maxReplicas, 2", minReplicas=3, maxReplicas=2)
+        self.refused("should be greater than or equal to 0", minReplicas=-1)
+        self.refused("image 'Not/An:Image:1': the repository", image="Not/An:Image:1")
+        self.refused("spec.template.spec.containers[0].imagePullPolice: unknown field", container={"imagePullPolice": "Never"})
+        self.refused("spec.template.spec.containers[0].resources.limits[cpu]: Invalid value", limits={"cpu": "-1"})
+        self.refused("unknown field", minReplica=1)
+        self.assertEqual(self.get("adaptdljobs"), [])
+
+        # A job that runs is changed in nothing but its metadata.
+        job = self.job_document("job", "sleep 100000")
+        self.kubectl("apply", "-f", "-", text=json.dumps(job))
+        self.wait_for_phase("job", "Running")
+        job["spec"]["maxReplicas"] = 7
+        said = self.kubectl("apply", "-f", "-", text=json.dumps(job), check=False)
+        self.assertNotEqual(said.returncode, 0)
+        self.assertIn("spec.maxReplicas cannot be changed after the job has started; submit a new job instead", said.stderr)
+        self.kubectl("label", "adaptdljob", "job", "team=a")
+        self.assertEqual(self.status("job")["phase"], "Running")
 
 
 class LeavingTest(OperatorTest):

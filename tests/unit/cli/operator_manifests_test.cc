@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -70,11 +71,15 @@ const json kCluster = json::parse(R"([
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/finalizers"], "verbs": ["update"]},
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
-  {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]}])");
+  {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+  {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"],
+   "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]}])");
 const json kNamespaced = json::parse(R"([
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["adaptdl-operator"], "verbs": ["get", "update"]},
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
+  {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+  {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]},
   {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
 
 }  // namespace
@@ -89,14 +94,15 @@ TEST_CASE("the manifests are the CRD, the namespace and the operator's objects, 
   }
   CHECK(kinds == std::vector<std::string>{"CustomResourceDefinition", "Namespace", "NetworkPolicy", "ClusterRole",
                                           "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "Service",
-                                          "Deployment"});
+                                          "Service", "ValidatingWebhookConfiguration", "Deployment"});
   CHECK(cli::operator_manifests({}).find("{{") == std::string::npos);
   CHECK(container(documents)["image"] == "adaptdl-operator:" ADAPTDL_VERSION);
   CHECK(object(documents, "Deployment")["metadata"]["labels"]["app.kubernetes.io/version"] == ADAPTDL_VERSION);
 }
 
 TEST_CASE("every namespaced object is in the specified namespace") {
-  const std::set<std::string> global = {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding"};
+  const std::set<std::string> global = {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding",
+                                        "ValidatingWebhookConfiguration"};
   const auto documents = manifests({.name_space = "on"});  // `on` without quotes is true in YAML 1.1
   for (const json& document : documents) {
     CAPTURE(document.dump());
@@ -118,7 +124,6 @@ TEST_CASE("permissions are exactly the documented ones, without wildcards") {
   for (const char* kind : {"ClusterRole", "Role"}) {
     const std::string text = object(documents, kind).dump();
     CHECK(text.find('*') == std::string::npos);
-    CHECK(text.find("secrets") == std::string::npos);
     const json binding = object(documents, std::string(kind) + "Binding");
     CHECK(binding["roleRef"]["kind"] == kind);
     CHECK(binding["roleRef"]["name"] == object(documents, kind)["metadata"]["name"]);
@@ -141,10 +146,38 @@ TEST_CASE("service, network policy and deployment select the operator's pod, and
   CHECK_FALSE(labels.contains("adaptdl"));
   CHECK(policy["ingress"] == json::parse(R"([{"from": [{"namespaceSelector": {},
     "podSelector": {"matchLabels": {"adaptdl": "true"}}}], "ports": [{"port": 8080, "protocol": "TCP"}]},
-    {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9090, "protocol": "TCP"}]}])"));
+    {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9090, "protocol": "TCP"}]},
+    {"ports": [{"port": 8443, "protocol": "TCP"}]}])"));
   CHECK(deployment["template"]["spec"]["serviceAccountName"] == "adaptdl-operator");
   CHECK(deployment["replicas"] == 2);
   CHECK(deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0);
+}
+
+TEST_CASE("the API server calls the validator of the namespace, for the jobs of the chosen namespaces only") {
+  const auto documents =
+      manifests({.name_space = "other",
+                 .settings = {"validatorFailurePolicy=Fail", "validatorNamespaces={matchLabels: {a: b}}",
+                              "validatorCertificateLifetime=1h"}});
+  const json configuration = object(documents, "ValidatingWebhookConfiguration");
+  const json webhook = configuration["webhooks"][0];
+  CHECK(configuration["webhooks"].size() == 1);
+  CHECK(webhook["failurePolicy"] == "Fail");
+  CHECK(webhook["namespaceSelector"] == json{{"matchLabels", {{"a", "b"}}}});
+  CHECK(webhook["clientConfig"]["service"]["namespace"] == "other");
+  CHECK(webhook["rules"].size() == 1);
+  CHECK(webhook["rules"][0]["resources"] == json{"adaptdljobs"});
+  CHECK(webhook["rules"][0]["apiGroups"] == json{"adaptdl.petuum.com"});
+  // All three objects have one name, which the operator is told.
+  const std::string name = configuration["metadata"]["name"];
+  CHECK(webhook["clientConfig"]["service"]["name"] == name);
+  CHECK(std::ranges::any_of(documents, [&](const json& document) {
+    return document["kind"] == "Service" && document["metadata"]["name"] == name &&
+           document["spec"]["ports"][0]["port"] == webhook["clientConfig"]["service"]["port"] &&
+           !document["spec"]["selector"].contains("adaptdl/leader");
+  }));
+  CHECK(argument(documents, "--validator") == "$(NAMESPACE)/" + name);
+  CHECK(argument(documents, "--validator-certificate-lifetime") == "1h");
+  CHECK(object(manifests(), "ValidatingWebhookConfiguration")["webhooks"][0]["failurePolicy"] == "Ignore");
 }
 
 TEST_CASE("values reach the deployment with their types") {

@@ -1,0 +1,47 @@
+// Decides whether the API server may store an AdaptDLJob: the answer to an AdmissionReview (admission.k8s.io/v1).
+//
+// The schema of the resource is checked by the API server itself. Checked here is what a schema cannot say: the number
+// of replicas, the names of images, the pod template, by a dry run of the creation of a replica's pod, and that the
+// spec of a job that has started does not change.
+//
+// Threading: pure functions apart from the dry run.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "operator/replica_pod.h"
+
+namespace adaptdl::sched {
+
+struct ReviewSettings {
+  PodSettings pods;
+  // Returns why an image's name is invalid; empty if it is valid.
+  std::function<std::string(const std::string&)> image_fault;
+  // Creates the pod in the namespace without storing it, and returns it as the API server would store it. Throws what
+  // kube::Client::create() throws.
+  std::function<nlohmann::json(const std::string& name_space, const nlohmann::json& pod)> dry_run;
+  // Whether unknown fields of a pod are found by comparing it with what the API server returns. Later versions of
+  // Kubernetes refuse them in the dry run, whatever webhooks of others change.
+  bool compare_fields = false;
+};
+
+struct ReviewVerdict {
+  std::vector<std::string> faults;    // the job is accepted if there are none
+  std::vector<std::string> warnings;  // shown by kubectl
+};
+
+// `request` is the `request` of an AdmissionReview. Throws Error if the job cannot be checked: the API server does not
+// answer, or the operator lacks a permission.
+ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
+
+// Returns an AdmissionReview with the response to the request.
+nlohmann::json review_answer(const nlohmann::json& request, const ReviewVerdict& verdict);
+
+// Returns the paths of the fields of `sent` that are missing in `stored`. A field that is empty, zero or false may be
+// missing, because Kubernetes leaves it out.
+std::vector<std::string> dropped_fields(const nlohmann::json& sent, const nlohmann::json& stored);
+
+}  // namespace adaptdl::sched

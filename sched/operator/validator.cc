@@ -1,0 +1,163 @@
+#include "operator/validator.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <exception>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+#include "base64.h"
+#include "foreign_json.h"
+#include "kube/json_fields.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using kube::text_field;
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The API server waits 10 s for an answer.
+constexpr milliseconds kConnectTime{2000}, kCallTime{6000};
+constexpr seconds kCheckInterval{10}, kPauseAfterFailure{2};
+constexpr seconds kDrainTime{2};
+constexpr const char* kCertificateKey = "tls.crt";
+constexpr const char* kPrivateKey = "tls.key";
+// From this minor version of Kubernetes 1 on, fieldValidation=Strict is generally available.
+constexpr int kStrictSince = 27;
+
+std::string decoded(const json& object, std::initializer_list<const char*> path) {
+  return decode_base64(text_field(object, path)).value_or("");
+}
+
+std::string bundle_of(const json& configuration) {
+  const auto& webhooks = kube::array_field(configuration, {"webhooks"});
+  return webhooks.empty() ? "" : decoded(webhooks.front(), {"clientConfig", "caBundle"});
+}
+
+// Minor versions may be followed by a sign, as "27+".
+int minor_version(const json& version) {
+  const std::string text = text_field(version, {"minor"});
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+}  // namespace
+
+Validator::Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings)
+    : settings_(std::move(settings)),
+      client_(std::move(access), {.connect_timeout = kConnectTime, .timeout = kCallTime, .patience = milliseconds(0)}),
+      server_(settings_.address, settings_.port,
+              [this](const std::string&, const std::string& body) { return answer(body); }) {
+  review_.pods = pods;
+  review_.image_fault = settings_.image_fault;
+  review_.dry_run = [this](const std::string& name_space, const json& pod) { return dry_run(name_space, pod); };
+  try_pass();
+  log::info(fmt::format("validator: port {}", server_.port()));
+  keeper_ = std::jthread([this](std::stop_token stop) { keep_certificate(stop); });
+}
+
+Validator::~Validator() = default;
+
+void Validator::drain() {
+  server_.drain();
+  std::this_thread::sleep_for(kDrainTime);
+}
+
+WebhookServer::Answer Validator::answer(const std::string& body) const {
+  const json parsed = parse_foreign_json(body);
+  const json& request = kube::field(parsed, {"request"});
+  if (text_field(request, {"uid"}).empty() || !kube::field(request, {"object"}).is_object())
+    return {400, "expected an AdmissionReview of an AdaptDLJob\n"};
+  try {
+    const ReviewVerdict verdict = review_job(request, review_);
+    return {200, review_answer(request, verdict).dump(-1, ' ', false, json::error_handler_t::replace)};
+  } catch (const std::exception& error) {
+    log::warn(fmt::format("cannot check job '{}/{}': {}", text_field(request, {"namespace"}),
+                          kube::name_of(kube::field(request, {"object"})), error.what()));
+    return {500, fmt::format("cannot check the job: {}\n", error.what())};
+  }
+}
+
+json Validator::dry_run(const std::string& name_space, const json& pod) {
+  return client_.create(kube::path(kube::kPods, name_space), pod, {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
+}
+
+void Validator::keep_certificate(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    const seconds pause = try_pass() ? kCheckInterval : kPauseAfterFailure;
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, stop, pause, [] { return false; });
+  }
+}
+
+bool Validator::try_pass() {
+  try {
+    pass();
+    last_error_.clear();
+    return true;
+  } catch (const Error& error) {
+    const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
+    if (refused != nullptr && refused->conflict()) return false;  // another operator was faster
+    if (std::exchange(last_error_, error.what()) != error.what())
+      log::warn(fmt::format("the validator cannot set up its certificate: {}", error.what()));
+    return false;
+  }
+}
+
+// Takes the next steps of the renewal.
+void Validator::pass() {
+  if (!version_known_) {
+    review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince;
+    version_known_ = true;
+  }
+  const ServingCertificate stored = stored_certificate();
+  json configuration = client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
+  const auto now = CertificateRules::Clock::now();
+  const CertificateRules::Step step =
+      rules_.next(stored, bundle_of(configuration), now, std::chrono::system_clock::now());
+  if (step.serve) server_.serve(stored);
+  if (step.bundle) write_bundle(std::move(configuration), *step.bundle);
+}
+
+// Returns the certificate of the Secret, which is created or renewed if necessary.
+ServingCertificate Validator::stored_certificate() {
+  const std::string path = kube::path(kube::kSecrets, settings_.name_space, settings_.name);
+  json secret;
+  try {
+    secret = client_.get(path);
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+  }
+  const auto now = std::chrono::system_clock::now();
+  ServingCertificate pair{decoded(secret, {"data", kCertificateKey}), decoded(secret, {"data", kPrivateKey})};
+  if (!must_renew(pair, now, settings_.certificate_lifetime)) return pair;
+  // The API server connects to the first name.
+  const std::string host = fmt::format("{}.{}.svc", settings_.name, settings_.name_space);
+  pair = make_serving_certificate({host, host + ".cluster.local"}, now, settings_.certificate_lifetime);
+  const json data{{kCertificateKey, encode_base64(pair.certificate)}, {kPrivateKey, encode_base64(pair.key)}};
+  if (secret.is_null()) {
+    client_.create(kube::path(kube::kSecrets, settings_.name_space),
+                   {{"apiVersion", "v1"},
+                    {"kind", "Secret"},
+                    {"metadata", {{"name", settings_.name}, {"namespace", settings_.name_space}}},
+                    {"type", "kubernetes.io/tls"},
+                    {"data", data}});
+  } else {
+    secret["data"] = data;
+    client_.replace(path, secret);
+  }
+  log::info("the validator has a new certificate");
+  return pair;
+}
+
+void Validator::write_bundle(json configuration, const std::string& bundle) {
+  for (json& webhook : configuration["webhooks"]) webhook["clientConfig"]["caBundle"] = encode_base64(bundle);
+  client_.replace(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name), configuration);
+}
+
+}  // namespace adaptdl::sched

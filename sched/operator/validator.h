@@ -1,0 +1,71 @@
+// The admission webhook of AdaptDLJobs: refuses wrong jobs when they are created or changed (job_review.h).
+//
+// The API server calls it by the ValidatingWebhookConfiguration and the Service `name`. Its certificate is stored in
+// the Secret `name` and renewed without interruption (serving_certificate.h). All operators serve it, whether they hold
+// the lease or not.
+//
+// Threading: threads of its own. The client's access and the settings are copied.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "kube/client.h"
+#include "operator/job_review.h"
+#include "operator/serving_certificate.h"
+#include "operator/webhook_server.h"
+
+namespace adaptdl::sched {
+
+struct ValidatorSettings {
+  std::string address = "0.0.0.0";  // IP address to listen on
+  std::uint16_t port = 8443;        // 0: any free port
+  std::string name_space, name;     // of the Service and the Secret; the configuration has the same name
+  // Certificates are renewed when two thirds of this time have passed. At least kMinLifetime.
+  std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);
+  std::function<std::string(const std::string&)> image_fault;  // see ReviewSettings
+
+  static constexpr std::chrono::seconds kMinLifetime{180};
+};
+
+class Validator {
+ public:
+  // Starts to serve, with a certificate unless the API server does not answer in time. Throws UsageError if the address
+  // is invalid, and Error if the socket cannot be opened.
+  Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings);
+  // Closes all connections.
+  ~Validator();
+
+  // Serves for another moment, in which Kubernetes stops sending requests to a pod that is being deleted.
+  void drain();
+
+ private:
+  WebhookServer::Answer answer(const std::string& body) const;
+  nlohmann::json dry_run(const std::string& name_space, const nlohmann::json& pod);
+  void keep_certificate(std::stop_token stop);
+  bool try_pass();
+  void pass();
+  ServingCertificate stored_certificate();
+  void write_bundle(nlohmann::json configuration, const std::string& bundle);
+
+  const ValidatorSettings settings_;
+  kube::Client client_;
+  ReviewSettings review_;  // does not change once a certificate is served
+  std::mutex mutex_;
+  std::condition_variable_any wake_;
+  // Used by one thread at a time: the constructor's, then that of keeper_.
+  CertificateRules rules_;
+  bool version_known_ = false;  // of the API server
+  std::string last_error_;
+  WebhookServer server_;
+  std::jthread keeper_;
+};
+
+}  // namespace adaptdl::sched

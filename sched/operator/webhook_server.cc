@@ -1,0 +1,203 @@
+#include "operator/webhook_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+// Used by boost/asio/awaitable.hpp of Boost 1.74, which does not include it.
+#include <utility>
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+
+namespace adaptdl::sched {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace web = boost::beast::http;
+using asio::use_awaitable;
+using asio::ip::tcp;
+using std::chrono::seconds;
+using Stream = beast::ssl_stream<beast::tcp_stream>;
+
+// An object in etcd has at most 1.5 MB, and a review contains two objects.
+constexpr std::uint64_t kMaxBody = 8 << 20;
+constexpr std::uint32_t kMaxHeader = 16 << 10;
+constexpr int kMaxConnections = 256;
+constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a request, and for an answer
+// The API server keeps connections for 90 s.
+constexpr seconds kIdleTime{120};
+constexpr seconds kCloseTime{1};
+constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
+
+// Counts a connection while it exists.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+web::response<web::string_body> respond(const web::request<web::string_body>& request,
+                                        const WebhookServer::Handler& handler) {
+  WebhookServer::Answer answer{405, "use POST\n"};
+  if (request.method() == web::verb::post) answer = handler(std::string(request.target()), request.body());
+  web::response<web::string_body> response(web::int_to_status(static_cast<unsigned>(answer.status)), 11);
+  response.set(web::field::content_type, answer.status == 200 ? "application/json" : "text/plain; charset=utf-8");
+  if (answer.status == 405) response.set(web::field::allow, "POST");
+  response.body() = std::move(answer.body);
+  return response;
+}
+
+// Throws boost::system::system_error once the connection ends.
+asio::awaitable<void> answer_requests(Stream& stream, const WebhookServer::Handler& handler,
+                                      const std::atomic<bool>& draining) {
+  auto& connection = beast::get_lowest_layer(stream);
+  beast::flat_buffer buffer;
+  for (bool keep = true, first = true; keep; first = false) {
+    if (buffer.size() == 0) {
+      connection.expires_after(first ? kRequestTime : kIdleTime);
+      buffer.commit(co_await stream.async_read_some(buffer.prepare(4096), use_awaitable));
+    }
+    connection.expires_after(kRequestTime);
+    web::request_parser<web::string_body> parser;
+    parser.header_limit(kMaxHeader);
+    parser.body_limit(kMaxBody);
+    co_await web::async_read(stream, buffer, parser, use_awaitable);
+    connection.expires_never();
+    auto response = respond(parser.get(), handler);
+    keep = parser.get().keep_alive() && !draining;
+    response.keep_alive(keep);
+    response.prepare_payload();
+    connection.expires_after(kRequestTime);
+    co_await web::async_write(stream, response, use_awaitable);
+  }
+}
+
+}  // namespace
+
+struct WebhookServer::Impl {
+  explicit Impl(Handler given) : handler(std::move(given)) {}
+  asio::awaitable<void> accept();
+  asio::awaitable<void> serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with);
+
+  const Handler handler;
+  std::mutex mutex;
+  std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null: there is no certificate
+  std::atomic<int> connections = 0;
+  std::atomic<bool> draining = false;
+  asio::io_context context{kThreads};
+  tcp::acceptor acceptor{context};
+  std::vector<std::thread> threads;
+};
+
+asio::awaitable<void> WebhookServer::Impl::accept() {
+  for (;;) {
+    tcp::socket socket(asio::make_strand(context));
+    boost::system::error_code error;
+    co_await acceptor.async_accept(socket, asio::redirect_error(use_awaitable, error));
+    if (error) {
+      asio::steady_timer pause(context, kAcceptPause);
+      co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
+      continue;
+    }
+    std::shared_ptr<asio::ssl::context> with;
+    {
+      const std::lock_guard lock(mutex);
+      with = tls;
+    }
+    if (!with || connections >= kMaxConnections) continue;
+    const auto executor = socket.get_executor();
+    asio::co_spawn(executor, serve(std::move(socket), std::move(with)), asio::detached);
+  }
+}
+
+asio::awaitable<void> WebhookServer::Impl::serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with) {
+  const Counted counted(connections);
+  boost::system::error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  Stream stream(std::move(socket), *with);
+  auto& connection = beast::get_lowest_layer(stream);
+  try {
+    connection.expires_after(kRequestTime);
+    co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
+    co_await answer_requests(stream, handler, draining);
+    connection.expires_after(kCloseTime);
+    co_await stream.async_shutdown(asio::redirect_error(use_awaitable, ignored));
+  } catch (const boost::system::system_error&) {
+    // The client has gone, is too slow, or does not send HTTP.
+  }
+}
+
+WebhookServer::WebhookServer(const std::string& address, std::uint16_t port, Handler handler)
+    : impl_(std::make_unique<Impl>(std::move(handler))) {
+  boost::system::error_code error;
+  const auto parsed = asio::ip::make_address(address, error);
+  if (error) throw UsageError(fmt::format("invalid address '{}': expected an IP address", address));
+  const tcp::endpoint endpoint(parsed, port);
+  tcp::acceptor& acceptor = impl_->acceptor;
+  acceptor.open(endpoint.protocol(), error);
+  if (!error && ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC) != 0)
+    error = {errno, asio::error::get_system_category()};
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) throw Error(fmt::format("cannot listen on {}:{}: {}", address, port, error.message()));
+  asio::co_spawn(impl_->context, impl_->accept(), asio::detached);
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  for (int i = 0; i < kThreads; ++i) impl_->threads.emplace_back([context = &impl_->context] { context->run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+WebhookServer::~WebhookServer() {
+  impl_->context.stop();
+  for (std::thread& thread : impl_->threads) thread.join();
+}
+
+std::uint16_t WebhookServer::port() const noexcept {
+  boost::system::error_code error;
+  return impl_->acceptor.local_endpoint(error).port();
+}
+
+void WebhookServer::serve(const ServingCertificate& certificate) {
+  auto tls = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
+  boost::system::error_code error;
+  tls->set_options(asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, error);
+  if (!error) tls->use_certificate_chain(asio::buffer(certificate.certificate), error);
+  if (!error) tls->use_private_key(asio::buffer(certificate.key), asio::ssl::context::pem, error);
+  if (error) throw Error(fmt::format("cannot use the certificate: {}", error.message()));
+  const std::lock_guard lock(impl_->mutex);
+  impl_->tls = std::move(tls);
+}
+
+void WebhookServer::drain() noexcept { impl_->draining = true; }
+
+}  // namespace adaptdl::sched

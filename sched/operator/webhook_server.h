@@ -1,0 +1,49 @@
+// An HTTPS server for webhooks of the API server. It answers POST requests by a function that may block.
+//
+// Requests are limited in size and time, and connections in number. Connections without a request are kept for longer
+// than the API server keeps them, so a request never meets a connection that is being closed.
+//
+// Threading: requests are answered by kThreads threads of the server. All methods may be called from any thread except
+// those.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "operator/serving_certificate.h"
+
+namespace adaptdl::sched {
+
+class WebhookServer {
+ public:
+  static constexpr int kThreads = 8;
+
+  struct Answer {
+    int status = 200;
+    std::string body;  // JSON if the status is 200, else text
+  };
+  // `target` is the path and query of the request.
+  using Handler = std::function<Answer(const std::string& target, const std::string& body)>;
+
+  // Starts to listen. Connections are refused until there is a certificate. `handler` must not throw and is called by
+  // several threads at once. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
+  WebhookServer(const std::string& address, std::uint16_t port, Handler handler);
+  // Closes all connections and waits for the handlers.
+  ~WebhookServer();
+  WebhookServer(const WebhookServer&) = delete;
+  WebhookServer& operator=(const WebhookServer&) = delete;
+
+  std::uint16_t port() const noexcept;
+  // New connections get this certificate. Throws Error if OpenSSL does not accept it.
+  void serve(const ServingCertificate& certificate);
+  // From now on, closes each connection after its next answer.
+  void drain() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace adaptdl::sched

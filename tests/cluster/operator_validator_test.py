@@ -1,0 +1,112 @@
+"""Tests the validator while operators go away and while its certificate is renewed.
+
+$ADAPTDL_VALIDATOR_RENEWALS is the number of renewals (default: 2), each of which takes two minutes.
+"""
+
+import concurrent.futures
+import json
+import os
+import time
+
+import cluster_support
+from operator_support import DEPLOYMENT, OPERATOR_LABEL, OperatorTest
+
+RENEWALS = int(os.environ.get("ADAPTDL_VALIDATOR_RENEWALS", "2"))
+LIFETIME = 180  # seconds, the shortest
+NAME = "adaptdl-validator"
+CLIENTS = 4
+
+
+class ValidatorTest(OperatorTest):
+    settings = {"validatorFailurePolicy": "Fail", "validatorCertificateLifetime": f"{LIFETIME}s"}
+
+    def setUp(self):
+        super().setUp()
+        self.wait_for_validator()
+        self.right = json.dumps(self.job_document("right", "true"))
+
+    def create_dry(self):
+        return self.kubectl("create", "--dry-run=server", "-f", "-", text=self.right, check=False)
+
+    def certificate(self):
+        done = self.kubectl_in(self.operator_namespace, "get", "secret", NAME, "-o", "json")
+        return json.loads(done)["data"]["tls.crt"]
+
+    def set_policy(self, policy):
+        patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}]
+        self.kubectl_in("default", "patch", "validatingwebhookconfiguration", NAME, "--type=json", "-p", json.dumps(patch))
+
+    def scale(self, replicas):
+        self.kubectl_in(self.operator_namespace, "scale", f"deployment/{DEPLOYMENT}", f"--replicas={replicas}")
+        if replicas:
+            self.wait_for_operator()
+            return
+        pods = ("get", "pods", "-l", OPERATOR_LABEL, "-o", "name")
+        self.wait_for("the operators are gone", lambda: not self.kubectl_in(self.operator_namespace, *pods).strip())
+
+    def test_without_an_operator_jobs_are_accepted_or_refused_as_configured(self):
+        self.addCleanup(self.scale, 2)
+        self.addCleanup(self.set_policy, "Fail")
+        self.scale(0)
+        refused = self.create_dry()
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("validator.adaptdl.petuum.com", refused.stderr)
+        # Other objects are not concerned.
+        self.kubectl("create", "configmap", "other", "--dry-run=server")
+        self.set_policy("Ignore")
+        self.wait_for("jobs are accepted", lambda: self.create_dry().returncode == 0)
+
+    def during(self, action):
+        """Returns how many requests succeeded while `action` ran, and what failed ones said."""
+        ended = False
+
+        def client():
+            succeeded, failed = 0, []
+            while not ended:
+                done = self.create_dry()
+                if done.returncode:
+                    failed.append(done.stderr)
+                else:
+                    succeeded += 1
+            return succeeded, failed
+
+        with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+            clients = [pool.submit(client) for _ in range(CLIENTS)]
+            try:
+                action()
+            finally:
+                ended = True
+            results = [each.result() for each in clients]
+        return sum(succeeded for succeeded, _ in results), [text for _, failed in results for text in failed]
+
+    def test_certificates_are_renewed_under_load_without_a_refused_request(self):
+        seen = [self.certificate()]
+
+        def renew():
+            end = time.monotonic() + (RENEWALS + 1) * LIFETIME
+            while len(seen) <= RENEWALS and time.monotonic() < end:
+                time.sleep(1)
+                if (now := self.certificate()) != seen[-1]:
+                    seen.append(now)
+            time.sleep(LIFETIME / 3)  # until the last but one has expired
+
+        succeeded, failed = self.during(renew)
+        print(f"{succeeded} requests during {len(seen) - 1} renewals", flush=True)
+        self.assertEqual(failed, [])
+        self.assertGreater(len(seen), RENEWALS)
+        self.assertGreater(succeeded, 100)
+
+    def test_operators_are_updated_without_a_refused_request(self):
+        def update():
+            self.kubectl_in(self.operator_namespace, "rollout", "restart", f"deployment/{DEPLOYMENT}")
+            self.kubectl_in(self.operator_namespace, "rollout", "status", f"deployment/{DEPLOYMENT}", timeout=300)
+            time.sleep(15)  # until the old operators have ended
+
+        succeeded, failed = self.during(update)
+        print(f"{succeeded} requests during an update", flush=True)
+        self.assertEqual(failed, [])
+        self.assertGreater(succeeded, 10)
+
+
+if __name__ == "__main__":
+    cluster_support.main()

@@ -1,0 +1,269 @@
+// Tests which AdaptDLJobs the validator refuses, and what it says.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "kube/error.h"
+#include "kube/json_fields.h"
+#include "operator/job_review.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using kube::ApiError;
+using kube::text_field;
+using nlohmann::json;
+
+namespace {
+
+json make_job() {
+  return {{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "1-2"}}},
+          {"spec",
+           {{"minReplicas", 1},
+            {"maxReplicas", 4},
+            {"template",
+             {{"metadata", {{"generateName", "x"}, {"labels", {{"team", "a"}}}}},
+              {"spec", {{"containers", {{{"name", "main"}, {"image", "good"}}}}}}}}}}};
+}
+
+json creation(const json& job) { return {{"uid", "r"}, {"operation", "CREATE"}, {"namespace", "ns"}, {"object", job}}; }
+
+json update(const json& before, const json& after) {
+  return {{"uid", "r"}, {"operation", "UPDATE"}, {"namespace", "ns"}, {"object", after}, {"oldObject", before}};
+}
+
+struct Server {
+  std::vector<json> pods;            // that it was asked to create
+  std::function<void(json&)> store;  // what it does with a pod
+
+  ReviewSettings settings() {
+    ReviewSettings settings;
+    settings.image_fault = [](const std::string& image) {
+      return image == "BAD" ? std::string("image 'BAD': wrong") : std::string();
+    };
+    settings.dry_run = [this](const std::string& name_space, const json& pod) {
+      CHECK(name_space == "ns");
+      pods.push_back(pod);
+      json stored = pod;
+      if (store) store(stored);
+      return stored;
+    };
+    settings.compare_fields = true;
+    return settings;
+  }
+
+  // Answers every creation by an error.
+  void refuse(int code, const std::string& message, json details = {}) {
+    store = [=](json&) { throw ApiError("POST /pods: " + message, code, "", details, "", message); };
+  }
+};
+
+}  // namespace
+
+TEST_CASE("operator_review: a valid job is accepted after a dry run of its pod") {
+  Server server;
+  const json request = creation(make_job());
+  const ReviewVerdict verdict = review_job(request, server.settings());
+  CHECK(verdict.faults.empty());
+  CHECK(verdict.warnings.empty());
+  REQUIRE(server.pods.size() == 1);
+  CHECK(text_field(server.pods[0], {"kind"}) == "Pod");
+  CHECK(text_field(server.pods[0], {"spec", "restartPolicy"}) == "Never");
+  const json answer = review_answer(request, verdict);
+  CHECK(answer["apiVersion"] == "admission.k8s.io/v1");
+  CHECK(answer["kind"] == "AdmissionReview");
+  CHECK(answer["response"] == json{{"uid", "r"}, {"allowed", true}});
+}
+
+TEST_CASE("operator_review: a job whose name the API server still has to generate can be checked") {
+  Server server;
+  json job = make_job();
+  job["metadata"] = {{"generateName", "job-"}};
+  CHECK(review_job(creation(job), server.settings()).faults.empty());
+  CHECK(text_field(server.pods.at(0), {"metadata", "namespace"}) == "ns");
+  CHECK(text_field(server.pods.at(0), {"metadata", "name"}).starts_with("job-"));
+}
+
+TEST_CASE("operator_review: all faults of a job are reported by its fields") {
+  Server server;
+  server.refuse(422, "Pod is invalid",
+                {{"causes",
+                  {{{"field", "spec.containers[0].name"}, {"message", "Required value"}},
+                   {{"field", "metadata.labels"}, {"message", "Invalid value"}}}}});
+  json job = make_job();
+  job["spec"]["minReplicas"] = 5;
+  job["spec"]["template"]["spec"]["containers"][0]["image"] = "BAD";
+  job["spec"]["template"]["spec"]["initContainers"] = {{{"name", "first"}, {"image", "BAD"}}};
+  const json request = creation(job);
+  const ReviewVerdict verdict = review_job(request, server.settings());
+  CHECK(verdict.faults == std::vector<std::string>{
+                              "spec.minReplicas is 5, which is more than spec.maxReplicas, 4",
+                              "spec.template.spec.initContainers[0]: image 'BAD': wrong",
+                              "spec.template.spec.containers[0]: image 'BAD': wrong",
+                              "spec.template.spec.containers[0].name: Required value",
+                              "spec.template.metadata.labels: Invalid value",
+                          });
+  const json response = review_answer(request, verdict)["response"];
+  CHECK(response["allowed"] == false);
+  CHECK(response["status"]["code"] == 422);
+  CHECK(text_field(response, {"status", "message"}).starts_with("spec.minReplicas is 5, which is more than"));
+  CHECK(text_field(response, {"status", "message"}).ends_with("; spec.template.metadata.labels: Invalid value"));
+}
+
+TEST_CASE("operator_review: equal minimum and maximum, or one of them alone, are valid") {
+  Server server;
+  json job = make_job();
+  job["spec"]["minReplicas"] = 4;
+  CHECK(review_job(creation(job), server.settings()).faults.empty());
+  job["spec"].erase("maxReplicas");
+  CHECK(review_job(creation(job), server.settings()).faults.empty());
+  job["spec"].erase("minReplicas");
+  job["spec"]["maxReplicas"] = 1;
+  CHECK(review_job(creation(job), server.settings()).faults.empty());
+}
+
+TEST_CASE("operator_review: fields that the API server drops are unknown") {
+  Server server;
+  server.store = [](json& pod) {
+    pod["spec"]["containers"][0].erase("imag");
+    pod["spec"].erase("nodeSelectors");
+    pod["spec"]["containers"][0].erase("tty");
+  };
+  json job = make_job();
+  json& pod = job["spec"]["template"]["spec"];
+  pod["containers"][0]["imag"] = "good";
+  pod["containers"][0]["tty"] = false;  // left out by Kubernetes, because it is the default
+  pod["nodeSelectors"] = {{"a", "b"}};
+  CHECK(review_job(creation(job), server.settings()).faults ==
+        std::vector<std::string>{"spec.template.spec.containers[0].imag: unknown field",
+                                 "spec.template.spec.nodeSelectors: unknown field"});
+  ReviewSettings settings = server.settings();
+  settings.compare_fields = false;
+  CHECK(review_job(creation(job), settings).faults.empty());
+}
+
+TEST_CASE("operator_review: changes by the operator's patches and by webhooks of others are no faults of the job") {
+  Server server;
+  ReviewSettings settings = server.settings();
+  settings.pods.container_patch = {{"tty", nullptr}};
+  settings.pods.pod_patch = {{"spec", {{"unknown", "by the patch"}}}};
+  server.store = [](json& pod) {
+    pod["spec"].erase("unknown");
+    json& containers = pod["spec"]["containers"];
+    containers.insert(containers.begin(), {{"name", "sidecar"}, {"image", "other"}});
+  };
+  json job = make_job();
+  job["spec"]["template"]["spec"]["containers"][0]["tty"] = true;
+  job["spec"]["template"]["spec"]["containers"][0]["env"] = {{{"name", "A"}, {"value", "1"}}};
+  CHECK(review_job(creation(job), settings).faults.empty());
+}
+
+TEST_CASE("operator_review: a patch of the operator that does not fit the job is reported") {
+  Server server;
+  ReviewSettings settings = server.settings();
+  settings.pods.pod_patch = json::array({{{"op", "remove"}, {"path", "/spec/missing"}}});
+  const ReviewVerdict verdict = review_job(creation(make_job()), settings);
+  REQUIRE(verdict.faults.size() == 1);
+  CHECK(verdict.faults[0].starts_with("cannot apply the operator's pod patch"));
+}
+
+TEST_CASE("operator_review: what may pass by itself is a warning, not a fault") {
+  Server server;
+  for (const char* message : {"pods \"x\" is forbidden: exceeded quota: q, requested: cpu=4",
+                              "pods \"x\" is forbidden: error looking up service account ns/later: not found"}) {
+    server.refuse(403, message);
+    const json request = creation(make_job());
+    const ReviewVerdict verdict = review_job(request, server.settings());
+    CHECK(verdict.faults.empty());
+    REQUIRE(verdict.warnings.size() == 1);
+    const json response = review_answer(request, verdict)["response"];
+    CHECK(response["allowed"] == true);
+    CHECK(text_field(response["warnings"], {}) == "");
+    CHECK(response["warnings"][0] == std::string("the job must wait: ") + message);
+  }
+  server.refuse(403, "pods \"x\" is forbidden: violates PodSecurity \"restricted\"");
+  CHECK(review_job(creation(make_job()), server.settings()).faults ==
+        std::vector<std::string>{"the pods of this job: pods \"x\" is forbidden: violates PodSecurity \"restricted\""});
+}
+
+TEST_CASE("operator_review: a job that cannot be checked is neither accepted nor refused") {
+  Server server;
+  server.refuse(403, "pods is forbidden: User \"x\" cannot create resource \"pods\"");
+  CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), ApiError);
+  server.refuse(503, "etcd is gone");
+  CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), ApiError);
+  server.store = [](json&) { throw Error("connection refused"); };
+  CHECK_THROWS_AS(review_job(creation(make_job()), server.settings()), Error);
+}
+
+TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
+  Server server;
+  json before = make_job(), after = make_job();
+  after["spec"]["template"]["spec"]["containers"][0]["image"] = "better";
+  // The new spec is checked like that of a new job.
+  CHECK(review_job(update(before, after), server.settings()).faults.empty());
+  CHECK(server.pods.size() == 1);
+  before["status"] = {{"phase", "Pending"}};
+  CHECK(review_job(update(before, after), server.settings()).faults.empty());
+  json wrong = after;
+  wrong["spec"]["minReplicas"] = 9;
+  CHECK(review_job(update(before, wrong), server.settings()).faults.size() == 1);
+
+  const std::vector<std::string> refused{
+      "spec.template.spec.containers[0].image cannot be changed after the job has started; submit a new job instead"};
+  for (const char* phase : {"Starting", "Running", "Stopping", "Pending", "Succeeded"}) {
+    before["status"] = {{"phase", phase}, {"group", 0}};
+    CHECK(review_job(update(before, after), server.settings()).faults == refused);
+  }
+  before["status"] = {{"phase", "Failed"}, {"reason", "Unschedulable"}};
+  CHECK(review_job(update(before, after), server.settings()).faults == refused);
+  after = make_job();
+  after["spec"]["maxReplicas"] = 8;
+  before["status"] = {{"phase", "Running"}, {"group", 3}};
+  CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
+  after["spec"].erase("maxReplicas");
+  CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
+}
+
+TEST_CASE("operator_review: all but the spec of a running job can be changed, even if its spec is no longer valid") {
+  Server server;
+  server.refuse(422, "Pod is invalid");
+  json before = make_job();
+  before["spec"]["minReplicas"] = 9;
+  before["status"] = {{"phase", "Running"}, {"group", 0}};
+  json after = before;
+  after["metadata"]["labels"]["new"] = "label";
+  after["metadata"]["finalizers"] = json::array();
+  after["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z";
+  CHECK(review_job(update(before, after), server.settings()).faults.empty());
+  CHECK(server.pods.empty());
+}
+
+TEST_CASE("operator_review: what a hostile API server or job says is printable and short") {
+  Server server;
+  server.refuse(422, "bad\x1b[2J\n" + std::string(5000, 'x'));
+  const json request = creation(make_job());
+  const json answer = review_answer(request, review_job(request, server.settings()));
+  const std::string message = text_field(answer, {"response", "status", "message"});
+  CHECK(message.size() <= 1000);
+  CHECK(message.find('\x1b') == std::string::npos);
+  CHECK(message.find('\n') == std::string::npos);
+  ReviewVerdict many;
+  many.faults.assign(500, "a fault");
+  const json all = review_answer(request, many);
+  CHECK(text_field(all, {"response", "status", "message"}).ends_with("; a fault; 490 more"));
+}
+
+TEST_CASE("operator_review: objects with anything in them are checked without a crash") {
+  Server server;
+  for (const char* text :
+       {R"({"spec":null})", R"({"spec":{"template":[]}})", R"({"metadata":3,"spec":{"template":{}}})",
+        R"({"spec":{"template":{"metadata":[],"spec":{"containers":[1,null,{"image":{}}]}}}})",
+        R"({"spec":{"minReplicas":"x","maxReplicas":1e300}})"}) {
+    json request = creation(json::parse(text));
+    CHECK_NOTHROW(review_answer(request, review_job(request, server.settings())));
+    request = update(json::parse(text), make_job());
+    CHECK_NOTHROW(review_answer(request, review_job(request, server.settings())));
+  }
+}
