@@ -33,7 +33,7 @@ struct OperatorRunOptions {
   sched::OperatorOptions run;
   std::string port = "8080", metrics_port, lease, pod, service, validator, validator_port = "8443",
               certificate_lifetime = "90d", supervisor_url, policy, interval = "1m", restart_cost = "30s";
-  std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions;
+  std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions, node_prices;
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
 
@@ -45,6 +45,13 @@ json parse_setting(const std::string& text, const std::string& option, bool list
   if (documents.size() == 1 && (value.is_object() || (list && value.is_array()))) return value;
   throw UsageError(fmt::format("operator run: {} expects {} in YAML or JSON", option,
                                list ? "a merge patch or a JSON patch" : "an object"));
+}
+
+std::vector<sched::NodePrice> parse_prices(const std::string& text) {
+  if (text.empty()) return {};
+  const auto documents = kube::parse_yaml_documents(text, "operator run: --node-prices");
+  return sched::parse_node_prices(documents.size() == 1 ? documents.front().value : json(),
+                                  "operator run: --node-prices");
 }
 
 // An empty text leaves `list` unchanged.
@@ -141,6 +148,7 @@ void run(OperatorRunOptions& options) {
     run.lease_lost = [] { std::_Exit(1); };
   }
   if (!options.validator.empty()) run.validator = validator_settings(options);
+  run.lifecycle.prices = parse_prices(options.node_prices);
   parse_list(options.drain_taints, "--drain-taints", run.drain.taints);
   parse_list(options.drain_conditions, "--drain-conditions", run.drain.conditions);
   raise_descriptor_limit();
@@ -207,6 +215,9 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--start-timeout", options->start_timeout,
                    "time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
+  verb->add_option("--node-prices", options->node_prices,
+                   "prices of nodes by their labels (default: none; see docs/operator.md)")
+      ->type_name("JSON");
   verb->add_option("--drain-taints", options->drain_taints,
                    "taints of nodes that are about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");

@@ -158,6 +158,17 @@ std::string hints_text(const json& train) {
   return section("Hints", table);
 }
 
+// Empty if the job has used nothing that is accounted for.
+std::string usage_text(const kube::JobUsage& usage, kube::Time now) {
+  std::string text;
+  if (const double hours = usage.gpu_hours(now); hours > 0) text = fmt::format("{:.2f} GPU hours", hours);
+  if (const auto cost = usage.total_cost(now)) {
+    text += fmt::format("{}cost {:.2f}", text.empty() ? "" : ", ", *cost);
+    if (usage.cost_per_hour) text += fmt::format(", now {:.2f} per hour", *usage.cost_per_hour);
+  }
+  return text;
+}
+
 std::string images_text(const json& object) {
   std::vector<std::string> images;
   for (const json& container : kube::array_field(object, {"spec", "template", "spec", "containers"}))
@@ -237,6 +248,7 @@ std::string job_text(const json& object, const kube::JobView& view, std::vector<
       line("Replicas", fmt::format("{} of {} ready{}", view.ready, view.wanted, bounds.empty() ? "" : "; " + bounds));
   text += line("Nodes", allocation_text(view));
   text += line("Restarts", fmt::to_string(job.group.value_or(0)));
+  text += line("Usage", usage_text(job.usage, now));
   text += line("Image", images_text(object));
   text += line("Command", command_text(object));
   std::set<std::string> nodes(job.allocation.begin(), job.allocation.end());

@@ -47,6 +47,16 @@ std::string batch(const nlohmann::json& report, const char* key) {
   return value ? count_text(*value) : "-";
 }
 
+std::string gpu_hours_text(const kube::JobUsage& usage, kube::Time now) {
+  const double hours = usage.gpu_hours(now);
+  return hours > 0 ? fmt::format("{:.2f}", hours) : "-";
+}
+
+std::string cost_text(const kube::JobUsage& usage, kube::Time now) {
+  const auto cost = usage.total_cost(now);
+  return cost ? fmt::format("{:.2f}", *cost) : "-";
+}
+
 std::string bounds(std::optional<int> min, std::optional<int> max) {
   if (!min && !max) return "-";
   if (min == max) return fmt::format("{}", *min);
@@ -65,7 +75,7 @@ Row run_row(const sched::RunStatus& run, bool wide, kube::Time now) {
              progress == "-" ? epoch(run.progress) : progress,
              since(run.started, now),
              clock(run.started, run.ended.value_or(now))};
-  if (wide) row.insert(row.end(), {bounds(run.min, run.max), batch(run.progress, "batch_size"), run.host});
+  if (wide) row.insert(row.end(), {bounds(run.min, run.max), batch(run.progress, "batch_size"), "-", "-", run.host});
   row.push_back(run.why);
   return row;
 }
@@ -98,7 +108,8 @@ Row job_row(const kube::JobView& view, const JobsTableStyle& style, kube::Time n
              since(job.created, now),
              ran ? clock(job.created, job.completed.value_or(now)) : "-"};
   if (style.wide)
-    row.insert(row.end(), {bounds(job.min_replicas, job.max_replicas), batch(job.train, "initBatchSize"), nodes(view)});
+    row.insert(row.end(), {bounds(job.min_replicas, job.max_replicas), batch(job.train, "initBatchSize"),
+                           gpu_hours_text(job.usage, now), cost_text(job.usage, now), nodes(view)});
   row.push_back(view.why);
   return row;
 }
@@ -121,7 +132,11 @@ Table jobs_table(std::span<const sched::RunStatus> runs, std::span<const kube::J
                                         {"AGE", Align::kRight},
                                         {"RUNTIME", Align::kRight}};
   if (style.wide)
-    columns.insert(columns.end(), {{"BOUNDS", Align::kRight}, {"BATCH", Align::kRight}, {"NODES", Align::kLeft}});
+    columns.insert(columns.end(), {{"BOUNDS", Align::kRight},
+                                   {"BATCH", Align::kRight},
+                                   {"GPU-HOURS", Align::kRight},
+                                   {"COST", Align::kRight},
+                                   {"NODES", Align::kLeft}});
   columns.push_back({"WHY"});
   Table table(std::move(columns));
   for (const sched::RunStatus& run : runs) table.add_row(run_row(run, style.wide, now));

@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 struct JobsTableStyle {
   std::string context;      // what WHERE is of the jobs
   bool namespaces = false;  // names are NAMESPACE/NAME
-  bool wide = false;        // BOUNDS, BATCH and NODES besides
+  bool wide = false;        // BOUNDS, BATCH, GPU-HOURS, COST and NODES besides
 };
 
 // A row for each run, then for each job, in their order: NAME WHERE STATUS REPLICAS RESTARTS PROGRESS AGE RUNTIME WHY.

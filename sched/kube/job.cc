@@ -77,6 +77,7 @@ Job parse_job(const json& object) {
   job.ready = int_field(object, {"status", "readyReplicas"});
   job.completed = time_field(object, {"status", "completionTimestamp"});
   job.train = field(object, {"status", "train"});
+  job.usage = parse_usage(object);
   return job;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kube/job_usage.h"
 #include "kube/timestamp.h"
 
 namespace adaptdl::kube {
@@ -30,6 +31,7 @@ struct Job {
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
   nlohmann::json train;  // the hints; null if there are none
+  JobUsage usage;
 
   bool ended() const { return phase == "Succeeded" || phase == "Failed"; }
 };

@@ -41,15 +41,20 @@ std::string owner_of(const json& pod) {
 
 double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
+// Returns a pod of the job, which is not created.
+json replica_pod(const json& job, const PodSettings& settings) {
+  try {
+    return make_replica_pod(job, {}, settings);
+  } catch (const Error&) {
+    return field(job, {"spec", "template"});  // reported when the pods are created
+  }
+}
+
 AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const PodSettings& settings, kube::Time now) {
   AllocatorJob each;
   JobInfo& info = each.info;
   info.name = job.name_space + '/' + job.name;
-  try {
-    each.pod = make_replica_pod(object, {}, settings);
-  } catch (const Error&) {
-    each.pod = field(object, {"spec", "template"});  // reported when the pods are created
-  }
+  each.pod = replica_pod(object, settings);
   info.resources = pod_requests(each.pod);
   info.min_replicas = std::max(job.min_replicas.value_or(0), 0);
   info.max_replicas = std::clamp(job.max_replicas.value_or(kMostReplicas), 1, kMostReplicas);
@@ -184,6 +189,13 @@ std::string ClusterState::hostname(const std::string& node) const {
   const std::lock_guard lock(mutex_);
   const auto found = nodes_.find(node);
   return found == nodes_.end() ? std::string() : text_field(found->second.labels, {"kubernetes.io/hostname"});
+}
+
+UsageRate ClusterState::usage_rate(const json& job, const Allocation& nodes, const PodSettings& settings,
+                                   const std::vector<NodePrice>& prices) const {
+  const Resources replica = pod_requests(replica_pod(job, settings));
+  const std::lock_guard lock(mutex_);
+  return sched::usage_rate(replica, nodes, nodes_, prices);
 }
 
 std::vector<std::string> ClusterState::jobs() const {

@@ -19,6 +19,7 @@
 
 #include "operator/allocator.h"
 #include "operator/node_facts.h"
+#include "operator/node_price.h"
 #include "operator/pod_facts.h"
 #include "operator/replica_pod.h"
 
@@ -50,6 +51,9 @@ class ClusterState {
   NodeState node_state(const std::string& name, kube::Time now);
   // Returns the node's label kubernetes.io/hostname, which may differ from its name. Empty if it has none.
   std::string hostname(const std::string& node) const;
+  // Returns what the replicas of a job hold on these nodes.
+  UsageRate usage_rate(const nlohmann::json& job, const Allocation& nodes, const PodSettings& settings,
+                       const std::vector<NodePrice>& prices) const;
   // Returns the keys of all jobs.
   std::vector<std::string> jobs() const;
   // Returns a snapshot for the allocator. `settings` determine the pods that would be created for the jobs.

@@ -91,13 +91,16 @@ bool Controller::advance(const std::string& key) {
     decision = memory.decision;
     decisions = memory.decisions;
   }
-  JobSituation situation{.job = view->job,
-                         .pods = view->pods,
-                         .decision = std::move(decision),
-                         .refusal = {},
-                         .hints = supervisor_.hints(key),
-                         .node_state = [this, now](const std::string& node) { return state_.node_state(node, now); },
-                         .now = now};
+  JobSituation situation{
+      .job = view->job,
+      .pods = view->pods,
+      .decision = std::move(decision),
+      .refusal = {},
+      .hints = supervisor_.hints(key),
+      .node_state = [this, now](const std::string& node) { return state_.node_state(node, now); },
+      .now = now,
+      .usage_rate =
+          [&](const Allocation& nodes) { return state_.usage_rate(view->job, nodes, pods_, lifecycle_.prices); }};
   Plan plan = plan_job(situation, lifecycle_);
   if (plan.starts && !pods_are_as_known(*view)) return true;
   const std::string name_space = name_space_of(view->job);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kube/job_usage.h"
 #include "kube/json_fields.h"
 
 namespace adaptdl::sched {
@@ -99,10 +100,24 @@ void JobStatus::set_phase(const std::string& phase, const std::string& reason, c
   after_["phase"] = phase;
   after_["phaseSince"] = kube::to_string(now_);
   set_reason(reason, message);
+  if (phase == "Pending" || phase == "Succeeded" || phase == "Failed") set_usage({});
 }
 
-void JobStatus::start(int group, const Allocation& nodes, const std::string& why) {
+// The job holds what `rate` says from now on.
+void JobStatus::set_usage(const UsageRate& rate) {
+  if (rate.empty() && !after_.contains("usage")) return;
+  kube::JobUsage usage = kube::parse_usage({{"status", after_}});
+  if (rate.empty()) {
+    usage.release(now_);
+  } else {
+    usage.hold(rate.gpus, rate.cost_per_hour, now_);
+  }
+  after_["usage"] = kube::to_json(usage);
+}
+
+void JobStatus::start(int group, const Allocation& nodes, const std::string& why, const UsageRate& rate) {
   set_phase("Starting", "Allocated", why);
+  set_usage(rate);
   after_["group"] = group;
   after_["allocation"] = nodes;
   after_["replicas"] = nodes.size();

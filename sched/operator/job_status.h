@@ -1,9 +1,10 @@
 // Computes the new status of an AdaptDLJob and the patch that updates it.
 //
 // In addition to the fields of the contract between jobs and schedulers, the operator writes phaseSince (when the phase
-// began), attainedService (replica-seconds in earlier Running phases), createdGroup (the last group of which all pods
-// were created), retries and retryAfter (consecutive failed starts that were not the job's fault, and the time of the
-// next one), unplaceableSince and troubleSince, and the conditions Allocated, Running and Completed.
+// began), usage (kube/job_usage.h), attainedService (replica-seconds in earlier Running phases), createdGroup (the last
+// group of which all pods were created), retries and retryAfter (consecutive failed starts that were not the job's
+// fault, and the time of the next one), unplaceableSince and troubleSince, and the conditions Allocated, Running and
+// Completed.
 #pragma once
 
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "kube/timestamp.h"
+#include "operator/node_price.h"
 #include "policy/policy.h"
 
 namespace adaptdl::sched {
@@ -36,9 +38,9 @@ class JobStatus {
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
-  // Begins a new phase.
+  // Begins a new phase. A job holds nothing in Pending, Succeeded and Failed.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
-  void start(int group, const Allocation& nodes, const std::string& why);
+  void start(int group, const Allocation& nodes, const std::string& why, const UsageRate& rate = {});
   void stop(const std::string& reason, const std::string& message, const Allocation& next, int retries,
             std::chrono::seconds wait);
   void end_pause();
@@ -49,6 +51,7 @@ class JobStatus {
 
  private:
   void set_conditions(nlohmann::json& status) const;
+  void set_usage(const UsageRate& rate);
 
   const nlohmann::json before_;
   nlohmann::json after_;

@@ -140,7 +140,7 @@ class Planner {
                             : status_.reason() == "Reallocated" ? status_.message()
                                                                 : size + ": restarted";
     status_.set_unplaceable(false);
-    status_.start(group, nodes, why);
+    status_.start(group, nodes, why, at_.usage_rate ? at_.usage_rate(nodes) : UsageRate());
     plan_.starts = true;
     tell(false, "Starting", fmt::format("{}, group {}", size, group));
   }

@@ -21,6 +21,7 @@
 
 #include "kube/job.h"
 #include "kube/timestamp.h"
+#include "operator/node_price.h"
 #include "operator/pod_facts.h"
 #include "policy/policy.h"
 
@@ -31,6 +32,7 @@ struct LifecycleSettings {
   std::chrono::seconds start_timeout{600};
   // How long a job may wait that the nodes could not hold even if they were empty. 0: forever.
   std::chrono::seconds unschedulable_timeout{600};
+  std::vector<NodePrice> prices;  // empty: costs are not accounted for
 };
 
 // The allocator's decision on a job.
@@ -63,6 +65,7 @@ struct JobSituation {
   nlohmann::json hints;                 // from its replicas; null: none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
+  std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; none: nothing to account for
 };
 
 struct PodRemoval {

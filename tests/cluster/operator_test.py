@@ -1,5 +1,6 @@
 """Tests the operator in a cluster: jobs with modelled step times share the GPUs of two nodes, from creation to completion."""
 
+import datetime
 import json
 import time
 
@@ -9,13 +10,33 @@ from operator_support import GPUS, INTERVAL, NODES, OperatorTest
 ALL_GPUS = GPUS * len(NODES)
 # Time in which the second job must get replicas: a scheduling cycle, plus the time to checkpoint and stop replicas of the first.
 ONE_CYCLE = INTERVAL + 20
+GPU_HOUR = 9  # price; that of a node is GPUS times as much
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 class SharingTest(OperatorTest):
+    settings = {"nodePrices": json.dumps([{"labels": {}, "perHour": GPUS * GPU_HOUR}])}
+
     def row(self, name):
         """Returns the job's row in the table of `adaptdl ls`, without its name."""
         rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
         return next(row[1:] for row in rows if row and row[0] == name)
+
+    def assert_charged(self, name):
+        """Checks what the job, which has ended, was charged with."""
+        job = self.get("adaptdljob", name)
+        usage, life = job["status"]["usage"], seconds(job["status"]["completionTimestamp"]) - seconds(job["metadata"]["creationTimestamp"])
+        self.assertEqual(set(usage), {"gpuSeconds", "cost"})
+        self.assertAlmostEqual(usage["cost"], usage["gpuSeconds"] / 3600 * GPU_HOUR, places=6)
+        # It had at least one GPU most of the time, and at most all of them.
+        self.assertGreater(usage["gpuSeconds"], life / 2)
+        self.assertLess(usage["gpuSeconds"], ALL_GPUS * (life + 1))
+        said = self.adaptdl("describe", name).stdout
+        self.assertIn(f"{usage['gpuSeconds'] / 3600:.2f} GPU hours, cost {usage['cost']:.2f}", said)
+        self.assertIn(f" {usage['cost']:.2f} ", self.adaptdl("ls", "-o", "wide", name).stdout)
 
     def metrics(self):
         """Returns the operator's metrics, by name with labels."""
@@ -81,6 +102,7 @@ class SharingTest(OperatorTest):
             self.assert_trained_once(name)
             self.assertIn("succeeded", self.row(name))
             self.assertEqual(self.listed(name)["why"], "")
+            self.assert_charged(name)
             # No replica runs any more, so that a pod of its own copies.
             copied = self.adaptdl("cp", f"{name}:/adaptdl/share/done.json", f"{name}.json")
             self.assertEqual(copied.returncode, 0, copied.stderr)

@@ -52,7 +52,16 @@ TEST_CASE("the wide form and all namespaces show more of a job") {
   job.job.max_replicas = 4;
   job.job.allocation = {"b", "a", "a"};
   job.job.train = {{"initBatchSize", 128}};
-  CHECK(cli::jobs_table({}, {&job, 1}, {.context = "dev", .namespaces = true, .wide = true}, kNoon).render() ==
-        "NAME    WHERE  STATUS   REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  BOUNDS  BATCH  NODES  WHY\n"
-        "ns/job  dev    running       0/0         0         -  1d 2h  1d 02:00:00     1:4    128  a,b\n");
+  const cli::JobsTableStyle style{.context = "dev", .namespaces = true, .wide = true};
+  CHECK(cli::jobs_table({}, {&job, 1}, style, kNoon).render() ==
+        "NAME    WHERE  STATUS   REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  BOUNDS  BATCH  GPU-HOURS  COST  "
+        "NODES  WHY\n"
+        "ns/job  dev    running       0/0         0         -  1d 2h  1d 02:00:00     1:4    128          -     -  "
+        "a,b\n");
+  job.job.usage = {.gpu_seconds = 1800, .cost = 1.5, .gpus = 2, .cost_per_hour = 12, .since = kNoon - 90min};
+  CHECK(cli::jobs_table({}, {&job, 1}, style, kNoon).render() ==
+        "NAME    WHERE  STATUS   REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  BOUNDS  BATCH  GPU-HOURS   COST  "
+        "NODES  WHY\n"
+        "ns/job  dev    running       0/0         0         -  1d 2h  1d 02:00:00     1:4    128       3.50  19.50  "
+        "a,b\n");
 }

@@ -1,6 +1,7 @@
 // Fixtures for tests of the life cycle: a job with its pods and nodes, to which plans are applied.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -63,13 +64,14 @@ struct Scene {
   std::map<std::string, NodeState> nodes{{"a", NodeState::kReady}, {"b", NodeState::kReady}, {"c", NodeState::kReady}};
   Time now = kNow;
   LifecycleSettings settings;
+  std::function<UsageRate(const Allocation&)> usage_rate;
 
   Plan plan() const {
     const auto state = [this](const std::string& name) {
       const auto found = nodes.find(name);
       return found == nodes.end() ? NodeState::kGone : found->second;
     };
-    return plan_job({job, pods, decision, refusal, json(), state, now}, settings);
+    return plan_job({job, pods, decision, refusal, json(), state, now, usage_rate}, settings);
   }
   // Applies the planned status, and clears the decision.
   Plan step() {

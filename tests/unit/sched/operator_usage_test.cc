@@ -1,0 +1,161 @@
+// Tests what jobs are charged with: GPU hours and cost.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "adaptdl/error.h"
+#include "kube/job_usage.h"
+#include "operator/node_price.h"
+#include "operator_scene.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using namespace adaptdl::sched::testing;
+using doctest::Approx;
+
+namespace {
+
+NodeFacts make_node(const std::string& name, const std::string& type, std::int64_t gpus) {
+  NodeFacts node;
+  node.name = name;
+  node.labels = {{"type", type}, {"capacity", "spot"}};
+  node.allocatable = {{"cpu", 16000}, {"memory", 1000}, {"nvidia.com/gpu", gpus}, {"pods", 100}};
+  return node;
+}
+
+const std::map<std::string, NodeFacts> kNodes = {{"a", make_node("a", "large", 8)}, {"b", make_node("b", "small", 2)}};
+const Resources kReplica = {{"cpu", 1000}, {"nvidia.com/gpu", 1}, {"pods", 1}};
+
+std::vector<NodePrice> prices(const char* text) { return parse_node_prices(json::parse(text), "prices"); }
+const std::vector<NodePrice> kPrices =
+    prices(R"([{"labels": {"type": "large"}, "perHour": 16}, {"labels": {"type": "small"}, "perHour": 3}])");
+
+kube::JobUsage usage_of(const Scene& scene) { return kube::parse_usage(scene.job); }
+
+// A scene whose replicas are charged 1 GPU and a price of 36 per hour.
+Scene charged(Scene scene) {
+  scene.usage_rate = [](const Allocation& nodes) {
+    const auto count = static_cast<double>(nodes.size());
+    return UsageRate{count, 36 * count};
+  };
+  return scene;
+}
+
+}  // namespace
+
+TEST_CASE("operator_usage: the first entry whose labels a node has is its price") {
+  const auto list = prices(R"([{"labels": {"type": "large", "capacity": "reserved"}, "perHour": 1},
+    {"labels": {"type": "large", "capacity": "spot"}, "perHour": 2.5}, {"labels": {"type": "large"}, "perHour": 4}])");
+  CHECK(price_of(kNodes.at("a"), list) == 2.5);
+  CHECK(price_of(kNodes.at("b"), list) == 0);
+  CHECK(price_of(kNodes.at("b"), prices(R"([{"labels": {}, "perHour": 7}])")) == 7);
+  CHECK(price_of(kNodes.at("b"), {}) == 0);
+}
+
+TEST_CASE("operator_usage: a job pays its largest share of any resource of each node") {
+  // Of a: 2 of 8 GPUs. Of b: 1 of 2 GPUs.
+  const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
+  CHECK(rate.gpus == 3);
+  CHECK(*rate.cost_per_hour == Approx(16 * 2 / 8.0 + 3 * 1 / 2.0));
+  // Each replica takes half of the CPUs of a, so nobody else can use the other GPUs.
+  const UsageRate greedy = usage_rate({{"cpu", 8000}, {"nvidia.com/gpu", 1}}, {"a", "a"}, kNodes, kPrices);
+  CHECK(*greedy.cost_per_hour == Approx(16));
+  // Without GPUs.
+  const UsageRate plain = usage_rate({{"cpu", 4000}}, {"b"}, kNodes, kPrices);
+  CHECK(plain.gpus == 0);
+  CHECK(*plain.cost_per_hour == Approx(3 / 4.0));
+}
+
+TEST_CASE("operator_usage: a share is at most the whole node, and nodes that are gone cost nothing") {
+  CHECK(*usage_rate({{"cpu", 64000}}, {"b"}, kNodes, kPrices).cost_per_hour == Approx(3));
+  CHECK(*usage_rate(kReplica, {"gone"}, kNodes, kPrices).cost_per_hour == 0);
+  CHECK(usage_rate(kReplica, {"gone"}, kNodes, kPrices).gpus == 1);
+}
+
+TEST_CASE("operator_usage: without prices there is no cost") {
+  const UsageRate rate = usage_rate(kReplica, {"a"}, kNodes, {});
+  CHECK_FALSE(rate.cost_per_hour);
+  CHECK(rate.gpus == 1);
+  CHECK(usage_rate({{"cpu", 1}}, {"a"}, kNodes, {}).empty());
+}
+
+TEST_CASE("operator_usage: invalid prices are rejected with the entry") {
+  for (const char* text : {R"({})", R"([3])", R"([{"labels": {}}])", R"([{"perHour": 1}])",
+                           R"([{"labels": {}, "perHour": "1"}])", R"([{"labels": {}, "perHour": -1}])",
+                           R"([{"labels": {"a": 1}, "perHour": 1}])", R"([{"labels": {}, "perHour": 1, "perDay": 2}])"})
+    CHECK_THROWS_AS(prices(text), Error);
+  CHECK_THROWS_WITH(prices(R"([{"labels": {}, "perHour": 1}, {"labels": {}, "perHour": -1}])"),
+                    "prices: entry 2: perHour must be at least 0");
+}
+
+TEST_CASE("operator_usage: a job is charged from its start to its end, in each group by its replicas") {
+  Scene scene = charged(pending());
+  scene.decision = nodes({"a", "b"});
+  scene.step();
+  CHECK(scene.phase() == "Starting");
+  CHECK(usage_of(scene).gpus == 2);
+  // 30 minutes with 2 replicas, which run for 20 of them.
+  scene.pods = {make_pod(0, "a"), make_pod(1, "b")};
+  scene.now += 10min;
+  scene.step();
+  CHECK(scene.phase() == "Running");
+  scene.now += 20min;
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1));
+  CHECK(*usage_of(scene).total_cost(scene.now) == Approx(36));
+  // The group holds its nodes until all its pods have ended, 6 minutes later, although the next one is decided.
+  scene.decision = nodes({"c"});
+  scene.step();
+  CHECK(scene.phase() == "Stopping");
+  scene.now += 6min;
+  scene.pods = {ended(make_pod(0, "a"), PodEnd::kCheckpointed), ended(make_pod(1, "b"), PodEnd::kCheckpointed)};
+  scene.step();
+  CHECK(scene.phase() == "Starting");
+  CHECK(usage_of(scene).gpus == 1);
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1.2));
+  // An hour with 1 replica.
+  scene.pods = {make_pod(0, "c", 1)};
+  scene.step();
+  scene.now += 1h;
+  scene.pods = {ended(make_pod(0, "c", 1), PodEnd::kSucceeded)};
+  scene.step();
+  CHECK(scene.phase() == "Succeeded");
+  CHECK_FALSE(usage_of(scene).since);
+  CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(2.2));
+  CHECK(*usage_of(scene).total_cost(scene.now + 9h) == Approx(36 * 2.2));
+  CHECK_FALSE(scene.job["status"]["usage"].contains("gpus"));
+}
+
+TEST_CASE("operator_usage: a job that waits is not charged") {
+  Scene scene = charged(stopping({"a"}, {}));
+  scene.job["status"]["usage"] = {
+      {"gpuSeconds", 10}, {"cost", 1}, {"gpus", 1}, {"costPerHour", 36}, {"since", kTenMinutesAgo}};
+  scene.pods = {ended(make_pod(0, "a"), PodEnd::kCheckpointed)};
+  scene.step();
+  CHECK(scene.phase() == "Pending");
+  CHECK(usage_of(scene).gpu_hours(scene.now + 5h) == Approx(610 / 3600.0));
+  CHECK(*usage_of(scene).total_cost(scene.now + 5h) == Approx(7));
+}
+
+TEST_CASE("operator_usage: prices that change or are removed do not change what was charged before") {
+  kube::JobUsage usage;
+  usage.hold(4, 10.0, kNow);
+  usage.hold(2, {}, kNow + 1h);
+  usage.hold(2, 100.0, kNow + 2h);
+  usage.release(kNow + 3h);
+  CHECK(usage.gpu_hours(kNow + 9h) == Approx(8));
+  CHECK(*usage.total_cost(kNow + 9h) == Approx(110));
+  CHECK(kube::parse_usage({{"status", {{"usage", kube::to_json(usage)}}}}).gpu_seconds == Approx(8 * 3600));
+}
+
+TEST_CASE("operator_usage: a clock that goes back, or a status that others wrote, takes nothing away") {
+  kube::JobUsage usage;
+  usage.hold(4, 10.0, kNow);
+  usage.release(kNow - 1h);
+  CHECK(usage.gpu_seconds == 0);
+  for (const char* text : {R"(null)", R"([])", R"({"gpuSeconds": "x", "cost": -5, "since": 3})",
+                           R"({"gpuSeconds": -1, "gpus": {}, "since": "2026-11-21T12:00:00Z"})"}) {
+    const kube::JobUsage parsed = kube::parse_usage({{"status", {{"usage", json::parse(text)}}}});
+    CHECK(parsed.gpu_hours(kNow) == 0);
+    CHECK(parsed.total_cost(kNow).value_or(0) == 0);
+  }
+}
