@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "kube/job.h"
@@ -21,6 +23,8 @@ using nlohmann::json;
 constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
 constexpr std::size_t kMaxFaults = 10;
+// The host names of replicas contain the number of the group, and must not become too long while a job trains.
+constexpr int kLateGroup = 999;
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) || value == "" || value == false || value == 0;
@@ -28,15 +32,18 @@ bool is_empty(const json& value) {
 
 std::string join(const std::string& path, const std::string& key) { return path.empty() ? key : path + '.' + key; }
 
-// Returns the element of `list` that corresponds to `sent`: the one of the same name, else that at the same place if
-// both lists have the same length. Webhooks of others may insert elements.
-const json* counterpart(const json& sent, std::size_t place, std::size_t count, const json& list) {
-  if (const std::string name = text_field(sent, {"name"}); !name.empty()) {
-    for (const json& element : list) {
-      if (text_field(element, {"name"}) == name) return &element;
-    }
+// Returns the element of `list` that corresponds to element `place` of `sent`: the one of the same name, and of several
+// of that name the one in the same position among them; without a name that at the same place. Webhooks of others may
+// insert named elements anywhere and append others.
+const json* counterpart(const json& sent, std::size_t place, const json& list) {
+  const std::string name = text_field(sent[place], {"name"});
+  if (name.empty()) return place < list.size() && list.size() >= sent.size() ? &list[place] : nullptr;
+  const auto has_name = [&](const json& element) { return text_field(element, {"name"}) == name; };
+  auto before = std::count_if(sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(place), has_name);
+  for (const json& element : list) {
+    if (has_name(element) && before-- == 0) return &element;
   }
-  return list.size() == count ? &list[place] : nullptr;
+  return nullptr;
 }
 
 void collect_dropped(const json& sent, const json& stored, const std::string& path, std::vector<std::string>& dropped) {
@@ -51,7 +58,7 @@ void collect_dropped(const json& sent, const json& stored, const std::string& pa
     }
   } else if (sent.is_array() && stored.is_array()) {
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      if (const json* kept = counterpart(sent[i], i, sent.size(), stored))
+      if (const json* kept = counterpart(sent, i, stored))
         collect_dropped(sent[i], *kept, fmt::format("{}[{}]", path, i), dropped);
     }
   }
@@ -87,22 +94,42 @@ void review_images(const json& job, const ReviewSettings& settings, ReviewVerdic
   }
 }
 
+// Returns the field of the job that determines a field of its pods.
+std::string job_field(const std::string& pod_field) {
+  if (pod_field == "spec.hostname" || pod_field == "metadata.name") return "metadata.name";
+  const bool of_template = pod_field.starts_with("spec.") || pod_field.starts_with("metadata.");
+  return of_template ? kTemplate + pod_field : pod_field;
+}
+
+// Returns the fields that the API server reports with fieldValidation=Strict.
+std::vector<std::string> unknown_fields(const std::string& message) {
+  constexpr std::string_view kUnknown = "unknown field \"";
+  std::vector<std::string> fields;
+  for (std::size_t begin = message.find(kUnknown); begin != std::string::npos; begin = message.find(kUnknown, begin)) {
+    begin += kUnknown.size();
+    fields.push_back(message.substr(begin, message.find('"', begin) - begin));
+  }
+  return fields;
+}
+
 // Adds what the API server says about the pod, by the fields of the job.
 void add_pod_faults(const kube::ApiError& error, ReviewVerdict& verdict) {
-  const auto& causes = array_field(error.details(), {"causes"});
-  for (const json& cause : causes) {
+  const std::size_t before = verdict.faults.size();
+  for (const json& cause : array_field(error.details(), {"causes"})) {
     const std::string at = text_field(cause, {"field"}), why = text_field(cause, {"message"});
-    verdict.faults.push_back(at.starts_with("spec.") || at.starts_with("metadata.") ? kTemplate + at + ": " + why
-                             : at.empty()                                           ? why
-                                                                                    : at + ": " + why);
+    verdict.faults.push_back(at.empty() ? why : job_field(at) + ": " + why);
   }
-  if (causes.empty()) verdict.faults.push_back(fmt::format("the pods of this job: {}", error.server_message()));
+  for (const std::string& unknown : unknown_fields(error.server_message()))
+    verdict.faults.push_back(job_field(unknown) + ": unknown field");
+  if (verdict.faults.size() == before)
+    verdict.faults.push_back(fmt::format("the pods of this job: {}", error.server_message()));
 }
 
 void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& verdict) {
   json pod;
   try {
-    pod = make_replica_pod(job, {}, settings.pods);
+    pod = make_replica_pod(job, {.nodes = {}, .group = kLateGroup, .rank = 0, .token = {}, .hostname = {}},
+                           settings.pods);
   } catch (const Error& error) {  // a patch of the operator does not fit the template
     verdict.faults.emplace_back(error.what());
     return;
@@ -118,6 +145,10 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
         verdict.faults.push_back(fmt::format("{}{}: unknown field", kTemplate, path));
     }
   } catch (const kube::ApiError& error) {
+    if (error.server_message().find("does not support dry run") != std::string::npos) {
+      verdict.warnings.push_back("the pod template was not checked: " + error.server_message());
+      return;
+    }
     switch (create_error(error)) {
       case CreateError::kInvalid:
         return add_pod_faults(error, verdict);
@@ -132,6 +163,14 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   }
 }
 
+// Returns a token of a JSON pointer without its escapes.
+std::string unescaped(std::string token) {
+  for (const auto& [escape, character] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}}) {
+    for (std::size_t at = 0; (at = token.find(escape, at)) != std::string::npos; ++at) token.replace(at, 2, character);
+  }
+  return token;
+}
+
 // Returns the first field that differs, as spec.template.spec.containers[0].image.
 std::string changed_field(const json& before, const json& after) {
   const json changes = json::diff(before, after);
@@ -140,6 +179,7 @@ std::string changed_field(const json& before, const json& after) {
   for (std::size_t begin = pointer.find('/'); begin != std::string::npos;) {
     const std::size_t end = pointer.find('/', begin + 1);
     word = pointer.substr(begin + 1, end == std::string::npos ? end : end - begin - 1);
+    word = unescaped(word);
     const bool number = !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
     name += number ? '[' + word + ']' : '.' + word;
     begin = end;
@@ -177,6 +217,7 @@ ReviewVerdict review_job(const json& request, const ReviewSettings& settings) {
   return verdict;
 }
 
+// The reason is Forbidden, because kubectl before 1.25 does not print the message of reason Invalid.
 json review_answer(const json& request, const ReviewVerdict& verdict) {
   json response{{"uid", text_field(request, {"uid"})}, {"allowed", verdict.faults.empty()}};
   if (!verdict.faults.empty()) {
@@ -187,7 +228,7 @@ json review_answer(const json& request, const ReviewVerdict& verdict) {
     if (verdict.faults.size() > kMaxFaults)
       faults.push_back(fmt::format("{} more", verdict.faults.size() - kMaxFaults));
     response["status"] = {
-        {"code", 422}, {"reason", "Invalid"}, {"message", fmt::format("{}", fmt::join(faults, "; "))}};
+        {"code", 403}, {"reason", "Forbidden"}, {"message", fmt::format("{}", fmt::join(faults, "; "))}};
   }
   for (const std::string& warning : verdict.warnings) response["warnings"].push_back(one_line(warning, kMaxWarning));
   return {{"apiVersion", "admission.k8s.io/v1"}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};

@@ -23,8 +23,8 @@ struct ReviewSettings {
   // Creates the pod in the namespace without storing it, and returns it as the API server would store it. Throws what
   // kube::Client::create() throws.
   std::function<nlohmann::json(const std::string& name_space, const nlohmann::json& pod)> dry_run;
-  // Whether unknown fields of a pod are found by comparing it with what the API server returns. Later versions of
-  // Kubernetes refuse them in the dry run, whatever webhooks of others change.
+  // Whether unknown fields of a pod are found by comparing it with what the API server returns. If false, the dry run
+  // must refuse them (fieldValidation=Strict), so webhooks that remove fields make no difference.
   bool compare_fields = false;
 };
 

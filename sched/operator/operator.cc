@@ -40,7 +40,7 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
       options_(std::move(options)),
       allocator_(make_policy(policy_name(options_), options_.policy_options)),
       state_(options_.drain) {
-  // Before the supervisor, which tells Kubernetes that this operator is ready.
+  // Once the supervisor listens, Kubernetes sends reviews to this operator.
   if (options_.validator)
     validator_ = std::make_unique<Validator>(client_.access(), options_.pods, *options_.validator);
   SupervisorOptions supervisor;

@@ -100,7 +100,7 @@ bool fits_key(const ServingCertificate& pair) {
 
 }  // namespace
 
-ServingCertificate make_serving_certificate(const std::vector<std::string>& names, kube::Time now, seconds lifetime) {
+ServingCertificate create_serving_certificate(const std::vector<std::string>& names, kube::Time now, seconds lifetime) {
   const Key key(EVP_EC_gen("P-256"));
   check(key != nullptr, "key");
   const X509Certificate certificate(::X509_new());
@@ -130,7 +130,25 @@ ServingCertificate make_serving_certificate(const std::vector<std::string>& name
 
 bool must_renew(const ServingCertificate& certificate, kube::Time now, seconds lifetime) {
   const auto parsed = kube::read_certificate(certificate.certificate);
-  return !parsed || parsed->expires - now <= lifetime / 3 || !fits_key(certificate);
+  if (!parsed || !fits_key(certificate)) return true;
+  const auto left = parsed->expires - now;
+  return left <= lifetime / 3 || left > lifetime + kClockDifference;
+}
+
+std::string first_certificate(const std::string& pem) {
+  const std::vector<std::string> all = split_bundle(pem);
+  return all.empty() ? std::string() : all.front();
+}
+
+bool CertificateRules::renew(const ServingCertificate& stored, const std::string& bundle, kube::Time wall_time,
+                             seconds lifetime) const {
+  if (!must_renew(stored, wall_time, lifetime)) return false;
+  if (served_ != ServingCertificate()) return true;
+  const auto parsed = kube::read_certificate(stored.certificate);
+  const std::vector<std::string> trusted = split_bundle(bundle);
+  const bool usable = parsed && parsed->expires > wall_time && fits_key(stored) &&
+                      std::ranges::find(trusted, stored.certificate) != trusted.end();
+  return !usable;
 }
 
 CertificateRules::Step CertificateRules::next(const ServingCertificate& stored, const std::string& bundle,
@@ -154,7 +172,6 @@ CertificateRules::Step CertificateRules::next(const ServingCertificate& stored, 
   // Without any certificate, requests would fail in any case.
   const bool may_serve = served_ == ServingCertificate() || (is_trusted && now >= trusted_since_ + kTrustDelay);
   step.serve = may_serve && served_ != stored;
-  if (step.serve) served_ = stored;
   return step;
 }
 

@@ -25,14 +25,17 @@ struct ServingCertificate {
   friend bool operator==(const ServingCertificate&, const ServingCertificate&) = default;
 };
 
-// Makes a certificate for these DNS names, valid from 5 minutes before `now`, because clocks differ, until
+// Creates a certificate for these DNS names, valid from 5 minutes before `now`, because clocks differ, until
 // now + lifetime. REQUIRES at least one name. Throws Error if OpenSSL fails.
-ServingCertificate make_serving_certificate(const std::vector<std::string>& names, kube::Time now,
-                                            std::chrono::seconds lifetime);
+ServingCertificate create_serving_certificate(const std::vector<std::string>& names, kube::Time now,
+                                              std::chrono::seconds lifetime);
 
-// Whether the certificate must be replaced: it expires within a third of `lifetime`, or it is invalid or does not fit
-// its key.
+// Whether the certificate must be replaced: it expires within a third of `lifetime`, is valid for longer than
+// `lifetime`, is invalid, or does not fit its key.
 bool must_renew(const ServingCertificate& certificate, kube::Time now, std::chrono::seconds lifetime);
+
+// Returns the first certificate of a PEM text, which ends in a newline, or an empty string.
+std::string first_certificate(const std::string& pem);
 
 class CertificateRules {
  public:
@@ -43,8 +46,14 @@ class CertificateRules {
     std::optional<std::string> bundle;  // what the bundle must become
     bool serve = false;                 // whether to serve the stored certificate from now on
   };
-  // `stored` is the certificate in the Secret, and `bundle` the webhook's bundle (PEM).
+  // Whether to replace the stored certificate now. An operator that has just started serves a trusted one first.
+  bool renew(const ServingCertificate& stored, const std::string& bundle, kube::Time wall_time,
+             std::chrono::seconds lifetime) const;
+  // `stored` is the certificate in the Secret, as first_certificate() returns it, and `bundle` the webhook's bundle
+  // (PEM). The bundle must be written before the certificate is served.
   Step next(const ServingCertificate& stored, const std::string& bundle, Clock::time_point now, kube::Time wall_time);
+
+  void set_served(const ServingCertificate& certificate) { served_ = certificate; }
 
  private:
   ServingCertificate served_, candidate_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <utility>
@@ -23,19 +24,30 @@ using std::chrono::seconds;
 // The API server waits 10 s for an answer.
 constexpr milliseconds kConnectTime{2000}, kCallTime{6000};
 constexpr seconds kCheckInterval{10}, kPauseAfterFailure{2};
-constexpr seconds kDrainTime{2};
+constexpr seconds kDrainTime{3}, kMaxDrainTime{8};
 constexpr const char* kCertificateKey = "tls.crt";
 constexpr const char* kPrivateKey = "tls.key";
-// From this minor version of Kubernetes 1 on, fieldValidation=Strict is generally available.
-constexpr int kStrictSince = 27;
+// From this minor version of Kubernetes 1 on, the API server supports fieldValidation=Strict.
+constexpr int kStrictSince = 25;
+// The name of our webhook in the configuration.
+constexpr const char* kWebhook = "validator.adaptdl.petuum.com";
+// Values and keys of a review, of which every one takes up to 100 bytes of memory.
+constexpr std::ptrdiff_t kMaxValues = 250'000;
 
 std::string decoded(const json& object, std::initializer_list<const char*> path) {
   return decode_base64(text_field(object, path)).value_or("");
 }
 
 std::string bundle_of(const json& configuration) {
-  const auto& webhooks = kube::array_field(configuration, {"webhooks"});
-  return webhooks.empty() ? "" : decoded(webhooks.front(), {"clientConfig", "caBundle"});
+  for (const json& webhook : kube::array_field(configuration, {"webhooks"})) {
+    if (text_field(webhook, {"name"}) == kWebhook) return decoded(webhook, {"clientConfig", "caBundle"});
+  }
+  return "";
+}
+
+// Whether the operator changes the pods of jobs, so that not all of their fields are the job's.
+bool patches(const PodSettings& pods) {
+  return !pods.pod_patch.empty() || !pods.container_patch.empty() || !pods.resources.empty();
 }
 
 // Minor versions may be followed by a sign, as "27+".
@@ -58,17 +70,22 @@ Validator::Validator(kube::Access access, const PodSettings& pods, ValidatorSett
   review_.dry_run = [this](const std::string& name_space, const json& pod) { return dry_run(name_space, pod); };
   try_pass();
   log::info(fmt::format("validator: port {}", server_.port()));
-  keeper_ = std::jthread([this](std::stop_token stop) { keep_certificate(stop); });
+  renewer_ = std::jthread([this](std::stop_token stop) { renew_certificate(stop); });
 }
 
 Validator::~Validator() = default;
 
 void Validator::drain() {
   server_.drain();
-  std::this_thread::sleep_for(kDrainTime);
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    std::this_thread::sleep_for(kDrainTime);
+  } while (server_.is_answering() && std::chrono::steady_clock::now() < begin + kMaxDrainTime);
 }
 
 WebhookServer::Answer Validator::answer(const std::string& body) const {
+  const auto begins_value = [](char c) { return c == '{' || c == '[' || c == ','; };
+  if (std::ranges::count_if(body, begins_value) > kMaxValues) return {413, "the job is too large\n"};
   const json parsed = parse_foreign_json(body);
   const json& request = kube::field(parsed, {"request"});
   if (text_field(request, {"uid"}).empty() || !kube::field(request, {"object"}).is_object())
@@ -84,10 +101,12 @@ WebhookServer::Answer Validator::answer(const std::string& body) const {
 }
 
 json Validator::dry_run(const std::string& name_space, const json& pod) {
-  return client_.create(kube::path(kube::kPods, name_space), pod, {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
+  kube::Query query{{"dryRun", "All"}};
+  if (!review_.compare_fields) query.emplace_back("fieldValidation", "Strict");
+  return client_.create(kube::path(kube::kPods, name_space), pod, query);
 }
 
-void Validator::keep_certificate(std::stop_token stop) {
+void Validator::renew_certificate(std::stop_token stop) {
   while (!stop.stop_requested()) {
     const seconds pause = try_pass() ? kCheckInterval : kPauseAfterFailure;
     std::unique_lock lock(mutex_);
@@ -112,20 +131,22 @@ bool Validator::try_pass() {
 // Takes the next steps of the renewal.
 void Validator::pass() {
   if (!version_known_) {
-    review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince;
+    review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince || patches(review_.pods);
     version_known_ = true;
   }
-  const ServingCertificate stored = stored_certificate();
   json configuration = client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
+  const std::string bundle = bundle_of(configuration);
+  const ServingCertificate stored = stored_certificate(bundle);
   const auto now = CertificateRules::Clock::now();
-  const CertificateRules::Step step =
-      rules_.next(stored, bundle_of(configuration), now, std::chrono::system_clock::now());
-  if (step.serve) server_.serve(stored);
+  const CertificateRules::Step step = rules_.next(stored, bundle, now, std::chrono::system_clock::now());
   if (step.bundle) write_bundle(std::move(configuration), *step.bundle);
+  if (!step.serve) return;
+  server_.serve(stored);
+  rules_.set_served(stored);
 }
 
 // Returns the certificate of the Secret, which is created or renewed if necessary.
-ServingCertificate Validator::stored_certificate() {
+ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   const std::string path = kube::path(kube::kSecrets, settings_.name_space, settings_.name);
   json secret;
   try {
@@ -134,11 +155,12 @@ ServingCertificate Validator::stored_certificate() {
     if (!error.not_found()) throw;
   }
   const auto now = std::chrono::system_clock::now();
-  ServingCertificate pair{decoded(secret, {"data", kCertificateKey}), decoded(secret, {"data", kPrivateKey})};
-  if (!must_renew(pair, now, settings_.certificate_lifetime)) return pair;
+  ServingCertificate pair{first_certificate(decoded(secret, {"data", kCertificateKey})),
+                          decoded(secret, {"data", kPrivateKey})};
+  if (!rules_.renew(pair, bundle, now, settings_.certificate_lifetime)) return pair;
   // The API server connects to the first name.
   const std::string host = fmt::format("{}.{}.svc", settings_.name, settings_.name_space);
-  pair = make_serving_certificate({host, host + ".cluster.local"}, now, settings_.certificate_lifetime);
+  pair = create_serving_certificate({host, host + ".cluster.local"}, now, settings_.certificate_lifetime);
   const json data{{kCertificateKey, encode_base64(pair.certificate)}, {kPrivateKey, encode_base64(pair.key)}};
   if (secret.is_null()) {
     client_.create(kube::path(kube::kSecrets, settings_.name_space),
@@ -156,7 +178,9 @@ ServingCertificate Validator::stored_certificate() {
 }
 
 void Validator::write_bundle(json configuration, const std::string& bundle) {
-  for (json& webhook : configuration["webhooks"]) webhook["clientConfig"]["caBundle"] = encode_base64(bundle);
+  for (json& webhook : configuration["webhooks"]) {
+    if (text_field(webhook, {"name"}) == kWebhook) webhook["clientConfig"]["caBundle"] = encode_base64(bundle);
+  }
   client_.replace(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name), configuration);
 }
 

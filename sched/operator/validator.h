@@ -43,16 +43,17 @@ class Validator {
   // Closes all connections.
   ~Validator();
 
-  // Serves for another moment, in which Kubernetes stops sending requests to a pod that is being deleted.
+  // Serves for another 3 s, in which Kubernetes stops sending requests to a pod that is being deleted, and until the
+  // requests under way are answered, but not for longer than 9 s.
   void drain();
 
  private:
   WebhookServer::Answer answer(const std::string& body) const;
   nlohmann::json dry_run(const std::string& name_space, const nlohmann::json& pod);
-  void keep_certificate(std::stop_token stop);
+  void renew_certificate(std::stop_token stop);
   bool try_pass();
   void pass();
-  ServingCertificate stored_certificate();
+  ServingCertificate stored_certificate(const std::string& bundle);
   void write_bundle(nlohmann::json configuration, const std::string& bundle);
 
   const ValidatorSettings settings_;
@@ -60,12 +61,12 @@ class Validator {
   ReviewSettings review_;  // does not change once a certificate is served
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  // Used by one thread at a time: the constructor's, then that of keeper_.
+  // Used by one thread at a time: the constructor's, then that of renewer_.
   CertificateRules rules_;
   bool version_known_ = false;  // of the API server
   std::string last_error_;
   WebhookServer server_;
-  std::jthread keeper_;
+  std::jthread renewer_;
 };
 
 }  // namespace adaptdl::sched

@@ -14,6 +14,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -24,7 +25,10 @@
 #include <boost/beast/ssl.hpp>
 #include <cerrno>
 #include <chrono>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -43,7 +47,9 @@ using std::chrono::seconds;
 using Stream = beast::ssl_stream<beast::tcp_stream>;
 
 // An object in etcd has at most 1.5 MB, and a review contains two objects.
-constexpr std::uint64_t kMaxBody = 8 << 20;
+constexpr std::uint64_t kMaxBody = 4 << 20;
+// Bytes of all bodies that are being read or answered. JSON takes up to 30 times as much memory once it is parsed.
+constexpr std::int64_t kMaxBodies = 8 << 20;
 constexpr std::uint32_t kMaxHeader = 16 << 10;
 constexpr int kMaxConnections = 256;
 constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a request, and for an answer
@@ -52,7 +58,7 @@ constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
 constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
 
-// Counts a connection while it exists.
+// Counts one more while it exists.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -64,8 +70,88 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-web::response<web::string_body> respond(const web::request<web::string_body>& request,
-                                        const WebhookServer::Handler& handler) {
+// Bytes that are reserved while this exists. Throws boost::system::system_error if there would be too many.
+class ReservedBytes {
+ public:
+  ReservedBytes(std::atomic<std::int64_t>& total, std::int64_t bytes) : total_(total), bytes_(bytes) {
+    std::int64_t before = total_;
+    do {
+      if (before + bytes_ > kMaxBodies) throw boost::system::system_error(asio::error::no_memory);
+    } while (!total_.compare_exchange_weak(before, before + bytes_));
+  }
+  ~ReservedBytes() { total_ -= bytes_; }
+  ReservedBytes(const ReservedBytes&) = delete;
+  ReservedBytes& operator=(const ReservedBytes&) = delete;
+
+ private:
+  std::atomic<std::int64_t>& total_;
+  const std::int64_t bytes_;
+};
+
+// Connections whose client has to send something, the one that has waited longest first.
+class WaitingConnections {
+ public:
+  // A connection is in the list while this exists.
+  class Entry {
+   public:
+    Entry(WaitingConnections& list, const std::shared_ptr<Stream>& stream) : list_(list) {
+      const std::lock_guard lock(list_.mutex_);
+      number_ = list_.next_++;
+      list_.streams_[number_] = stream;
+    }
+    ~Entry() {
+      const std::lock_guard lock(list_.mutex_);
+      list_.streams_.erase(number_);
+    }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    WaitingConnections& list_;
+    std::uint64_t number_ = 0;
+  };
+
+  // Closes the first connection. Returns false if there is none.
+  bool close_first() {
+    std::shared_ptr<Stream> stream;
+    {
+      const std::lock_guard lock(mutex_);
+      if (streams_.empty()) return false;
+      stream = streams_.begin()->second.lock();
+      streams_.erase(streams_.begin());
+    }
+    if (stream) asio::post(stream->get_executor(), [stream] { beast::get_lowest_layer(*stream).close(); });
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t next_ = 0;
+  std::map<std::uint64_t, std::weak_ptr<Stream>> streams_;
+};
+
+}  // namespace
+
+struct WebhookServer::Impl {
+  explicit Impl(Handler given) : handler(std::move(given)) {}
+  asio::awaitable<void> accept();
+  asio::awaitable<void> serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with);
+  asio::awaitable<void> answer_requests(const std::shared_ptr<Stream>& stream);
+  web::response<web::string_body> respond(const web::request<web::string_body>& request) const;
+
+  const Handler handler;
+  std::mutex mutex;
+  std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null: there is no certificate
+  std::atomic<int> connections = 0, answering = 0;
+  std::atomic<std::int64_t> bodies = 0;  // bytes
+  std::atomic<bool> draining = false;
+  WaitingConnections waiting;
+  asio::io_context context{kThreads};
+  tcp::acceptor acceptor{context};
+  std::vector<std::thread> threads;
+};
+
+web::response<web::string_body> WebhookServer::Impl::respond(const web::request<web::string_body>& request) const {
   WebhookServer::Answer answer{405, "use POST\n"};
   if (request.method() == web::verb::post) answer = handler(std::string(request.target()), request.body());
   web::response<web::string_body> response(web::int_to_status(static_cast<unsigned>(answer.status)), 11);
@@ -76,46 +162,35 @@ web::response<web::string_body> respond(const web::request<web::string_body>& re
 }
 
 // Throws boost::system::system_error once the connection ends.
-asio::awaitable<void> answer_requests(Stream& stream, const WebhookServer::Handler& handler,
-                                      const std::atomic<bool>& draining) {
-  auto& connection = beast::get_lowest_layer(stream);
+asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr<Stream>& stream) {
+  auto& connection = beast::get_lowest_layer(*stream);
   beast::flat_buffer buffer;
   for (bool keep = true, first = true; keep; first = false) {
+    std::optional<WaitingConnections::Entry> waits(std::in_place, waiting, stream);
     if (buffer.size() == 0) {
       connection.expires_after(first ? kRequestTime : kIdleTime);
-      buffer.commit(co_await stream.async_read_some(buffer.prepare(4096), use_awaitable));
+      buffer.commit(co_await stream->async_read_some(buffer.prepare(4096), use_awaitable));
     }
     connection.expires_after(kRequestTime);
     web::request_parser<web::string_body> parser;
     parser.header_limit(kMaxHeader);
     parser.body_limit(kMaxBody);
-    co_await web::async_read(stream, buffer, parser, use_awaitable);
+    co_await web::async_read_header(*stream, buffer, parser, use_awaitable);
+    // The API server sends the length of every request.
+    const auto length = static_cast<std::int64_t>(parser.content_length().value_or(kMaxBody));
+    const ReservedBytes reserved(bodies, length);
+    co_await web::async_read(*stream, buffer, parser, use_awaitable);
+    waits.reset();
     connection.expires_never();
-    auto response = respond(parser.get(), handler);
-    keep = parser.get().keep_alive() && !draining;
+    const Counted counted(answering);
+    auto response = respond(parser.get());
+    keep = parser.get().keep_alive() && response.result() == web::status::ok && !draining;
     response.keep_alive(keep);
     response.prepare_payload();
     connection.expires_after(kRequestTime);
-    co_await web::async_write(stream, response, use_awaitable);
+    co_await web::async_write(*stream, response, use_awaitable);
   }
 }
-
-}  // namespace
-
-struct WebhookServer::Impl {
-  explicit Impl(Handler given) : handler(std::move(given)) {}
-  asio::awaitable<void> accept();
-  asio::awaitable<void> serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with);
-
-  const Handler handler;
-  std::mutex mutex;
-  std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null: there is no certificate
-  std::atomic<int> connections = 0;
-  std::atomic<bool> draining = false;
-  asio::io_context context{kThreads};
-  tcp::acceptor acceptor{context};
-  std::vector<std::thread> threads;
-};
 
 asio::awaitable<void> WebhookServer::Impl::accept() {
   for (;;) {
@@ -132,7 +207,7 @@ asio::awaitable<void> WebhookServer::Impl::accept() {
       const std::lock_guard lock(mutex);
       with = tls;
     }
-    if (!with || connections >= kMaxConnections) continue;
+    if (!with || (connections >= kMaxConnections && !waiting.close_first())) continue;
     const auto executor = socket.get_executor();
     asio::co_spawn(executor, serve(std::move(socket), std::move(with)), asio::detached);
   }
@@ -142,14 +217,17 @@ asio::awaitable<void> WebhookServer::Impl::serve(tcp::socket socket, std::shared
   const Counted counted(connections);
   boost::system::error_code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  Stream stream(std::move(socket), *with);
-  auto& connection = beast::get_lowest_layer(stream);
+  const auto stream = std::make_shared<Stream>(std::move(socket), *with);
+  auto& connection = beast::get_lowest_layer(*stream);
   try {
-    connection.expires_after(kRequestTime);
-    co_await stream.async_handshake(asio::ssl::stream_base::server, use_awaitable);
-    co_await answer_requests(stream, handler, draining);
+    {
+      const WaitingConnections::Entry waits(waiting, stream);
+      connection.expires_after(kRequestTime);
+      co_await stream->async_handshake(asio::ssl::stream_base::server, use_awaitable);
+    }
+    co_await answer_requests(stream);
     connection.expires_after(kCloseTime);
-    co_await stream.async_shutdown(asio::redirect_error(use_awaitable, ignored));
+    co_await stream->async_shutdown(asio::redirect_error(use_awaitable, ignored));
   } catch (const boost::system::system_error&) {
     // The client has gone, is too slow, or does not send HTTP.
   }
@@ -199,5 +277,6 @@ void WebhookServer::serve(const ServingCertificate& certificate) {
 }
 
 void WebhookServer::drain() noexcept { impl_->draining = true; }
+bool WebhookServer::is_answering() const noexcept { return impl_->answering > 0; }
 
 }  // namespace adaptdl::sched

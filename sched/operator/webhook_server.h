@@ -1,7 +1,8 @@
 // An HTTPS server for webhooks of the API server. It answers POST requests by a function that may block.
 //
 // Requests are limited in size and time, and connections in number. Connections without a request are kept for longer
-// than the API server keeps them, so a request never meets a connection that is being closed.
+// than the API server keeps them, so that a request does not meet a connection that is being closed. Only if there are
+// too many, the one whose client has kept the server waiting longest is closed.
 //
 // Threading: requests are answered by kThreads threads of the server. All methods may be called from any thread except
 // those.
@@ -40,6 +41,8 @@ class WebhookServer {
   void serve(const ServingCertificate& certificate);
   // From now on, closes each connection after its next answer.
   void drain() noexcept;
+  // Whether a request is being answered.
+  bool is_answering() const noexcept;
 
  private:
   struct Impl;

@@ -57,7 +57,7 @@ class ValidatorTest(OperatorTest):
         self.wait_for("jobs are accepted", lambda: self.create_dry().returncode == 0)
 
     def during(self, action):
-        """Returns how many requests succeeded while `action` ran, and what failed ones said."""
+        """Returns how many requests succeeded while `action` ran, and the messages of those that failed."""
         ended = False
 
         def client():

@@ -1,4 +1,4 @@
-"""Compares the objects of `adaptdl operator manifests` with those that Helm's template engine makes of the chart.
+"""Compares the objects of `adaptdl operator manifests` with the output of Helm's template engine for the chart.
 
 $ADAPTDL_HELM_SEED is the seed of the values (default: random).
 """

@@ -167,7 +167,7 @@ TEST_CASE("the API server calls the validator of the namespace, for the jobs of 
   CHECK(webhook["rules"].size() == 1);
   CHECK(webhook["rules"][0]["resources"] == json{"adaptdljobs"});
   CHECK(webhook["rules"][0]["apiGroups"] == json{"adaptdl.petuum.com"});
-  // All three objects have one name, which the operator is told.
+  // All three objects have the name that the operator is given.
   const std::string name = configuration["metadata"]["name"];
   CHECK(webhook["clientConfig"]["service"]["name"] == name);
   CHECK(std::ranges::any_of(documents, [&](const json& document) {

@@ -106,7 +106,8 @@ TEST_CASE("operator_review: all faults of a job are reported by its fields") {
                           });
   const json response = review_answer(request, verdict)["response"];
   CHECK(response["allowed"] == false);
-  CHECK(response["status"]["code"] == 422);
+  CHECK(response["status"]["code"] == 403);
+  CHECK(response["status"]["reason"] == "Forbidden");
   CHECK(text_field(response, {"status", "message"}).starts_with("spec.minReplicas is 5, which is more than"));
   CHECK(text_field(response, {"status", "message"}).ends_with("; spec.template.metadata.labels: Invalid value"));
 }
@@ -157,6 +158,54 @@ TEST_CASE("operator_review: changes by the operator's patches and by webhooks of
   job["spec"]["template"]["spec"]["containers"][0]["tty"] = true;
   job["spec"]["template"]["spec"]["containers"][0]["env"] = {{{"name", "A"}, {"value", "1"}}};
   CHECK(review_job(creation(job), settings).faults.empty());
+}
+
+TEST_CASE("operator_review: elements of lists are compared with what became of them") {
+  Server server;
+  server.store = [](json& pod) {
+    json& spec = pod["spec"];
+    spec["containers"][0]["volumeMounts"][1].erase("readonly");
+    spec["tolerations"][0].erase("operater");
+    spec["tolerations"].push_back({{"key", "added"}, {"operator", "Exists"}});
+  };
+  json job = make_job();
+  json& spec = job["spec"]["template"]["spec"];
+  spec["containers"][0]["volumeMounts"] = {{{"name", "v"}, {"mountPath", "/a"}},
+                                           {{"name", "v"}, {"mountPath", "/b"}, {"readonly", true}}};
+  spec["tolerations"] = {{{"key", "k"}, {"operater", "Exists"}}};
+  CHECK(review_job(creation(job), server.settings()).faults ==
+        std::vector<std::string>{"spec.template.spec.containers[0].volumeMounts[1].readonly: unknown field",
+                                 "spec.template.spec.tolerations[0].operater: unknown field"});
+}
+
+TEST_CASE("operator_review: unknown fields that the API server reports are those of the job") {
+  Server server;
+  server.refuse(400, R"(Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field )"
+                     R"("spec.containers[0].imag", unknown field "spec.x")");
+  CHECK(review_job(creation(make_job()), server.settings()).faults ==
+        std::vector<std::string>{"spec.template.spec.containers[0].imag: unknown field",
+                                 "spec.template.spec.x: unknown field"});
+}
+
+TEST_CASE("operator_review: a name that is too long for the host names of replicas is a fault of the name") {
+  Server server;
+  server.refuse(422, "Pod is invalid",
+                {{"causes", {{{"field", "spec.hostname"}, {"message", "must be no more than 63 characters"}}}}});
+  CHECK(review_job(creation(make_job()), server.settings()).faults ==
+        std::vector<std::string>{"metadata.name: must be no more than 63 characters"});
+  // Later groups have longer host names.
+  CHECK(text_field(server.pods.at(0), {"spec", "hostname"}) == "job-999-0");
+}
+
+TEST_CASE("operator_review: where a webhook of others does not support dry runs, the template is not checked") {
+  Server server;
+  server.refuse(400, "admission webhook \"other.example.com\" does not support dry run");
+  json job = make_job();
+  const ReviewVerdict verdict = review_job(creation(job), server.settings());
+  CHECK(verdict.faults.empty());
+  CHECK(verdict.warnings.size() == 1);
+  job["spec"]["minReplicas"] = 5;
+  CHECK(review_job(creation(job), server.settings()).faults.size() == 1);
 }
 
 TEST_CASE("operator_review: a patch of the operator that does not fit the job is reported") {
@@ -222,6 +271,13 @@ TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
   after["spec"]["maxReplicas"] = 8;
   before["status"] = {{"phase", "Running"}, {"group", 3}};
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
+  after["spec"]["maxReplicas"] = 4;
+  after["spec"]["template"]["spec"]["nodeSelector"] = {{"kubernetes.io/arch", "amd64"}};
+  before["spec"]["template"]["spec"]["nodeSelector"] = {{"kubernetes.io/arch", "arm64"}};
+  CHECK(review_job(update(before, after), server.settings())
+            .faults.at(0)
+            .starts_with("spec.template.spec.nodeSelector.kubernetes.io/arch cannot"));
+  after = before;
   after["spec"].erase("maxReplicas");
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
