@@ -150,6 +150,8 @@ std::string Reference::full() const {
 std::string Reference::brief() const {
   std::string text = full();
   if (registry != kDockerHub) return text;
+  const std::size_t slash = repository.find('/');
+  if (slash != std::string::npos && looks_like_host(std::string_view(repository).substr(0, slash))) return text;
   text.erase(0, kDockerHub.size() + 1);
   constexpr std::string_view kOfficial = "library/";
   if (!text.starts_with(kOfficial)) return text;

@@ -44,6 +44,8 @@ TEST_CASE("a name is completed as Docker does, and its short form is read as the
       {"10.0.0.7:32000/adaptdl", "10.0.0.7:32000/adaptdl", "10.0.0.7:32000/adaptdl"},
       {"a.b/x__y.z-w--v_u", "a.b/x__y.z-w--v_u", "a.b/x__y.z-w--v_u"},
       {"x:5000", "docker.io/library/x:5000", "x:5000"},
+      {"docker.io/a.io/x", "docker.io/a.io/x", "docker.io/a.io/x"},
+      {"docker.io/localhost/x", "docker.io/localhost/x", "docker.io/localhost/x"},
   };
   for (const Case& each : cases) {
     CAPTURE(each.text);
