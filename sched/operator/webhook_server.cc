@@ -56,6 +56,8 @@ constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a reque
 // The API server keeps connections for 90 s.
 constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
+constexpr seconds kReserveTime{1};
+constexpr std::chrono::milliseconds kReservePause{5};
 constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
 
 // Counts one more while it exists.
@@ -70,22 +72,27 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-// Bytes that are reserved while this exists. Throws boost::system::system_error if there would be too many.
+// Bytes that are reserved while this exists.
 class ReservedBytes {
  public:
-  ReservedBytes(std::atomic<std::int64_t>& total, std::int64_t bytes) : total_(total), bytes_(bytes) {
-    std::int64_t before = total_;
-    do {
-      if (before + bytes_ > kMaxBodies) throw boost::system::system_error(asio::error::no_memory);
-    } while (!total_.compare_exchange_weak(before, before + bytes_));
-  }
+  explicit ReservedBytes(std::atomic<std::int64_t>& total) : total_(total) {}
   ~ReservedBytes() { total_ -= bytes_; }
   ReservedBytes(const ReservedBytes&) = delete;
   ReservedBytes& operator=(const ReservedBytes&) = delete;
 
+  // Returns false if there would be too many.
+  bool reserve(std::int64_t bytes) {
+    std::int64_t before = total_;
+    do {
+      if (before + bytes > kMaxBodies) return false;
+    } while (!total_.compare_exchange_weak(before, before + bytes));
+    bytes_ = bytes;
+    return true;
+  }
+
  private:
   std::atomic<std::int64_t>& total_;
-  const std::int64_t bytes_;
+  std::int64_t bytes_ = 0;
 };
 
 // Connections whose client has to send something, the one that has waited longest first.
@@ -120,7 +127,9 @@ class WaitingConnections {
       stream = streams_.begin()->second.lock();
       streams_.erase(streams_.begin());
     }
-    if (stream) asio::post(stream->get_executor(), [stream] { beast::get_lowest_layer(*stream).close(); });
+    if (!stream) return true;
+    const auto executor = stream->get_executor();
+    asio::post(executor, [stream = std::move(stream)] { beast::get_lowest_layer(*stream).close(); });
     return true;
   }
 
@@ -178,7 +187,18 @@ asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr
     co_await web::async_read_header(*stream, buffer, parser, use_awaitable);
     // The API server sends the length of every request.
     const auto length = static_cast<std::int64_t>(parser.content_length().value_or(kMaxBody));
-    const ReservedBytes reserved(bodies, length);
+    waits.reset();
+    ReservedBytes reserved(bodies);
+    // Others may have announced large bodies without sending them. What they have reserved is free once they are
+    // closed.
+    const auto end = std::chrono::steady_clock::now() + kReserveTime;
+    for (bool closed = false; !reserved.reserve(length); closed = true) {
+      if (!waiting.close_first() && (!closed || std::chrono::steady_clock::now() >= end)) co_return;
+      asio::steady_timer pause(stream->get_executor(), kReservePause);
+      co_await pause.async_wait(use_awaitable);
+    }
+    waits.emplace(waiting, stream);
+    connection.expires_after(kRequestTime);
     co_await web::async_read(*stream, buffer, parser, use_awaitable);
     waits.reset();
     connection.expires_never();

@@ -93,7 +93,7 @@ class LookTest(JobsTest):
         self.assertEqual(self.adaptdl("ls", "-o", "name").stdout, "job\n")
         self.assertEqual(self.adaptdl("ls", "-A", "-o", "name").stdout.split().count(f"{self.namespace}/job"), 1)
         self.assertIn("name: job\n", self.adaptdl("ls", "-o", "yaml").stdout)
-        self.assertRegex(self.adaptdl("ls", "-o", "wide").stdout, r"1:4 +64 +node0,node1")
+        self.assertRegex(self.adaptdl("ls", "-o", "wide").stdout, r"1:4 +64 +- +- +node0,node1")
         text = self.adaptdl("describe", "job").stdout
         for pattern in (
             r"Status: +Running\n", r"Replicas: +2 of 2 ready; at least 1, at most 4\n", r"Nodes: +node0, node1\n",
