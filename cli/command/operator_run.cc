@@ -37,28 +37,31 @@ struct OperatorRunOptions {
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
 
+// Returns the value of an option in YAML or JSON, or null if it is empty.
+json parse_value(const std::string& text, const std::string& option) {
+  const auto documents = kube::parse_yaml_documents(text, "operator run: " + option);
+  if (documents.size() > 1) throw UsageError(fmt::format("operator run: {} expects one YAML document", option));
+  return documents.empty() ? json() : documents.front().value;
+}
+
 json parse_setting(const std::string& text, const std::string& option, bool list) {
-  if (text.empty()) return json::object();
-  const auto documents = kube::parse_yaml_documents(text, option);
-  if (documents.empty()) return json::object();
-  const json& value = documents.front().value;
-  if (documents.size() == 1 && (value.is_object() || (list && value.is_array()))) return value;
+  const json value = parse_value(text, option);
+  if (value.is_null()) return json::object();
+  if (value.is_object() || (list && value.is_array())) return value;
   throw UsageError(fmt::format("operator run: {} expects {} in YAML or JSON", option,
                                list ? "a merge patch or a JSON patch" : "an object"));
 }
 
-std::vector<sched::NodePrice> parse_prices(const std::string& text) {
-  if (text.empty()) return {};
-  const auto documents = kube::parse_yaml_documents(text, "operator run: --node-prices");
-  return sched::parse_node_prices(documents.size() == 1 ? documents.front().value : json(),
-                                  "operator run: --node-prices");
+std::vector<sched::NodePrice> parse_prices(const std::string& text, const std::string& option) {
+  const json value = parse_value(text, option);
+  if (value.is_null()) return {};
+  return sched::parse_node_prices(value, "operator run: " + option);
 }
 
 // An empty text leaves `list` unchanged.
 void parse_list(const std::string& text, const std::string& option, std::vector<std::string>& list) {
-  if (text.empty()) return;
-  const auto documents = kube::parse_yaml_documents(text, option);
-  const json value = documents.size() == 1 ? documents.front().value : json();
+  const json value = parse_value(text, option);
+  if (value.is_null()) return;
   if (!value.is_array() || !std::ranges::all_of(value, &json::is_string))
     throw UsageError(fmt::format("operator run: {} expects a list of strings in YAML or JSON", option));
   list = value.get<std::vector<std::string>>();
@@ -148,7 +151,7 @@ void run(OperatorRunOptions& options) {
     run.lease_lost = [] { std::_Exit(1); };
   }
   if (!options.validator.empty()) run.validator = validator_settings(options);
-  run.lifecycle.prices = parse_prices(options.node_prices);
+  run.lifecycle.prices = parse_prices(options.node_prices, "--node-prices");
   parse_list(options.drain_taints, "--drain-taints", run.drain.taints);
   parse_list(options.drain_conditions, "--drain-conditions", run.drain.conditions);
   raise_descriptor_limit();

@@ -18,11 +18,9 @@ using sched::AllocatorJob;
 using sched::NodeFacts;
 using sched::Resources;
 
-bool is_gpu(const std::string& resource) { return resource.ends_with("/gpu"); }
-
 std::int64_t gpus(const Resources& resources) {
   std::int64_t count = 0;
-  for (const auto& [resource, amount] : resources) count += is_gpu(resource) ? amount : 0;
+  for (const auto& [resource, amount] : resources) count += sched::is_gpu(resource) ? amount : 0;
   return count;
 }
 

@@ -2,25 +2,43 @@
 
 namespace adaptdl {
 
-bool is_nested_deeper(std::string_view text, int deepest) {
-  int depth = 0;
+namespace {
+
+// Calls `use` with each character outside of strings until it returns false.
+template <typename Use>
+void each_outside_strings(std::string_view text, Use use) {
   bool in_string = false;
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
-    if (in_string) {
-      if (c == '\\')
-        ++at;
-      else if (c == '"')
-        in_string = false;
+    if (in_string && c == '\\') {
+      ++at;
     } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > deepest) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
+      in_string = !in_string;
+    } else if (!in_string && !use(c)) {
+      return;
     }
   }
-  return false;
+}
+
+}  // namespace
+
+bool is_nested_deeper(std::string_view text, int deepest) {
+  int depth = 0;
+  each_outside_strings(text, [&](char c) {
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    return depth <= deepest;
+  });
+  return depth > deepest;
+}
+
+std::size_t count_values(std::string_view text) {
+  std::size_t count = 0;
+  each_outside_strings(text, [&](char c) {
+    count += c == '[' || c == '{' || c == ',' ? 1 : 0;
+    return true;
+  });
+  return count;
 }
 
 nlohmann::json parse_foreign_json(std::string_view text, int deepest) {

@@ -1,6 +1,7 @@
 // Parsing of untrusted JSON: from a registry, an API server, an image or another process.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -11,6 +12,9 @@ inline constexpr int kDeepestJson = 200;
 
 // Returns whether arrays and objects are nested deeper than `deepest`. The text need not be valid JSON.
 bool is_nested_deeper(std::string_view text, int deepest);
+
+// Returns about how many values the text has, each of which takes up to 100 bytes of memory once it is parsed.
+std::size_t count_values(std::string_view text);
 
 // Returns the value, or a discarded one (is_discarded()) if the text is not valid JSON, has a number out of range, or
 // is nested deeper than `deepest`.

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "adaptdl/error.h"
+#include "kube/field_name.h"
 #include "kube/json_fields.h"
 #include "kube/names.h"
 #include "kube/quantity.h"
@@ -24,22 +25,6 @@ using Pointer = json::json_pointer;
 using Words = std::initializer_list<std::string_view>;
 
 constexpr const char* kJobVersion = "adaptdl.petuum.com/v1";
-
-// "spec.template.spec.containers[0].name"
-std::string field_name(const Pointer& at) {
-  std::string name;
-  std::string text = at.to_string();
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('/', begin + 1), text.size());
-    const std::string word = text.substr(begin + 1, end - begin - 1);
-    if (!word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; }))
-      name += '[' + word + ']';
-    else
-      name += (name.empty() ? "" : ".") + word;
-    begin = end;
-  }
-  return name;
-}
 
 bool among(const Words& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <string_view>
-#include <utility>
 
 #include "adaptdl/error.h"
+#include "kube/field_name.h"
 #include "kube/job.h"
 #include "kube/json_fields.h"
 #include "operator/create_error.h"
@@ -19,6 +19,7 @@ using kube::array_field;
 using kube::field;
 using kube::text_field;
 using nlohmann::json;
+using Pointer = json::json_pointer;
 
 constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
@@ -30,10 +31,8 @@ bool is_empty(const json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) || value == "" || value == false || value == 0;
 }
 
-std::string join(const std::string& path, const std::string& key) { return path.empty() ? key : path + '.' + key; }
-
 // Returns the element of `list` that corresponds to element `place` of `sent`: the one of the same name, and of several
-// of that name the one in the same position among them; without a name that at the same place. Webhooks of others may
+// of that name the one in the same position among them; without a name, that at the same place. Other webhooks may
 // insert named elements anywhere and append others.
 const json* counterpart(const json& sent, std::size_t place, const json& list) {
   const std::string name = text_field(sent[place], {"name"});
@@ -46,22 +45,29 @@ const json* counterpart(const json& sent, std::size_t place, const json& list) {
   return nullptr;
 }
 
-void collect_dropped(const json& sent, const json& stored, const std::string& path, std::vector<std::string>& dropped) {
+void collect_dropped(const json& sent, const json& stored, const Pointer& path, std::vector<Pointer>& dropped) {
   if (sent.is_object() && stored.is_object()) {
     for (const auto& [key, value] : sent.items()) {
       if (is_empty(value)) continue;
       if (const auto kept = stored.find(key); kept != stored.end()) {
-        collect_dropped(value, *kept, join(path, key), dropped);
+        collect_dropped(value, *kept, path / key, dropped);
       } else {
-        dropped.push_back(join(path, key));
+        dropped.push_back(path / key);
       }
     }
   } else if (sent.is_array() && stored.is_array()) {
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      if (const json* kept = counterpart(sent, i, stored))
-        collect_dropped(sent[i], *kept, fmt::format("{}[{}]", path, i), dropped);
+      if (const json* kept = counterpart(sent, i, stored)) collect_dropped(sent[i], *kept, path / i, dropped);
     }
   }
+}
+
+// Returns the paths of the fields of `sent` that are missing in `stored`. A field that is empty, zero or false may be
+// missing, because Kubernetes leaves it out.
+std::vector<Pointer> dropped_fields(const json& sent, const json& stored) {
+  std::vector<Pointer> dropped;
+  collect_dropped(sent, stored, Pointer(), dropped);
+  return dropped;
 }
 
 // The job as it would be stored, with what a pod of it needs.
@@ -139,10 +145,10 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
     if (!settings.compare_fields) return;
     // What patches of the operator have removed was not dropped by the API server.
     const json& given = field(job, {"spec", "template"});
-    const std::vector<std::string> removed = dropped_fields(given, pod);
-    for (const std::string& path : dropped_fields(given, stored)) {
+    const std::vector<Pointer> removed = dropped_fields(given, pod);
+    for (const Pointer& path : dropped_fields(given, stored)) {
       if (std::ranges::find(removed, path) == removed.end())
-        verdict.faults.push_back(fmt::format("{}{}: unknown field", kTemplate, path));
+        verdict.faults.push_back(fmt::format("{}{}: unknown field", kTemplate, kube::field_name(path)));
     }
   } catch (const kube::ApiError& error) {
     if (error.server_message().find("does not support dry run") != std::string::npos) {
@@ -163,30 +169,6 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   }
 }
 
-// Returns a token of a JSON pointer without its escapes.
-std::string unescaped(std::string token) {
-  for (const auto& [escape, character] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}}) {
-    for (std::size_t at = 0; (at = token.find(escape, at)) != std::string::npos; ++at) token.replace(at, 2, character);
-  }
-  return token;
-}
-
-// Returns the first field that differs, as spec.template.spec.containers[0].image.
-std::string changed_field(const json& before, const json& after) {
-  const json changes = json::diff(before, after);
-  std::string name = "spec", word;
-  const std::string pointer = changes.empty() ? "" : text_field(changes.front(), {"path"});
-  for (std::size_t begin = pointer.find('/'); begin != std::string::npos;) {
-    const std::size_t end = pointer.find('/', begin + 1);
-    word = pointer.substr(begin + 1, end == std::string::npos ? end : end - begin - 1);
-    word = unescaped(word);
-    const bool number = !word.empty() && std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; });
-    name += number ? '[' + word + ']' : '.' + word;
-    begin = end;
-  }
-  return name;
-}
-
 // Returns whether there is more to check.
 bool review_change(const json& request, ReviewVerdict& verdict) {
   if (text_field(request, {"operation"}) != "UPDATE") return true;
@@ -194,18 +176,14 @@ bool review_change(const json& request, ReviewVerdict& verdict) {
   if (field(before, {"spec"}) == field(after, {"spec"})) return false;
   const kube::Job job = kube::parse_job(before);
   if (!job.group && !job.ended()) return true;
-  verdict.faults.push_back(fmt::format("{} cannot be changed after the job has started; submit a new job instead",
-                                       changed_field(field(before, {"spec"}), field(after, {"spec"}))));
+  const json changes = json::diff(field(before, {"spec"}), field(after, {"spec"}));
+  const std::string first = kube::field_name(Pointer("/spec" + text_field(changes.front(), {"path"})));
+  verdict.faults.push_back(
+      fmt::format("{} cannot be changed after the job has started; submit a new job instead", first));
   return false;
 }
 
 }  // namespace
-
-std::vector<std::string> dropped_fields(const json& sent, const json& stored) {
-  std::vector<std::string> dropped;
-  collect_dropped(sent, stored, "", dropped);
-  return dropped;
-}
 
 ReviewVerdict review_job(const json& request, const ReviewSettings& settings) {
   ReviewVerdict verdict;

@@ -1,8 +1,8 @@
 // Decides whether the API server may store an AdaptDLJob: the answer to an AdmissionReview (admission.k8s.io/v1).
 //
-// The schema of the resource is checked by the API server itself. Checked here is what a schema cannot say: the number
-// of replicas, the names of images, the pod template, by a dry run of the creation of a replica's pod, and that the
-// spec of a job that has started does not change.
+// The API server itself checks the schema of the resource. This checks what a schema cannot express: the number of
+// replicas, the names of images, the pod template, by a dry run of the creation of a replica's pod, and that the spec
+// of a job that has started does not change.
 //
 // Threading: pure functions apart from the dry run.
 #pragma once
@@ -39,9 +39,5 @@ ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& se
 
 // Returns an AdmissionReview with the response to the request.
 nlohmann::json review_answer(const nlohmann::json& request, const ReviewVerdict& verdict);
-
-// Returns the paths of the fields of `sent` that are missing in `stored`. A field that is empty, zero or false may be
-// missing, because Kubernetes leaves it out.
-std::vector<std::string> dropped_fields(const nlohmann::json& sent, const nlohmann::json& stored);
 
 }  // namespace adaptdl::sched

@@ -47,6 +47,9 @@ bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
+// Whether the resource is a kind of GPU.
+bool is_gpu(const std::string& resource);
+
 // Returns an amount as Kubernetes counts it: CPUs in cores, everything else as it is.
 double in_kubernetes_units(const std::string& resource, std::int64_t amount);
 

@@ -13,27 +13,25 @@ namespace {
 
 using nlohmann::json;
 
-bool is_gpu(const std::string& resource) { return resource.ends_with("/gpu"); }
-
 NodePrice parse_node_price(const json& entry, const std::string& what) {
   NodePrice price;
   const json &labels = kube::field(entry, {"labels"}), &per_hour = kube::field(entry, {"perHour"});
   const bool valid = labels.is_object() && per_hour.is_number() && entry.size() == 2;
-  if (!valid) throw Error(fmt::format("{}: expected {{labels: {{NAME: VALUE}}, perHour: NUMBER}}", what));
+  if (!valid) throw UsageError(fmt::format("{}: expected {{labels: {{NAME: VALUE}}, perHour: NUMBER}}", what));
   for (const auto& [name, value] : labels.items()) {
-    if (!value.is_string()) throw Error(fmt::format("{}: the value of label '{}' must be a string", what, name));
+    if (!value.is_string()) throw UsageError(fmt::format("{}: the value of label '{}' must be a string", what, name));
     price.labels[name] = value.get<std::string>();
   }
   price.per_hour = per_hour.get<double>();
   if (!(price.per_hour >= 0) || !std::isfinite(price.per_hour))
-    throw Error(fmt::format("{}: perHour must be at least 0", what));
+    throw UsageError(fmt::format("{}: perHour must be at least 0", what));
   return price;
 }
 
 }  // namespace
 
 std::vector<NodePrice> parse_node_prices(const json& list, const std::string& what) {
-  if (!list.is_array()) throw Error(fmt::format("{}: expected a list", what));
+  if (!list.is_array()) throw UsageError(fmt::format("{}: expected a list", what));
   std::vector<NodePrice> prices;
   for (const json& entry : list)
     prices.push_back(parse_node_price(entry, fmt::format("{}: entry {}", what, prices.size() + 1)));

@@ -18,7 +18,7 @@ struct NodePrice {
   double per_hour = 0;  // in any currency
 };
 
-// Parses a list of {"labels": {NAME: VALUE}, "perHour": NUMBER}. Throws Error, which begins with `what`.
+// Parses a list of {"labels": {NAME: VALUE}, "perHour": NUMBER}. Throws UsageError, which begins with `what`.
 std::vector<NodePrice> parse_node_prices(const nlohmann::json& list, const std::string& what);
 
 // The price of a node by the first entry that fits. A node that no entry fits costs nothing.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <utility>
@@ -24,15 +23,15 @@ using std::chrono::seconds;
 // The API server waits 10 s for an answer.
 constexpr milliseconds kConnectTime{2000}, kCallTime{6000};
 constexpr seconds kCheckInterval{10}, kPauseAfterFailure{2};
-constexpr seconds kDrainTime{3}, kMaxDrainTime{8};
+constexpr seconds kMinDrainTime{3}, kMaxDrainTime{9};
+constexpr milliseconds kDrainCheck{100};
 constexpr const char* kCertificateKey = "tls.crt";
 constexpr const char* kPrivateKey = "tls.key";
 // From this minor version of Kubernetes 1 on, the API server supports fieldValidation=Strict.
 constexpr int kStrictSince = 25;
 // The name of our webhook in the configuration.
 constexpr const char* kWebhook = "validator.adaptdl.petuum.com";
-// Values and keys of a review, of which every one takes up to 100 bytes of memory.
-constexpr std::ptrdiff_t kMaxValues = 250'000;
+constexpr std::size_t kMaxValues = 250'000;  // of a review
 
 std::string decoded(const json& object, std::initializer_list<const char*> path) {
   return decode_base64(text_field(object, path)).value_or("");
@@ -50,18 +49,6 @@ bool patches(const PodSettings& pods) {
   return !pods.pod_patch.empty() || !pods.container_patch.empty() || !pods.resources.empty();
 }
 
-// Returns about how many values a JSON text has.
-std::ptrdiff_t count_values(const std::string& text) {
-  std::ptrdiff_t count = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"') in_string = !in_string;
-    if (in_string && text[i] == '\\') ++i;
-    if (!in_string && (text[i] == '{' || text[i] == '[' || text[i] == ',')) ++count;
-  }
-  return count;
-}
-
 // Minor versions may be followed by a sign, as "27+".
 int minor_version(const json& version) {
   const std::string text = text_field(version, {"minor"});
@@ -75,8 +62,7 @@ int minor_version(const json& version) {
 Validator::Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings)
     : settings_(std::move(settings)),
       client_(std::move(access), {.connect_timeout = kConnectTime, .timeout = kCallTime, .patience = milliseconds(0)}),
-      server_(settings_.address, settings_.port,
-              [this](const std::string&, const std::string& body) { return answer(body); }) {
+      server_(settings_.address, settings_.port, [this](const std::string& body) { return answer(body); }) {
   review_.pods = pods;
   review_.image_fault = settings_.image_fault;
   review_.dry_run = [this](const std::string& name_space, const json& pod) { return dry_run(name_space, pod); };
@@ -89,10 +75,9 @@ Validator::~Validator() = default;
 
 void Validator::drain() {
   server_.drain();
-  const auto begin = std::chrono::steady_clock::now();
-  do {
-    std::this_thread::sleep_for(kDrainTime);
-  } while (server_.is_answering() && std::chrono::steady_clock::now() < begin + kMaxDrainTime);
+  std::this_thread::sleep_for(kMinDrainTime);
+  for (milliseconds waited = kMinDrainTime; server_.is_answering() && waited < kMaxDrainTime; waited += kDrainCheck)
+    std::this_thread::sleep_for(kDrainCheck);
 }
 
 WebhookServer::Answer Validator::answer(const std::string& body) const {
@@ -134,7 +119,7 @@ bool Validator::try_pass() {
     const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
     if (refused != nullptr && refused->conflict()) return false;  // another operator was faster
     if (std::exchange(last_error_, error.what()) != error.what())
-      log::warn(fmt::format("the validator cannot set up its certificate: {}", error.what()));
+      log::warn(fmt::format("cannot set up the certificate of the validator: {}", error.what()));
     return false;
   }
 }
@@ -145,7 +130,7 @@ void Validator::pass() {
     review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince || patches(review_.pods);
     version_known_ = true;
   }
-  json configuration = client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
+  json configuration = webhook_configuration();
   const std::string bundle = bundle_of(configuration);
   const ServingCertificate stored = stored_certificate(bundle);
   const auto now = CertificateRules::Clock::now();
@@ -154,6 +139,17 @@ void Validator::pass() {
   if (!step.serve) return;
   server_.serve(stored);
   rules_.set_served(stored);
+}
+
+json Validator::webhook_configuration() {
+  try {
+    return client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+    throw Error(
+        fmt::format("ValidatingWebhookConfiguration '{}' not found; apply the output of `adaptdl operator manifests`",
+                    settings_.name));
+  }
 }
 
 // Returns the certificate of the Secret, which is created or renewed if necessary.

@@ -43,8 +43,8 @@ class Validator {
   // Closes all connections.
   ~Validator();
 
-  // Serves for another 3 s, in which Kubernetes stops sending requests to a pod that is being deleted, and until the
-  // requests under way are answered, but not for longer than 9 s.
+  // Serves for another 3 s, in which Kubernetes stops sending requests to a pod that is being deleted, and then until
+  // all requests are answered, at most for another 6 s.
   void drain();
 
  private:
@@ -53,6 +53,7 @@ class Validator {
   void renew_certificate(std::stop_token stop);
   bool try_pass();
   void pass();
+  nlohmann::json webhook_configuration();
   ServingCertificate stored_certificate(const std::string& bundle);
   void write_bundle(nlohmann::json configuration, const std::string& bundle);
 

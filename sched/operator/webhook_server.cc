@@ -58,7 +58,7 @@ constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
 constexpr seconds kReserveTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
-constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
+constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example for lack of descriptors
 
 // Counts one more while it exists.
 class Counted {
@@ -104,9 +104,10 @@ class WaitingConnections {
     Entry(WaitingConnections& list, const std::shared_ptr<Stream>& stream) : list_(list) {
       const std::lock_guard lock(list_.mutex_);
       number_ = list_.next_++;
-      list_.streams_[number_] = stream;
+      list_.streams_[number_] = {stream, waits_};
     }
     ~Entry() {
+      *waits_ = false;
       const std::lock_guard lock(list_.mutex_);
       list_.streams_.erase(number_);
     }
@@ -116,27 +117,32 @@ class WaitingConnections {
    private:
     WaitingConnections& list_;
     std::uint64_t number_ = 0;
+    std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);  // used on the strand of the connection
   };
 
-  // Closes the first connection. Returns false if there is none.
+  // Closes the first connection, unless its client is faster. Returns false if there is none.
   bool close_first() {
     std::shared_ptr<Stream> stream;
+    std::shared_ptr<bool> waits;
     {
       const std::lock_guard lock(mutex_);
       if (streams_.empty()) return false;
-      stream = streams_.begin()->second.lock();
+      stream = streams_.begin()->second.first.lock();
+      waits = streams_.begin()->second.second;
       streams_.erase(streams_.begin());
     }
     if (!stream) return true;
     const auto executor = stream->get_executor();
-    asio::post(executor, [stream = std::move(stream)] { beast::get_lowest_layer(*stream).close(); });
+    asio::post(executor, [stream = std::move(stream), waits] {
+      if (*waits) beast::get_lowest_layer(*stream).close();
+    });
     return true;
   }
 
  private:
   std::mutex mutex_;
   std::uint64_t next_ = 0;
-  std::map<std::uint64_t, std::weak_ptr<Stream>> streams_;
+  std::map<std::uint64_t, std::pair<std::weak_ptr<Stream>, std::shared_ptr<bool>>> streams_;
 };
 
 }  // namespace
@@ -150,7 +156,7 @@ struct WebhookServer::Impl {
 
   const Handler handler;
   std::mutex mutex;
-  std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null: there is no certificate
+  std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null until serve() is called
   std::atomic<int> connections = 0, answering = 0;
   std::atomic<std::int64_t> bodies = 0;  // bytes
   std::atomic<bool> draining = false;
@@ -162,7 +168,7 @@ struct WebhookServer::Impl {
 
 web::response<web::string_body> WebhookServer::Impl::respond(const web::request<web::string_body>& request) const {
   WebhookServer::Answer answer{405, "use POST\n"};
-  if (request.method() == web::verb::post) answer = handler(std::string(request.target()), request.body());
+  if (request.method() == web::verb::post) answer = handler(request.body());
   web::response<web::string_body> response(web::int_to_status(static_cast<unsigned>(answer.status)), 11);
   response.set(web::field::content_type, answer.status == 200 ? "application/json" : "text/plain; charset=utf-8");
   if (answer.status == 405) response.set(web::field::allow, "POST");

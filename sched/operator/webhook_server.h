@@ -25,8 +25,7 @@ class WebhookServer {
     int status = 200;
     std::string body;  // JSON if the status is 200, else text
   };
-  // `target` is the path and query of the request.
-  using Handler = std::function<Answer(const std::string& target, const std::string& body)>;
+  using Handler = std::function<Answer(const std::string& body)>;
 
   // Starts to listen. Connections are refused until there is a certificate. `handler` must not throw and is called by
   // several threads at once. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.

@@ -34,3 +34,10 @@ TEST_CASE("invalid JSON is discarded") {
     CHECK(parse_foreign_json(text).is_discarded());
   }
 }
+
+TEST_CASE("values are counted before they are parsed, and not in strings") {
+  CHECK(count_values("") == 0);
+  CHECK(count_values(R"([1, 2, 3])") == 3);
+  CHECK(count_values(R"({"a,b[{": "\",[,", "c": {}})") == 3);
+  CHECK(count_values('[' + std::string(1000, ',')) == 1001);
+}
