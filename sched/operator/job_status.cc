@@ -100,24 +100,26 @@ void JobStatus::set_phase(const std::string& phase, const std::string& reason, c
   after_["phase"] = phase;
   after_["phaseSince"] = kube::to_string(now_);
   set_reason(reason, message);
-  if (phase == "Pending" || phase == "Succeeded" || phase == "Failed") set_usage({});
 }
 
-// The job holds what `rate` says from now on.
-void JobStatus::set_usage(const UsageRate& rate) {
-  if (rate.empty() && !after_.contains("usage")) return;
+bool JobStatus::holds() const { return kube::parse_usage({{"status", after_}}).since.has_value(); }
+
+void JobStatus::hold(const UsageRate& rate) {
+  if (rate.empty()) return;
   kube::JobUsage usage = kube::parse_usage({{"status", after_}});
-  if (rate.empty()) {
-    usage.release(now_);
-  } else {
-    usage.hold(rate.gpus, rate.cost_per_hour, now_);
-  }
+  usage.hold(rate.gpus, rate.cost_per_hour, now_);
   after_["usage"] = kube::to_json(usage);
 }
 
-void JobStatus::start(int group, const Allocation& nodes, const std::string& why, const UsageRate& rate) {
+void JobStatus::release(Time when) {
+  if (!holds()) return;
+  kube::JobUsage usage = kube::parse_usage({{"status", after_}});
+  usage.release(when);
+  after_["usage"] = kube::to_json(usage);
+}
+
+void JobStatus::start(int group, const Allocation& nodes, const std::string& why) {
   set_phase("Starting", "Allocated", why);
-  set_usage(rate);
   after_["group"] = group;
   after_["allocation"] = nodes;
   after_["replicas"] = nodes.size();

@@ -38,9 +38,14 @@ class JobStatus {
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
-  // Begins a new phase. A job holds nothing in Pending, Succeeded and Failed.
+  // Whether the job's usage says that it holds something.
+  bool holds() const;
+  // The job holds this from now on, or nothing since `when`. Nothing changes if there is nothing to account for.
+  void hold(const UsageRate& rate);
+  void release(kube::Time when);
+  // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
-  void start(int group, const Allocation& nodes, const std::string& why, const UsageRate& rate = {});
+  void start(int group, const Allocation& nodes, const std::string& why);
   void stop(const std::string& reason, const std::string& message, const Allocation& next, int retries,
             std::chrono::seconds wait);
   void end_pause();
@@ -51,7 +56,6 @@ class JobStatus {
 
  private:
   void set_conditions(nlohmann::json& status) const;
-  void set_usage(const UsageRate& rate);
 
   const nlohmann::json before_;
   nlohmann::json after_;

@@ -34,6 +34,7 @@ class Planner {
   Plan run() {
     if (job_.deleted) return {};  // its pods are deleted with it
     status_.set_hints(at_.hints);
+    account();
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
       remove_live();
     } else if (job_.phase == "Starting" || job_.phase == "Running") {
@@ -65,6 +66,24 @@ class Planner {
       any = any || live(pod);
     }
     return any;
+  }
+
+  // The job holds its nodes while any of its pods may still run.
+  void account() {
+    Allocation nodes;
+    std::optional<Time> end;
+    for (const PodFacts& pod : at_.pods) {
+      if (live(pod)) {
+        nodes.push_back(pod.node);
+      } else if (pod.last_ended && (!end || *pod.last_ended > *end)) {
+        end = pod.last_ended;
+      }
+    }
+    if (nodes.empty()) return status_.release(end.value_or(at_.now));
+    if (status_.holds() || !at_.usage_rate) return;
+    // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
+    const bool whole = job_.phase == "Starting" || job_.phase == "Running";
+    status_.hold(at_.usage_rate(whole ? job_.allocation : nodes));
   }
 
   void look_again(Time when) { plan_.look_again = plan_.look_again ? std::min(*plan_.look_again, when) : when; }
@@ -140,7 +159,7 @@ class Planner {
                             : status_.reason() == "Reallocated" ? status_.message()
                                                                 : size + ": restarted";
     status_.set_unplaceable(false);
-    status_.start(group, nodes, why, at_.usage_rate ? at_.usage_rate(nodes) : UsageRate());
+    status_.start(group, nodes, why);
     plan_.starts = true;
     tell(false, "Starting", fmt::format("{}, group {}", size, group));
   }

@@ -41,6 +41,7 @@ struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
   bool unknown = false;             // the node lost track of one, for example in a reboot, so its code means nothing
   std::optional<kube::Time> first;  // when the first of them exited
+  std::optional<kube::Time> last;   // when the last container exited, with any code
 };
 
 ContainerEnds container_ends(const json& pod) {
@@ -48,6 +49,8 @@ ContainerEnds container_ends(const json& pod) {
   for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
     for (const json& status : array_field(pod, {"status", list})) {
       const json& ended = field(status, {"state", "terminated"});
+      const auto when = kube::time_field(ended, {"finishedAt"});
+      if (when && (!ends.last || *when > *ends.last)) ends.last = when;
       const int code = int_field(ended, {"exitCode"}).value_or(0);
       if (code == 0) continue;
       ends.any = true;
@@ -55,7 +58,6 @@ ContainerEnds container_ends(const json& pod) {
       ends.out_of_memory |= reason == "OOMKilled";
       ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // of the kubelet, of containerd
       ends.all_checkpointed = ends.all_checkpointed && code == 143;
-      const auto when = kube::time_field(ended, {"finishedAt"});
       if (when && (!ends.first || *when < *ends.first)) ends.first = when;
     }
   }
@@ -64,12 +66,13 @@ ContainerEnds container_ends(const json& pod) {
 
 void set_end(const json& pod, PodFacts& facts) {
   const std::string phase = text_field(pod, {"status", "phase"});
+  if (phase != "Succeeded" && phase != "Failed") return;
+  const ContainerEnds ends = container_ends(pod);
+  facts.last_ended = ends.last;
   if (phase == "Succeeded") {
     facts.end = PodEnd::kSucceeded;
     return;
   }
-  if (phase != "Failed") return;
-  const ContainerEnds ends = container_ends(pod);
   facts.ended = ends.first;
   // A pod that its node refuses fails without any container having run.
   const std::string reason = text_field(pod, {"status", "reason"});

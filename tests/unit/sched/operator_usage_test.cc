@@ -57,7 +57,7 @@ TEST_CASE("operator_usage: a job pays its largest share of any resource of each 
   const UsageRate rate = usage_rate(kReplica, {"a", "a", "b"}, kNodes, kPrices);
   CHECK(rate.gpus == 3);
   CHECK(*rate.cost_per_hour == Approx(16 * 2 / 8.0 + 3 * 1 / 2.0));
-  // Each replica takes half of the CPUs of a, so nobody else can use the other GPUs.
+  // Each replica takes half of the CPUs of a, so other jobs cannot use its other GPUs.
   const UsageRate greedy = usage_rate({{"cpu", 8000}, {"nvidia.com/gpu", 1}}, {"a", "a"}, kNodes, kPrices);
   CHECK(*greedy.cost_per_hour == Approx(16));
   // Without GPUs.
@@ -72,7 +72,7 @@ TEST_CASE("operator_usage: a share is at most the whole node, and nodes that are
   CHECK(usage_rate(kReplica, {"gone"}, kNodes, kPrices).gpus == 1);
 }
 
-TEST_CASE("operator_usage: without prices there is no cost") {
+TEST_CASE("operator_usage: without prices, the cost is not known") {
   const UsageRate rate = usage_rate(kReplica, {"a"}, kNodes, {});
   CHECK_FALSE(rate.cost_per_hour);
   CHECK(rate.gpus == 1);
@@ -88,13 +88,20 @@ TEST_CASE("operator_usage: invalid prices are rejected with the entry") {
                     "prices: entry 2: perHour must be at least 0");
 }
 
-TEST_CASE("operator_usage: a job is charged from its start to its end, in each group by its replicas") {
+TEST_CASE("operator_usage: a job is charged while any of its pods may run, in each group by its replicas") {
   Scene scene = charged(pending());
   scene.decision = nodes({"a", "b"});
   scene.step();
   CHECK(scene.phase() == "Starting");
+  // Without a pod, the job holds nothing, however long their creation takes.
+  scene.now += 3h;
+  scene.step();
+  CHECK_FALSE(scene.job["status"].contains("usage"));
+  // The first pod begins 30 minutes with 2 replicas, which run for 20 of them.
+  scene.pods = {make_pod(0, "a")};
+  scene.pods[0].running = false;
+  scene.step();
   CHECK(usage_of(scene).gpus == 2);
-  // 30 minutes with 2 replicas, which run for 20 of them.
   scene.pods = {make_pod(0, "a"), make_pod(1, "b")};
   scene.now += 10min;
   scene.step();
@@ -110,11 +117,12 @@ TEST_CASE("operator_usage: a job is charged from its start to its end, in each g
   scene.pods = {ended(make_pod(0, "a"), PodEnd::kCheckpointed), ended(make_pod(1, "b"), PodEnd::kCheckpointed)};
   scene.step();
   CHECK(scene.phase() == "Starting");
-  CHECK(usage_of(scene).gpus == 1);
-  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1.2));
+  CHECK_FALSE(usage_of(scene).since);
+  CHECK(usage_of(scene).gpu_hours(scene.now + 1h) == Approx(1.2));
   // An hour with 1 replica.
   scene.pods = {make_pod(0, "c", 1)};
   scene.step();
+  CHECK(usage_of(scene).gpus == 1);
   scene.now += 1h;
   scene.pods = {ended(make_pod(0, "c", 1), PodEnd::kSucceeded)};
   scene.step();
@@ -123,17 +131,60 @@ TEST_CASE("operator_usage: a job is charged from its start to its end, in each g
   CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(2.2));
   CHECK(*usage_of(scene).total_cost(scene.now + 9h) == Approx(36 * 2.2));
   CHECK_FALSE(scene.job["status"]["usage"].contains("gpus"));
+  CHECK(scene.step().changes_nothing());
 }
 
-TEST_CASE("operator_usage: a job that waits is not charged") {
-  Scene scene = charged(stopping({"a"}, {}));
-  scene.job["status"]["usage"] = {
-      {"gpuSeconds", 10}, {"cost", 1}, {"gpus", 1}, {"costPerHour", 36}, {"since", kTenMinutesAgo}};
-  scene.pods = {ended(make_pod(0, "a"), PodEnd::kCheckpointed)};
+TEST_CASE("operator_usage: a job that ran before its usage was accounted for is charged from then on") {
+  Scene scene = charged(running({"a", "b"}));
   scene.step();
-  CHECK(scene.phase() == "Pending");
-  CHECK(usage_of(scene).gpu_hours(scene.now + 5h) == Approx(610 / 3600.0));
-  CHECK(*usage_of(scene).total_cost(scene.now + 5h) == Approx(7));
+  CHECK(usage_of(scene).gpus == 2);
+  CHECK(usage_of(scene).since == scene.now);
+  CHECK(scene.plan().status.is_null());
+  // The allocation is already that of the next group.
+  scene = charged(stopping({"a", "b"}, {"c"}));
+  scene.step();
+  CHECK(usage_of(scene).gpus == 2);
+}
+
+TEST_CASE("operator_usage: a failed job is charged until its last pod has ended") {
+  Scene scene = charged(running({"a", "a"}));
+  scene.step();
+  scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
+  scene.step();
+  CHECK(scene.phase() == "Failed");
+  CHECK(usage_of(scene).since);
+  scene.now += 30min;
+  scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
+  scene.step();
+  CHECK(scene.phase() == "Failed");
+  CHECK_FALSE(usage_of(scene).since);
+  CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(1));
+}
+
+TEST_CASE("operator_usage: a job is charged until its pods ended, although that is noticed late") {
+  Scene scene = charged(running({"a", "b"}));
+  scene.step();
+  for (PodFacts& pod : scene.pods) pod = ended(pod, PodEnd::kSucceeded);
+  scene.pods[0].last_ended = scene.now + 5min;
+  scene.pods[1].last_ended = scene.now + 15min;
+  scene.now += 3h;
+  scene.step();
+  CHECK(scene.phase() == "Succeeded");
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(0.5));
+}
+
+TEST_CASE("operator_usage: pods on a node that is gone are not charged, and on one that does not respond they are") {
+  Scene scene = charged(running({"a", "b"}));
+  scene.step();
+  scene.nodes["b"] = NodeState::kNotReady;
+  scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed);
+  scene.step();
+  scene.now += 1h;
+  scene.step();
+  CHECK(usage_of(scene).since);
+  scene.nodes.erase("b");
+  scene.step();
+  CHECK_FALSE(usage_of(scene).since);
 }
 
 TEST_CASE("operator_usage: prices that change or are removed do not change what was charged before") {
@@ -147,7 +198,7 @@ TEST_CASE("operator_usage: prices that change or are removed do not change what 
   CHECK(kube::parse_usage({{"status", {{"usage", kube::to_json(usage)}}}}).gpu_seconds == Approx(8 * 3600));
 }
 
-TEST_CASE("operator_usage: a clock that goes back, or a status that others wrote, takes nothing away") {
+TEST_CASE("operator_usage: a clock that is set back, or an invalid status, does not reduce the usage") {
   kube::JobUsage usage;
   usage.hold(4, 10.0, kNow);
   usage.release(kNow - 1h);
