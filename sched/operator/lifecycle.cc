@@ -71,15 +71,18 @@ class Planner {
   // The job holds its nodes while any of its pods may still run.
   void account() {
     Allocation nodes;
-    std::optional<Time> end;
+    Time end{};
+    int ended = 0;
     for (const PodFacts& pod : at_.pods) {
       if (live(pod)) {
         nodes.push_back(pod.node);
-      } else if (pod.last_ended && (!end || *pod.last_ended > *end)) {
-        end = pod.last_ended;
+      } else if (pod.group == job_.group && pod.last_ended) {
+        ++ended;
+        end = std::max(end, *pod.last_ended);
       }
     }
-    if (nodes.empty()) return status_.release(end.value_or(at_.now));
+    // The end of pods that were deleted is not known.
+    if (nodes.empty()) return status_.release(ended > 0 && ended == job_.replicas ? end : at_.now);
     if (status_.holds() || !at_.usage_rate) return;
     // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
     const bool whole = job_.phase == "Starting" || job_.phase == "Running";

@@ -173,6 +173,21 @@ TEST_CASE("operator_usage: a job is charged until its pods ended, although that 
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(0.5));
 }
 
+TEST_CASE("operator_usage: the ends of other pods do not count as that of deleted ones") {
+  Scene scene = charged(running({"a", "b"}));
+  scene.job["status"]["group"] = 1;
+  scene.pods = {make_pod(0, "a", 1), make_pod(1, "b", 1)};
+  scene.step();
+  scene.now += 1h;
+  // A pod of an earlier group, and one of two replicas.
+  scene.pods = {ended(make_pod(0, "a", 0), PodEnd::kFailed), ended(make_pod(0, "a", 1), PodEnd::kCheckpointed)};
+  scene.pods[0].last_ended = scene.now - 5h;
+  scene.pods[1].last_ended = scene.now - 30min;
+  scene.step();
+  CHECK_FALSE(usage_of(scene).since);
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(2));
+}
+
 TEST_CASE("operator_usage: pods on a node that is gone are not charged, and on one that does not respond they are") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
