@@ -104,10 +104,10 @@ void JobStatus::set_phase(const std::string& phase, const std::string& reason, c
 
 bool JobStatus::holds() const { return kube::parse_usage({{"status", after_}}).since.has_value(); }
 
-void JobStatus::hold(const UsageRate& rate) {
+void JobStatus::hold(const UsageRate& rate, Time when) {
   if (rate.empty()) return;
   kube::JobUsage usage = kube::parse_usage({{"status", after_}});
-  usage.hold(rate.gpus, rate.cost_per_hour, now_);
+  usage.hold(rate.gpus, rate.cost_per_hour, when);
   after_["usage"] = kube::to_json(usage);
 }
 

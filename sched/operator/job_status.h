@@ -40,8 +40,8 @@ class JobStatus {
   void set_unplaceable(bool is);
   // Whether the job's usage says that it holds something.
   bool holds() const;
-  // The job holds this from now on, or nothing since `when`. Nothing changes if there is nothing to account for.
-  void hold(const UsageRate& rate);
+  // The job holds this, or nothing, since `when`. Nothing changes if there is nothing to account for.
+  void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
   // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);

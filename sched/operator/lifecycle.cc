@@ -32,7 +32,12 @@ class Planner {
         status_(situation.job, situation.now) {}
 
   Plan run() {
-    if (job_.deleted) return {};  // its pods are deleted with it
+    // Kubernetes deletes the pods of a job that is being deleted. Its finalizers may take longer than its pods.
+    if (job_.deleted) {
+      account();
+      plan_.status = status_.patch();
+      return std::move(plan_);
+    }
     status_.set_hints(at_.hints);
     account();
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
@@ -71,22 +76,25 @@ class Planner {
   // The job holds its nodes while any of its pods may still run.
   void account() {
     Allocation nodes;
-    Time end{};
+    Time begin = at_.now, end{};
     int ended = 0;
     for (const PodFacts& pod : at_.pods) {
       if (live(pod)) {
         nodes.push_back(pod.node);
+        begin = std::min(begin, pod.created.value_or(begin));
       } else if (pod.group == job_.group && pod.last_ended) {
         ++ended;
         end = std::max(end, *pod.last_ended);
       }
     }
-    // The end of pods that were deleted is not known.
-    if (nodes.empty()) return status_.release(ended > 0 && ended == job_.replicas ? end : at_.now);
+    // The end of pods that were deleted is not known. The clock of a node may be ahead.
+    if (nodes.empty()) return status_.release(ended > 0 && ended == job_.replicas ? std::min(end, at_.now) : at_.now);
     if (status_.holds() || !at_.usage_rate) return;
     // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
     const bool whole = job_.phase == "Starting" || job_.phase == "Running";
-    status_.hold(at_.usage_rate(whole ? job_.allocation : nodes));
+    // The operator may have been replaced after it had created the first pod.
+    const bool first = job_.phase == "Starting" && !status_.created();
+    status_.hold(at_.usage_rate(whole ? job_.allocation : nodes), first ? begin : at_.now);
   }
 
   void look_again(Time when) { plan_.look_again = plan_.look_again ? std::min(*plan_.look_again, when) : when; }

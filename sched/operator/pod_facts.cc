@@ -41,16 +41,22 @@ struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
   bool unknown = false;             // the node lost track of one, for example in a reboot, so its code means nothing
   std::optional<kube::Time> first;  // when the first of them exited
-  std::optional<kube::Time> last;   // when the last container exited, with any code
+  std::optional<kube::Time> last;   // when the last container exited, with any code; empty if that is not known
 };
+
+bool is_valid_end(const std::optional<kube::Time>& when) { return when && when->time_since_epoch().count() > 0; }
 
 ContainerEnds container_ends(const json& pod) {
   ContainerEnds ends;
+  bool all_known = true;
   for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
     for (const json& status : array_field(pod, {"status", list})) {
       const json& ended = field(status, {"state", "terminated"});
-      const auto when = kube::time_field(ended, {"finishedAt"});
-      if (when && (!ends.last || *when > *ends.last)) ends.last = when;
+      auto when = kube::time_field(ended, {"finishedAt"});
+      // 1970 stands for an unknown time. The status of a pod that its node did not end may say that a container runs.
+      if (!is_valid_end(when)) when.reset();
+      all_known = all_known && (when || (ended.is_null() && field(status, {"state", "running"}).is_null()));
+      ends.last = std::max(ends.last, when);
       const int code = int_field(ended, {"exitCode"}).value_or(0);
       if (code == 0) continue;
       ends.any = true;
@@ -61,6 +67,7 @@ ContainerEnds container_ends(const json& pod) {
       if (when && (!ends.first || *when < *ends.first)) ends.first = when;
     }
   }
+  if (!all_known) ends.last.reset();
   return ends;
 }
 
@@ -132,6 +139,7 @@ PodFacts parse_pod(const json& pod) {
   facts.rank = replica.rank;
   facts.token = token_of(pod);
   facts.leaving = replica.leaving;
+  facts.created = replica.created;
   facts.message = replica.trouble;
   set_end(pod, facts);
   if (!facts.live()) return facts;

@@ -31,9 +31,10 @@ struct PodFacts {
   bool leaving = false;       // the pod is terminating
   bool running = false;       // all containers run
   PodEnd end = PodEnd::kNone;
-  std::string reason;                    // for kFailed: PodFailure or OOMKilled
+  std::string reason;  // for kFailed: PodFailure or OOMKilled
+  std::optional<kube::Time> created;
   std::optional<kube::Time> ended;       // when the first container failed
-  std::optional<kube::Time> last_ended;  // when the last container ended, once the pod has
+  std::optional<kube::Time> last_ended;  // when the last container ended, if the pod has and its status says so
   PodTrouble trouble = PodTrouble::kNone;
   std::string message;  // describes how the pod ended, or its problem
 

@@ -269,6 +269,26 @@ TEST_CASE("a terminating pod can succeed") {
   CHECK(parse_pod(pod).end == PodEnd::kSucceeded);
 }
 
+TEST_CASE("the time at which a pod ended is that of its last container, and known only if that of each container is") {
+  const adaptdl::kube::Time end = *parse_time("2026-11-21T12:00:00Z");
+  json pod = make_pod({{"phase", "Failed"}, {"containerStatuses", {exited(1), exited(0)}}});
+  json& states = pod["status"]["containerStatuses"];
+  CHECK(parse_pod(pod).last_ended == end);
+  // An init container failed, so the others never ran.
+  pod["status"]["initContainerStatuses"] = {exited(1)};
+  states[1] = container_status({{"waiting", {{"reason", "PodInitializing"}}}});
+  CHECK(parse_pod(pod).last_ended == end);
+  // The node did not report the end of the last container.
+  states[1] = container_status({{"running", {{"startedAt", "2026-11-21T11:00:00Z"}}}});
+  CHECK_FALSE(parse_pod(pod).last_ended);
+  for (const json& finished : {json(), json("1970-01-01T00:00:00Z")}) {
+    states[1] = exited(137, "ContainerStatusUnknown");
+    states[1]["state"]["terminated"]["finishedAt"] = finished;
+    CHECK_FALSE(parse_pod(pod).last_ended);
+  }
+  CHECK_FALSE(parse_pod(make_pod({{"phase", "Failed"}, {"reason", "Evicted"}})).last_ended);
+}
+
 TEST_CASE("a pod of unknown phase may still run") {
   CHECK(parse_pod(make_pod({{"phase", "Unknown"}})).live());
   CHECK(parse_pod(make_pod(json::object())).live());

@@ -188,6 +188,38 @@ TEST_CASE("operator_usage: the ends of other pods do not count as that of delete
   CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(2));
 }
 
+TEST_CASE("operator_usage: a job is not charged for time to come by a node whose clock is ahead") {
+  Scene scene = charged(running({"a"}));
+  scene.step();
+  scene.now += 1h;
+  scene.pods[0] = ended(scene.pods[0], PodEnd::kSucceeded);
+  scene.pods[0].last_ended = scene.now + 24h;
+  scene.step();
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(1));
+}
+
+TEST_CASE("operator_usage: a job that is being deleted is charged until its pods have ended") {
+  Scene scene = charged(running({"a"}));
+  scene.step();
+  scene.job["metadata"]["deletionTimestamp"] = kTenMinutesAgo;
+  scene.now += 1h;
+  CHECK(scene.step().changes_nothing());
+  scene.pods.clear();
+  const Plan plan = scene.step();
+  CHECK(plan.status.size() == 1);
+  CHECK(plan.removals.empty());
+  CHECK(usage_of(scene).gpu_hours(scene.now + 9h) == Approx(1));
+  CHECK(scene.step().changes_nothing());
+}
+
+TEST_CASE("operator_usage: a job is charged from the creation of its first pod, although another operator created it") {
+  Scene scene = charged(starting({"a", "b"}));
+  scene.pods.pop_back();
+  scene.pods[0].created = scene.now - 3h;
+  scene.step();
+  CHECK(usage_of(scene).gpu_hours(scene.now) == Approx(6));
+}
+
 TEST_CASE("operator_usage: pods on a node that is gone are not charged, and on one that does not respond they are") {
   Scene scene = charged(running({"a", "b"}));
   scene.step();
