@@ -146,9 +146,10 @@ json Validator::webhook_configuration() {
     return client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
   } catch (const kube::ApiError& error) {
     if (!error.not_found()) throw;
-    throw Error(
-        fmt::format("ValidatingWebhookConfiguration '{}' not found; apply the output of `adaptdl operator manifests`",
-                    settings_.name));
+    throw Error(fmt::format(
+        "ValidatingWebhookConfiguration '{}' not found; apply the output of `adaptdl operator manifests`, or "
+        "run the operator without --validator",
+        settings_.name));
   }
 }
 

@@ -19,6 +19,7 @@
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -29,6 +30,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -56,8 +58,9 @@ constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a reque
 // The API server keeps connections for 90 s.
 constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
-constexpr seconds kReserveTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
+// A client that has announced a body and not sent it for that long gives way to others.
+constexpr std::chrono::milliseconds kSlowBody{500};
 constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example for lack of descriptors
 
 // Counts one more while it exists.
@@ -104,12 +107,12 @@ class WaitingConnections {
     Entry(WaitingConnections& list, const std::shared_ptr<Stream>& stream) : list_(list) {
       const std::lock_guard lock(list_.mutex_);
       number_ = list_.next_++;
-      list_.streams_[number_] = {stream, waits_};
+      list_.waiting_[number_] = {stream, waits_, std::chrono::steady_clock::now()};
     }
     ~Entry() {
       *waits_ = false;
       const std::lock_guard lock(list_.mutex_);
-      list_.streams_.erase(number_);
+      list_.waiting_.erase(number_);
     }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
@@ -120,16 +123,18 @@ class WaitingConnections {
     std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);  // used on the strand of the connection
   };
 
-  // Closes the first connection, unless its client is faster. Returns false if there is none.
-  bool close_first() {
+  // Closes the first connection, unless its client is faster, if it has waited for `min_time`. Returns false otherwise.
+  bool close_first(std::chrono::milliseconds min_time = {}) {
     std::shared_ptr<Stream> stream;
     std::shared_ptr<bool> waits;
     {
       const std::lock_guard lock(mutex_);
-      if (streams_.empty()) return false;
-      stream = streams_.begin()->second.first.lock();
-      waits = streams_.begin()->second.second;
-      streams_.erase(streams_.begin());
+      if (waiting_.empty()) return false;
+      const Waiting& first = waiting_.begin()->second;
+      if (std::chrono::steady_clock::now() - first.since < min_time) return false;
+      stream = first.stream.lock();
+      waits = first.waits;
+      waiting_.erase(waiting_.begin());
     }
     if (!stream) return true;
     const auto executor = stream->get_executor();
@@ -140,35 +145,59 @@ class WaitingConnections {
   }
 
  private:
+  struct Waiting {
+    std::weak_ptr<Stream> stream;
+    std::shared_ptr<bool> waits;
+    std::chrono::steady_clock::time_point since;
+  };
+
   std::mutex mutex_;
   std::uint64_t next_ = 0;
-  std::map<std::uint64_t, std::pair<std::weak_ptr<Stream>, std::shared_ptr<bool>>> streams_;
+  std::map<std::uint64_t, Waiting> waiting_;
 };
+
+bool has_header(const beast::flat_buffer& buffer) {
+  const std::string_view text(static_cast<const char*>(buffer.data().data()), buffer.size());
+  return text.find("\r\n\r\n") != std::string_view::npos;
+}
 
 }  // namespace
 
 struct WebhookServer::Impl {
-  explicit Impl(Handler given) : handler(std::move(given)) {}
+  Impl(Handler given, std::chrono::milliseconds longest) : handler(std::move(given)), patience(longest) {}
   asio::awaitable<void> accept();
   asio::awaitable<void> serve(tcp::socket socket, std::shared_ptr<asio::ssl::context> with);
   asio::awaitable<void> answer_requests(const std::shared_ptr<Stream>& stream);
-  web::response<web::string_body> respond(const web::request<web::string_body>& request) const;
+  asio::awaitable<bool> reserve(ReservedBytes& bytes, std::int64_t length);
 
   const Handler handler;
+  const std::chrono::milliseconds patience;
   std::mutex mutex;
   std::shared_ptr<asio::ssl::context> tls;  // guarded by mutex; null until serve() is called
   std::atomic<int> connections = 0, answering = 0;
   std::atomic<std::int64_t> bodies = 0;  // bytes
   std::atomic<bool> draining = false;
-  WaitingConnections waiting;
+  WaitingConnections waiting, sending;  // all whose client has to send something; those of a body
   asio::io_context context{kThreads};
   tcp::acceptor acceptor{context};
   std::vector<std::thread> threads;
 };
 
-web::response<web::string_body> WebhookServer::Impl::respond(const web::request<web::string_body>& request) const {
-  WebhookServer::Answer answer{405, "use POST\n"};
-  if (request.method() == web::verb::post) answer = handler(request.body());
+// Waits until the bytes are free. Returns false if that takes too long.
+asio::awaitable<bool> WebhookServer::Impl::reserve(ReservedBytes& bytes, std::int64_t length) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!bytes.reserve(length)) {
+    if (std::chrono::steady_clock::now() >= end) co_return false;
+    sending.close_first(kSlowBody);
+    asio::steady_timer pause(co_await asio::this_coro::executor, kReservePause);
+    co_await pause.async_wait(use_awaitable);
+  }
+  co_return true;
+}
+
+namespace {
+
+web::response<web::string_body> to_response(WebhookServer::Answer answer) {
   web::response<web::string_body> response(web::int_to_status(static_cast<unsigned>(answer.status)), 11);
   response.set(web::field::content_type, answer.status == 200 ? "application/json" : "text/plain; charset=utf-8");
   if (answer.status == 405) response.set(web::field::allow, "POST");
@@ -176,40 +205,48 @@ web::response<web::string_body> WebhookServer::Impl::respond(const web::request<
   return response;
 }
 
+}  // namespace
+
 // Throws boost::system::system_error once the connection ends.
 asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr<Stream>& stream) {
   auto& connection = beast::get_lowest_layer(*stream);
   beast::flat_buffer buffer;
   for (bool keep = true, first = true; keep; first = false) {
     std::optional<WaitingConnections::Entry> waits(std::in_place, waiting, stream);
-    if (buffer.size() == 0) {
-      connection.expires_after(first ? kRequestTime : kIdleTime);
+    connection.expires_after(buffer.size() == 0 && !first ? kIdleTime : kRequestTime);
+    while (!has_header(buffer) && buffer.size() <= kMaxHeader) {
+      const bool begins = buffer.size() == 0;
       buffer.commit(co_await stream->async_read_some(buffer.prepare(4096), use_awaitable));
+      if (begins) connection.expires_after(kRequestTime);
     }
-    connection.expires_after(kRequestTime);
+    waits.reset();
     web::request_parser<web::string_body> parser;
     parser.header_limit(kMaxHeader);
     parser.body_limit(kMaxBody);
     co_await web::async_read_header(*stream, buffer, parser, use_awaitable);
     // The API server sends the length of every request.
     const auto length = static_cast<std::int64_t>(parser.content_length().value_or(kMaxBody));
-    waits.reset();
     ReservedBytes reserved(bodies);
-    // Others may have announced large bodies without sending them. What they have reserved is free once they are
-    // closed.
-    const auto end = std::chrono::steady_clock::now() + kReserveTime;
-    for (bool closed = false; !reserved.reserve(length); closed = true) {
-      if (!waiting.close_first() && (!closed || std::chrono::steady_clock::now() >= end)) co_return;
-      asio::steady_timer pause(stream->get_executor(), kReservePause);
-      co_await pause.async_wait(use_awaitable);
-    }
-    waits.emplace(waiting, stream);
-    connection.expires_after(kRequestTime);
-    co_await web::async_read(*stream, buffer, parser, use_awaitable);
-    waits.reset();
+    WebhookServer::Answer answer{405, "use POST\n"};
+    std::optional<Counted> counted;
     connection.expires_never();
-    const Counted counted(answering);
-    auto response = respond(parser.get());
+    if (!co_await reserve(reserved, length)) {
+      answer = {503, "too many large jobs are being checked at once; try again\n"};
+    } else {
+      std::optional<WaitingConnections::Entry> sends;
+      if (static_cast<std::int64_t>(buffer.size()) < length) {
+        waits.emplace(waiting, stream);
+        sends.emplace(sending, stream);
+      }
+      connection.expires_after(kRequestTime);
+      co_await web::async_read(*stream, buffer, parser, use_awaitable);
+      sends.reset();
+      waits.reset();
+      connection.expires_never();
+      counted.emplace(answering);
+      if (parser.get().method() == web::verb::post) answer = handler(parser.get().body());
+    }
+    auto response = to_response(std::move(answer));
     keep = parser.get().keep_alive() && response.result() == web::status::ok && !draining;
     response.keep_alive(keep);
     response.prepare_payload();
@@ -252,6 +289,7 @@ asio::awaitable<void> WebhookServer::Impl::serve(tcp::socket socket, std::shared
       co_await stream->async_handshake(asio::ssl::stream_base::server, use_awaitable);
     }
     co_await answer_requests(stream);
+    const WaitingConnections::Entry waits(waiting, stream);
     connection.expires_after(kCloseTime);
     co_await stream->async_shutdown(asio::redirect_error(use_awaitable, ignored));
   } catch (const boost::system::system_error&) {
@@ -259,8 +297,9 @@ asio::awaitable<void> WebhookServer::Impl::serve(tcp::socket socket, std::shared
   }
 }
 
-WebhookServer::WebhookServer(const std::string& address, std::uint16_t port, Handler handler)
-    : impl_(std::make_unique<Impl>(std::move(handler))) {
+WebhookServer::WebhookServer(const std::string& address, std::uint16_t port, Handler handler,
+                             std::chrono::milliseconds patience)
+    : impl_(std::make_unique<Impl>(std::move(handler), patience)) {
   boost::system::error_code error;
   const auto parsed = asio::ip::make_address(address, error);
   if (error) throw UsageError(fmt::format("invalid address '{}': expected an IP address", address));

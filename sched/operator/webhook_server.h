@@ -8,6 +8,7 @@
 // those.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -28,8 +29,10 @@ class WebhookServer {
   using Handler = std::function<Answer(const std::string& body)>;
 
   // Starts to listen. Connections are refused until there is a certificate. `handler` must not throw and is called by
-  // several threads at once. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
-  WebhookServer(const std::string& address, std::uint16_t port, Handler handler);
+  // several threads at once. A request that exceeds the limit of all requests together waits for the others, at most
+  // for `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
+  WebhookServer(const std::string& address, std::uint16_t port, Handler handler,
+                std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Closes all connections and waits for the handlers.
   ~WebhookServer();
   WebhookServer(const WebhookServer&) = delete;
