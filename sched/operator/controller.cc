@@ -123,7 +123,7 @@ bool Controller::advance(const std::string& key) {
     try {
       situation.refusal = create_pod(view->job, rank, token);
     } catch (const kube::ApiError& error) {
-      if (!error.conflict()) report_create_error(key, view->job, error.what());
+      if (!error.conflict()) report_create_error(key, view->job, error.server_message());
       throw;
     }
     // The first pod determines the token of the others.
@@ -246,7 +246,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
     }
     const CreateError kind = create_error(error);
     if (kind != CreateError::kQuota && kind != CreateError::kInvalid) throw;
-    return PodRefusal{kind == CreateError::kQuota, one_line(error.what())};
+    return PodRefusal{kind == CreateError::kQuota, one_line(error.server_message())};
   } catch (const http::ConnectionError&) {
     throw;
   } catch (const http::Stopped&) {

@@ -177,7 +177,9 @@ bool review_change(const json& request, ReviewVerdict& verdict) {
   const kube::Job job = kube::parse_job(before);
   if (!job.group && !job.ended()) return true;
   const json changes = json::diff(field(before, {"spec"}), field(after, {"spec"}));
-  const std::string first = kube::field_name(Pointer("/spec" + text_field(changes.front(), {"path"})));
+  Pointer path("/spec" + text_field(changes.front(), {"path"}));
+  if (path.back() == "-") path.pop_back();  // an element was added at the end of a list
+  const std::string first = kube::field_name(path);
   verdict.faults.push_back(
       fmt::format("{} cannot be changed after the job has started; submit a new job instead", first));
   return false;

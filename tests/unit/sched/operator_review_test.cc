@@ -277,6 +277,12 @@ TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
   CHECK(review_job(update(before, after), server.settings())
             .faults.at(0)
             .starts_with("spec.template.spec.nodeSelector.kubernetes.io/arch cannot"));
+  before["spec"]["template"]["spec"]["containers"][0]["env"] = {{{"name", "A"}, {"value", "1"}}};
+  after = before;
+  after["spec"]["template"]["spec"]["containers"][0]["env"].push_back({{"name", "B"}, {"value", "2"}});
+  CHECK(review_job(update(before, after), server.settings())
+            .faults.at(0)
+            .starts_with("spec.template.spec.containers[0].env cannot"));
   after = before;
   after["spec"].erase("maxReplicas");
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
