@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <regex>
 #include <system_error>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "command/suggest.h"
@@ -43,6 +45,21 @@ std::string replaced(std::string text, const std::string& old, const std::string
   return text;
 }
 
+// Returns the value of a path such as ".Values.image". Throws Error if there is none.
+const json& value_at(const std::string& path, const json& scope) {
+  const json::json_pointer pointer(replaced(path, ".", "/"));
+  if (!scope.contains(pointer)) throw Error(fmt::format("unknown value '{}'", path));
+  return scope.at(pointer);
+}
+
+// Whether a value is true in templates: not false, null, zero or empty.
+bool is_true(const json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_number()) return value.get<double>() != 0;
+  if (value.is_string()) return !value.get_ref<const std::string&>().empty();
+  return !value.empty();
+}
+
 // Evaluates an expression, given without its braces. Throws Error, which does not name the template and the line.
 std::string evaluate(const std::string& expression, const json& scope) {
   static const std::regex path("[ ]*((?:[.][A-Za-z][A-Za-z0-9]*)+)[ ]*");
@@ -54,9 +71,7 @@ std::string evaluate(const std::string& expression, const json& scope) {
     return match;
   };
   std::smatch match = next(path, expression.begin());
-  const json::json_pointer pointer(replaced(match[1], ".", "/"));
-  if (!scope.contains(pointer)) throw Error(fmt::format("unknown value '{}'", match[1].str()));
-  json value = scope.at(pointer);
+  json value = value_at(match[1], scope);
   while (match[0].second != expression.end()) {
     match = next(function, match[0].second);
     if (match[1].matched)
@@ -71,7 +86,10 @@ std::string evaluate(const std::string& expression, const json& scope) {
 }
 
 std::string render_text(const ChartTemplate& source, const json& scope) {
+  static const std::regex condition("- if ((?:[.][A-Za-z][A-Za-z0-9]*)+) ");
   std::string text;
+  std::optional<std::size_t> skipped;  // length of the text at the beginning of a block that is left out
+  bool block = false;
   std::size_t from = 0;
   for (std::size_t open; (open = source.text.find("{{", from)) != std::string::npos;) {
     text += source.text.substr(from, open - from);
@@ -80,12 +98,22 @@ std::string render_text(const ChartTemplate& source, const json& scope) {
         1 + std::count(source.text.begin(), source.text.begin() + static_cast<std::ptrdiff_t>(open), '\n');
     try {
       if (close == std::string::npos) throw Error("'{{' without '}}'");
-      text += evaluate(source.text.substr(open + 2, close - open - 2), scope);
+      const std::string expression = source.text.substr(open + 2, close - open - 2);
+      if (std::smatch match; std::regex_match(expression, match, condition)) {
+        if (std::exchange(block, true)) throw Error("blocks cannot be nested");
+        if (!is_true(value_at(match[1], scope))) skipped = text.size();
+      } else if (expression == "- end ") {
+        if (!std::exchange(block, false)) throw Error("'end' without 'if'");
+        if (skipped) text.resize(*std::exchange(skipped, std::nullopt));
+      } else {
+        text += evaluate(expression, scope);
+      }
     } catch (const Error& error) {
       throw Error(fmt::format("{}:{}: {}", source.name, line, error.what()));
     }
     from = close + 2;
   }
+  if (block) throw Error(fmt::format("{}: 'if' without 'end'", source.name));
   return text + source.text.substr(from);
 }
 
@@ -181,7 +209,8 @@ void set_chart_value(Chart& chart, const std::string& assignment) {
   const bool typed = parts.size() == 1;
   json value = parse_value(assignment.substr(equals + 1), option, typed && target->is_string());
   // A patch may be a map or a list; its default is an empty map.
-  const bool same = value.type() == target->type() || (target->is_object() && target->empty() && value.is_array());
+  const bool same = value.type() == target->type() || (value.is_number() && target->is_number()) ||
+                    (target->is_object() && target->empty() && value.is_array());
   if (typed && !same)
     throw UsageError(fmt::format("{}: expected {}, got {}", option, type_of(*target), type_of(value)));
   *target = std::move(value);

@@ -2,8 +2,9 @@
 //
 // Templates may use a small subset of Helm's language: expressions {{ VALUE | FUNCTION | FUNCTION }}, where VALUE is
 // .Values.KEY or .Values.KEY.KEY, .Release.Name, .Release.Namespace or .Chart.AppVersion, and FUNCTION is `toJson` or
-// `replace "OLD" "NEW"`. Anything else is an error, so Helm renders the same values from every template that is
-// accepted here. JSON is valid YAML: the output of `toJson` is a single value wherever a plain scalar is allowed.
+// `replace "OLD" "NEW"`; and blocks from a line {{- if VALUE }} to a line {{- end }}, which may not be nested. Anything
+// else is an error, so Helm renders the same values from every template that is accepted here. JSON is valid YAML: the
+// output of `toJson` is a single value wherever a plain scalar is allowed.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,6 @@
 #include "command/command.h"
 #include "command/operator_manifests.h"
+#include "command/operator_placeholder.h"
 #include "command/operator_run.h"
 
 namespace adaptdl::cli {
@@ -7,6 +8,7 @@ namespace adaptdl::cli {
 void add_operator(CLI::App& app, int&) {
   add_operator_run(app);
   add_operator_manifests(app);
+  add_operator_placeholder(app);
 }
 
 }  // namespace adaptdl::cli

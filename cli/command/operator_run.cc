@@ -18,6 +18,7 @@
 #include "command/stop_signals.h"
 #include "image/reference.h"
 #include "kube/json_fields.h"
+#include "kube/quantity.h"
 #include "kube/yaml_documents.h"
 #include "operator/operator.h"
 #include "secret.h"
@@ -34,6 +35,8 @@ struct OperatorRunOptions {
   std::string port = "8080", metrics_port, lease, pod, service, validator, validator_port = "8443",
               certificate_lifetime = "90d", supervisor_url, policy, interval = "1m", restart_cost = "30s";
   std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions, node_prices;
+  std::string expander, min_nodes = "0", max_nodes = "0", node_resources, max_cost_per_hour = "0", min_utility = "0.35",
+                        max_utility = "0.65";
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
 
@@ -103,6 +106,45 @@ sched::ValidatorSettings validator_settings(const OperatorRunOptions& options) {
   return settings;
 }
 
+sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
+  sched::ExpanderSettings settings;
+  std::tie(settings.name_space, settings.name) = parse_name(options.expander, "--expander");
+  sched::NodePool& pool = settings.pool;
+  constexpr int kMaxNodes = 100'000;
+  pool.min_nodes = parse_number<int>(options.min_nodes, "operator run: --min-nodes", 0, kMaxNodes, "a number");
+  pool.max_nodes = parse_number<int>(options.max_nodes, "operator run: --max-nodes", 0, kMaxNodes, "a number");
+  if (pool.min_nodes > pool.max_nodes)
+    throw UsageError(fmt::format("operator run: --min-nodes must be at most --max-nodes, which is {}, got {}",
+                                 pool.max_nodes, pool.min_nodes));
+  const json resources = parse_setting(options.node_resources, "--node-resources", false);
+  for (const auto& [name, amount] : resources.items()) {
+    try {
+      kube::Quantity::parse(amount.is_string() ? amount.get<std::string>() : nlohmann::to_string(amount));
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("operator run: --node-resources: {}: {}", name, error.what()));
+    }
+  }
+  pool.node_resources = sched::parse_node({{"status", {{"allocatable", resources}}}}).allocatable;
+  const auto max_cost =
+      parse_number<double>(options.max_cost_per_hour, "operator run: --max-cost-per-hour", 0, 1e12, "a number");
+  if (max_cost > 0) {
+    if (parse_prices(options.node_prices, "--node-prices").empty())
+      throw UsageError("operator run: --max-cost-per-hour requires --node-prices");
+    pool.max_cost_per_hour = max_cost;
+  }
+  return settings;
+}
+
+sched::UtilityRange utility_range(const OperatorRunOptions& options) {
+  sched::UtilityRange range;
+  range.lowest = parse_number<double>(options.min_utility, "operator run: --min-utility", 0, 1, "a number");
+  range.highest = parse_number<double>(options.max_utility, "operator run: --max-utility", 0, 1, "a number");
+  if (range.lowest >= range.highest)
+    throw UsageError(fmt::format("operator run: --min-utility must be less than --max-utility, which is {}, got {}",
+                                 range.highest, range.lowest));
+  return range;
+}
+
 // Returns the URL by which pods reach this supervisor. It has the service's IP address, because not every cluster
 // resolves the names of services.
 std::string service_url(kube::Client& client, const std::string& service) {
@@ -152,6 +194,11 @@ void run(OperatorRunOptions& options) {
   }
   if (!options.validator.empty()) run.validator = validator_settings(options);
   run.lifecycle.prices = parse_prices(options.node_prices, "--node-prices");
+  if (!options.expander.empty()) {
+    run.expander = expander_settings(options);
+    run.policy_options.utility = utility_range(options);
+    if (run.expander->pool.max_nodes == 0) run.expander.reset();
+  }
   parse_list(options.drain_taints, "--drain-taints", run.drain.taints);
   parse_list(options.drain_conditions, "--drain-conditions", run.drain.conditions);
   raise_descriptor_limit();
@@ -221,6 +268,26 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--node-prices", options->node_prices,
                    "prices of nodes by their labels (default: none; see docs/operator.md)")
       ->type_name("JSON");
+  verb->add_option("--expander", options->expander,
+                   "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
+      ->type_name("NAMESPACE/NAME");
+  verb->add_option("--min-nodes", options->min_nodes, "minimum number of nodes of the expander (default: 0)")
+      ->type_name("N");
+  verb->add_option("--max-nodes", options->max_nodes,
+                   "maximum number of nodes of the expander; 0 turns it off (default: 0)")
+      ->type_name("N");
+  verb->add_option("--node-resources", options->node_resources,
+                   "resources of a new node (default: those of the largest existing one)")
+      ->type_name("JSON");
+  verb->add_option("--max-cost-per-hour", options->max_cost_per_hour,
+                   "limit of the prices of the expander's nodes; 0: none (default: 0)")
+      ->type_name("PRICE");
+  verb->add_option("--min-utility", options->min_utility,
+                   "utility of the nodes below which the expander removes some (default: 0.35)")
+      ->type_name("FRACTION");
+  verb->add_option("--max-utility", options->max_utility,
+                   "utility of the nodes above which the expander adds some (default: 0.65)")
+      ->type_name("FRACTION");
   verb->add_option("--drain-taints", options->drain_taints,
                    "taints of nodes that are about to be removed (default: see docs/operator.md)")
       ->type_name("JSON");

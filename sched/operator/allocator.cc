@@ -26,16 +26,6 @@ void take(Free& free, const std::map<std::string, int>& replicas, const Resource
   }
 }
 
-// Returns the resources that are available to jobs: those that no other pods hold.
-Free free_for_jobs(const AllocatorCluster& cluster) {
-  Free free;
-  for (const NodeFacts& node : cluster.nodes) {
-    Resources& resources = free[node.name] = node.allocatable;
-    if (const auto used = cluster.used.find(node.name); used != cluster.used.end()) subtract(resources, used->second);
-  }
-  return free;
-}
-
 NodeInfo to_info(const NodeFacts& node, const Resources& resources) {
   return {.name = node.name, .resources = resources, .gpu_type = node.gpu_type};
 }
@@ -55,6 +45,21 @@ std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std:
     if (could_run(job.pod, node)) possible.push_back(&node);
   }
   return possible;
+}
+
+// Returns the nodes that the job could use if they were ready and not cordoned, including those that could be added.
+std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes,
+                                             const std::optional<PoolDecision>& pool) {
+  std::vector<const NodeFacts*> possible = possible_nodes(job, nodes);
+  if (pool && pool->new_node && could_run(job.pod, *pool->new_node))
+    possible.insert(possible.end(), static_cast<std::size_t>(pool->addable_nodes), &*pool->new_node);
+  return possible;
+}
+
+// Returns how many nodes have been requested for the job.
+int requested_nodes(const AllocatorJob& job, const std::optional<PoolDecision>& pool) {
+  const bool fits = pool && (!pool->new_node || could_run(job.pod, *pool->new_node));
+  return fits ? std::max(pool->desired_nodes - pool->nodes, 0) : 0;
 }
 
 // Whether the nodes could hold the job's minimum number of replicas if they were empty.
@@ -85,11 +90,12 @@ struct JobClass {
   std::vector<const AllocatorJob*> jobs;
 };
 
-std::vector<JobClass> classes_of(const AllocatorCluster& cluster) {
+std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set<std::string>& surplus) {
   std::map<std::vector<const NodeFacts*>, JobClass> by_nodes;
   for (const AllocatorJob& job : cluster.jobs) {
     if (job.held || stays(job)) continue;
     std::vector<const NodeFacts*> nodes = usable_nodes(job, cluster.nodes);
+    std::erase_if(nodes, [&](const NodeFacts* node) { return surplus.contains(node->name); });
     JobClass& same = by_nodes[nodes];
     same.nodes = std::move(nodes);
     same.jobs.push_back(&job);
@@ -147,13 +153,15 @@ bool Allocator::must_move_job(const AllocatorCluster& cluster) {
   });
 }
 
-JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
-  Free free = free_for_jobs(cluster);
+CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
+  CycleDecisions result;
+  if (cluster.pool) result.pool = size_pool(*cluster.pool, cluster, *policy_);
+  const std::optional<PoolDecision>& pool = result.pool;
+  Free free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
     if (stays(job)) take(free, counts(job.current), job.info.resources);
   }
-  const std::vector<JobClass> classes = classes_of(cluster);
-  JobDecisions decisions;
+  const std::vector<JobClass> classes = classes_of(cluster, pool ? pool->surplus : std::set<std::string>());
   std::map<std::string, std::shared_ptr<const PolicyState>> states;
   for (std::size_t index = 0; index < classes.size(); ++index) {
     const JobClass& each = classes[index];
@@ -176,20 +184,23 @@ JobDecisions Allocator::cycle(const AllocatorCluster& cluster) {
       JobDecision decision{decided.allocations[name], decided.reasons[name], true, job->uid};
       take(free, counts(decision.nodes), job->info.resources);
       if (decision.nodes.empty()) {
-        decision.placeable = cluster.nodes.empty() || placeable(job->info, possible_nodes(*job, cluster.nodes));
+        const int requested = requested_nodes(*job, pool);
+        decision.placeable = cluster.nodes.empty() || (pool && !pool->new_node) ||
+                             placeable(job->info, possible_nodes(*job, cluster.nodes, pool));
         if (each.nodes.empty()) decision.reason = why_no_node(cluster);
+        if (requested > 0) decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
       }
       if (const NodeFacts* node = leaving_node(*job, cluster.nodes); node != nullptr)
         decision.reason += fmt::format("; node {} is about to be removed ({})", node->name, node->leaving);
-      decisions[name] = std::move(decision);
+      result.jobs[name] = std::move(decision);
     }
   }
   states_ = std::move(states);
-  return decisions;
+  return result;
 }
 
 JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
-  Free free = free_for_jobs(cluster);
+  Free free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
     // A pod holds its resources until it ends, even if the job has a new allocation.
     std::map<std::string, int> held = counts(job.current);

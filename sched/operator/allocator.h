@@ -5,6 +5,8 @@
 // selector, affinity, tolerations), and the policy runs once per group, starting with the group that has the fewest
 // nodes.
 //
+// With a pool of nodes that can be added and removed, each cycle also decides how many there should be (node_pool.h).
+//
 // Threading: not thread-safe.
 #pragma once
 
@@ -17,6 +19,7 @@
 
 #include "operator/lifecycle.h"
 #include "operator/node_facts.h"
+#include "operator/node_pool.h"
 #include "policy/policy.h"
 
 namespace adaptdl::sched {
@@ -43,9 +46,15 @@ struct AllocatorCluster {
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
   std::map<std::string, Resources> used;  // by node: held by pods that do not belong to `jobs`
+  std::optional<NodePool> pool;           // none: no nodes are added or removed
 };
 
 using JobDecisions = std::map<std::string, JobDecision>;  // by job
+
+struct CycleDecisions {
+  JobDecisions jobs;
+  std::optional<PoolDecision> pool;  // if the cluster has a pool
+};
 
 class Allocator {
  public:
@@ -54,7 +63,9 @@ class Allocator {
   // Whether a job must be moved off a node that is about to be removed, which must not wait for the next cycle.
   static bool must_move_job(const AllocatorCluster& cluster);
   // Returns decisions for all jobs except those that are held, and running jobs that must not be moved.
-  JobDecisions cycle(const AllocatorCluster& cluster);
+  CycleDecisions cycle(const AllocatorCluster& cluster);
+  // Whether the policy can decide on the size of a pool. If not, clusters must not have one.
+  bool chooses_size() const { return policy_->chooses_size(); }
   // Whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their next
   // cycle would undo it.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }

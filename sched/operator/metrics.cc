@@ -120,6 +120,11 @@ void OperatorMetrics::cycle_ended(std::chrono::duration<double> time, kube::Time
   last_cycle_ = seconds_since_1970(now);
 }
 
+void OperatorMetrics::pool_sized(const PoolDecision& decision) {
+  const std::lock_guard lock(mutex_);
+  pool_ = decision;
+}
+
 std::string OperatorMetrics::text(const ClusterState& state, const PodSettings& settings, kube::Time now) const {
   PrometheusText text;
   add_operator(text, true);
@@ -151,6 +156,14 @@ void OperatorMetrics::add_counters(PrometheusText& text) const {
   text.add({}, cycles_);
   text.begin("adaptdl_last_cycle_timestamp_seconds", "gauge", "When the last scheduling cycle of this operator ended.");
   if (last_cycle_) text.add({}, *last_cycle_);
+  if (!pool_) return;
+  text.begin("adaptdl_pool_nodes", "gauge", "Number of nodes that the cluster expander manages, in the last cycle.");
+  text.add({}, pool_->nodes);
+  text.begin("adaptdl_pool_desired_nodes", "gauge", "Number of nodes that the cluster expander wants.");
+  text.add({}, pool_->desired_nodes);
+  text.begin("adaptdl_pool_utility", "gauge",
+             "Speedup of all jobs relative to that of jobs that scale perfectly on these nodes.");
+  if (pool_->utility) text.add({}, *pool_->utility);
 }
 
 }  // namespace adaptdl::sched

@@ -25,6 +25,9 @@ class OperatorMetrics {
   // A scheduling cycle has ended, which took that long.
   void cycle_ended(std::chrono::duration<double> time, kube::Time now);
 
+  // A scheduling cycle has decided on the size of the pool of nodes.
+  void pool_sized(const PoolDecision& decision);
+
   // Returns all metrics in Prometheus' text format. `settings` determine what replicas request.
   std::string text(const ClusterState& state, const PodSettings& settings, kube::Time now) const;
   // Returns the metrics of an operator that waits to become the leader. Those of the cluster would be there twice.
@@ -40,6 +43,7 @@ class OperatorMetrics {
   Histogram completion_times_{{60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600, 72 * 3600, 168 * 3600}};
   Histogram cycles_{{0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30}};
   std::optional<double> last_cycle_;  // seconds since 1970
+  std::optional<PoolDecision> pool_;
 };
 
 }  // namespace adaptdl::sched

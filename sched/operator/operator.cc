@@ -40,6 +40,14 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
       options_(std::move(options)),
       allocator_(make_policy(policy_name(options_), options_.policy_options)),
       state_(options_.drain) {
+  if (options_.expander) {
+    if (!allocator_.chooses_size())
+      throw UsageError(
+          fmt::format("the policy '{}' does not choose the size of the cluster; use 'adaptive', or no "
+                      "--expander",
+                      policy_name(options_)));
+    expander_.emplace(client_.access(), *options_.expander, options_.lifecycle.prices);
+  }
   // Once the supervisor listens, Kubernetes sends reviews to this operator.
   if (options_.validator)
     validator_ = std::make_unique<Validator>(client_.access(), options_.pods, *options_.validator);
@@ -257,8 +265,13 @@ void Operator::allocate_once(bool all) {
   const bool cycle = all || (waits && !allocator_.uses_first_fit()) || (must_move && begin >= moved_ + kMoveAgain);
   if (must_move && cycle) moved_ = begin;
   move_again_ = must_move ? moved_ + kMoveAgain : Clock::time_point::max();
-  for (auto& [key, decision] : cycle ? allocator_.cycle(cluster) : Allocator::first_fit(cluster))
-    controller_->decide(key, std::move(decision));
+  if (cycle && expander_) cluster.pool = expander_->read_pool();
+  CycleDecisions decisions = cycle ? allocator_.cycle(cluster) : CycleDecisions{Allocator::first_fit(cluster), {}};
+  for (auto& [key, decision] : decisions.jobs) controller_->decide(key, std::move(decision));
+  if (decisions.pool) {
+    expander_->request(*decisions.pool);
+    metrics_.pool_sized(*decisions.pool);
+  }
   if (cycle) metrics_.cycle_ended(Clock::now() - begin, std::chrono::system_clock::now());
 }
 

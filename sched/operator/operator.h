@@ -7,6 +7,7 @@
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
 //   metrics      are served to Prometheus on a port of their own
 //   validator    refuses wrong jobs when they are submitted or changed
+//   expander     makes a cluster autoscaler add and remove nodes
 //
 // All state is stored in the cluster. An operator may exit at any time; the next one continues its work. Of several,
 // only the holder of a lease acts, and the others keep their caches up to date.
@@ -30,6 +31,7 @@
 #include "kube/watch.h"
 #include "operator/cluster_state.h"
 #include "operator/controller.h"
+#include "operator/expander.h"
 #include "operator/leader_election.h"
 #include "operator/lifecycle.h"
 #include "operator/metrics.h"
@@ -56,14 +58,15 @@ struct OperatorOptions {
   std::optional<LeaseSettings> lease;
   std::function<void()> lease_lost;
   std::optional<ValidatorSettings> validator;
+  std::optional<ExpanderSettings> expander;  // needs a policy that chooses the size of the cluster
   // Namespace and name of this operator's pod, which has the label adaptdl/leader while it acts. Empty: none.
   std::pair<std::string, std::string> pod;
 };
 
 class Operator final : private SupervisorListener {
  public:
-  // Starts to listen. Throws UsageError if the policy or the address is invalid, and Error if the socket cannot be
-  // opened. The client must outlive the operator.
+  // Starts to listen. Throws UsageError if the policy or the address is invalid, or the policy cannot be used with an
+  // expander, and Error if the socket cannot be opened. The client must outlive the operator.
   Operator(kube::Client& client, OperatorOptions options);
   ~Operator() override;
 
@@ -109,6 +112,8 @@ class Operator final : private SupervisorListener {
   std::unique_ptr<Supervisor> metrics_server_;
   // Used by the allocator's thread only: the last cycle because of a node that leaves, and the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
+
+  std::optional<Expander> expander_;  // used by the allocator's thread only
 
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<LeaderElection> election_;

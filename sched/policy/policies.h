@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policy/cluster_size.h"
 #include "policy/policy.h"
 
 namespace adaptdl::sched {
@@ -14,6 +15,7 @@ struct PolicyOptions {
   std::uint64_t seed = 0;
   double restart_cost = 30;  // seconds without progress that a change of allocation costs a job
   double fairness = -1;  // exponent of the power mean over jobs, for policies that have one: more negative is fairer
+  UtilityRange utility;  // for policies that choose the size of the cluster
 };
 
 // "adaptive" (the default everywhere), "pollux" (the paper's), "pollux-released" (the released scheduler's),

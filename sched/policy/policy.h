@@ -72,13 +72,17 @@ struct Problem {
   std::vector<JobInfo> jobs;
   std::vector<NodeInfo> nodes;
   Allocations previous;                   // what runs now; jobs or nodes that are gone are ignored
-  std::optional<NodeInfo> node_template;  // a node that could be had besides. None: the cluster's size is fixed
+  std::optional<NodeInfo> node_template;  // a node that could be added. None: the cluster's size is fixed
+  // With a template, desired_nodes is at least min_nodes, unless there are fewer, and at most max_nodes, unless there
+  // are more. max_nodes 0: twice as many as there are.
+  int min_nodes = 0, max_nodes = 0;
 };
 
 struct Decision {
   Allocations allocations;                     // of every job of the problem
   std::map<std::string, std::string> reasons;  // of every job: one clause that says why it has what it has
-  int desired_nodes = 0;  // how many nodes the cluster should have; as many as now if its size is fixed
+  int desired_nodes = 0;          // how many nodes the cluster should have; as many as now if its size is fixed
+  std::optional<double> utility;  // of the nodes that there are (cluster_size.h), if the policy chooses the size
   std::shared_ptr<const PolicyState> state;  // for the next cycle
 };
 
@@ -95,6 +99,9 @@ class Policy {
   // Whether jobs under it choose their own batch sizes, for the best goodput on what they have. Else they keep those
   // that their users chose.
   virtual bool adapts_batch_size() const { return true; }
+
+  // Whether it chooses the size of a cluster with a node template, by the utility of its nodes.
+  virtual bool chooses_size() const { return false; }
 
   // Whether it keeps distributed jobs off each other's nodes (see above). The classic ones do not: on one network
   // interface such jobs slow each other down.

@@ -79,6 +79,21 @@ SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
   return smaller;
 }
 
+// Returns how many of the first nodes each job can be placed on, with all others away. Ignores jobs that all nodes
+// together cannot hold.
+int needed_nodes(const SearchProblem& problem) {
+  int needed = 0;
+  for (const SearchJob& job : problem.jobs) {
+    if (job.pinned || job.max_replicas < 1) continue;
+    std::int64_t left = std::max(job.min_replicas, 1);
+    for (std::size_t node = 0; node < problem.nodes.size() && left > 0; ++node) {
+      left -= std::min(left, room(job.demand, problem.nodes[node].capacity));
+      if (left == 0) needed = std::max(needed, static_cast<int>(node) + 1);
+    }
+  }
+  return needed;
+}
+
 // Speedup of all jobs over that which the nodes would give if jobs scaled perfectly, by the scarcest resource.
 double utility(const PolluxProblem& problem, const std::vector<SearchNode>& nodes,
                const std::vector<Placement>& placements) {
@@ -104,20 +119,23 @@ class Pollux : public Policy {
 
   Decision optimize(const Problem& problem, const std::shared_ptr<const PolicyState>& state) const override {
     Ordered ordered(problem, options_.objective);
-    const bool sizes = problem.node_template && options_.search == PolluxSearch::kAdditive;
-    const std::size_t now = problem.nodes.size();
+    const bool sizes = problem.node_template && chooses_size();
+    const int now = static_cast<int>(problem.nodes.size());
     SearchProblem search = ordered.frame.problem;
-    if (sizes) add_template(*problem.node_template, ordered.frame.resources, std::max<std::size_t>(now, 1), search);
+    if (sizes) {
+      const int max_nodes = problem.max_nodes > 0 ? problem.max_nodes : std::max(2 * now, 1);
+      add_template(*problem.node_template, ordered.frame.resources, std::max(max_nodes - now, 0), search);
+    }
     const PolluxRules rules{options_.objective, options_.fairness, options_.restart_cost, problem.now};
     const PolluxProblem values = pollux_problem(ordered.jobs, std::move(search), rules);
 
     Decision decision;
-    decision.desired_nodes = static_cast<int>(now);
+    decision.desired_nodes = now;
     GeneticState placements;
     if (options_.search == PolluxSearch::kGenetic) {
       placements = evolve(ordered, values, std::dynamic_pointer_cast<const LastPopulation>(state), decision);
     } else if (sizes) {
-      placements = search_size(values, now, decision);
+      placements = search_size(values, now, std::clamp(problem.min_nodes, 0, now), decision);
     } else {
       placements = search_allocations(values.search).placements;
     }
@@ -125,15 +143,17 @@ class Pollux : public Policy {
     return decision;
   }
 
+  bool chooses_size() const override { return options_.search == PolluxSearch::kAdditive; }
+
  private:
-  static void add_template(const NodeInfo& node_template, const std::vector<std::string>& resources, std::size_t copies,
+  static void add_template(const NodeInfo& node_template, const std::vector<std::string>& resources, int copies,
                            SearchProblem& search) {
     SearchNode node;
     for (const std::string& type : resources) {
       const auto found = node_template.resources.find(type);
       node.capacity.push_back(found == node_template.resources.end() ? 0 : std::max<std::int64_t>(found->second, 0));
     }
-    search.nodes.insert(search.nodes.end(), copies, node);
+    search.nodes.insert(search.nodes.end(), static_cast<std::size_t>(copies), node);
   }
 
   GeneticState evolve(const Ordered& ordered, const PolluxProblem& values,
@@ -155,10 +175,10 @@ class Pollux : public Policy {
   }
 
   // Solves for a few numbers of nodes. What is allocated is on nodes that there are, and that are to stay.
-  static GeneticState search_size(const PolluxProblem& values, std::size_t now, Decision& decision) {
-    int pinned = 0;
+  GeneticState search_size(const PolluxProblem& values, int now, int least, Decision& decision) const {
     for (const SearchJob& job : values.search.jobs)
-      if (job.pinned) pinned = std::max(pinned, job.previous.back().node + 1);
+      if (job.pinned) least = std::max(least, job.previous.back().node + 1);
+    least = std::max(least, needed_nodes(values.search));
     std::map<int, GeneticState> solved;
     const auto solve = [&](int nodes) -> const GeneticState& {
       const auto [entry, added] = solved.try_emplace(nodes);
@@ -170,9 +190,9 @@ class Pollux : public Policy {
       const auto end = values.search.nodes.begin() + nodes;
       return utility(values, {values.search.nodes.begin(), end}, solve(nodes));
     };
-    decision.desired_nodes =
-        now == 0 ? utility_of(1) > 0 : desired_nodes(static_cast<int>(now), pinned, most, {}, utility_of);
-    return solve(std::min(static_cast<int>(now), decision.desired_nodes));
+    decision.utility = utility_of(now);
+    decision.desired_nodes = desired_nodes(std::max(now, least), least, most, options_.utility, utility_of);
+    return solve(std::min(now, decision.desired_nodes));
   }
 
   void explain(const Problem& problem, const Ordered& ordered, const PolluxProblem& values,
@@ -212,6 +232,7 @@ PolluxOptions paper_options(const PolicyOptions& options) {
   PolluxOptions pollux;
   pollux.fairness = options.fairness;
   pollux.restart_cost = options.restart_cost;
+  pollux.utility = options.utility;
   pollux.genetic.seed = options.seed;
   return pollux;
 }

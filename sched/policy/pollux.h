@@ -24,6 +24,7 @@ struct PolluxOptions {
   PolluxSearch search = PolluxSearch::kGenetic;
   double fairness = -1;      // exponent of the paper's power mean; see PowerMean
   double restart_cost = 30;  // seconds
+  UtilityRange utility;
   GeneticOptions genetic;
 };
 

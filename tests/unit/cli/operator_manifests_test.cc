@@ -80,6 +80,8 @@ const json kNamespaced = json::parse(R"([
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
   {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]},
+  {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["adaptdl-placeholder"], "verbs": ["get"]},
+  {"apiGroups": ["apps"], "resources": ["deployments/scale"], "resourceNames": ["adaptdl-placeholder"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
 
 }  // namespace
@@ -209,6 +211,38 @@ TEST_CASE("the signs of nodes that are about to be removed have the defaults of 
   CHECK(json::parse(argument(documents, "--drain-conditions")) == json(signs.conditions));
 }
 
+TEST_CASE("placeholder pods are installed if the number of nodes is chosen, and keep away from each other") {
+  const auto find = [](const std::vector<json>& documents) {
+    return std::ranges::find_if(documents, [](const json& document) {
+      return document["metadata"]["name"] == "adaptdl-placeholder" && document["kind"] == "Deployment";
+    });
+  };
+  auto documents = manifests();
+  CHECK(find(documents) == documents.end());
+  CHECK(argument(documents, "--max-nodes") == "0");
+  documents = manifests({.image = "operator:2",
+                         .settings = {"minNodes=1", "maxNodes=8", "placeholderNodeSelector.a=b", "minUtility=0",
+                                      "placeholderTolerations=[{key: gpu, operator: Exists}]"}});
+  const auto found = find(documents);
+  REQUIRE(found != documents.end());
+  CHECK_FALSE((*found)["spec"].contains("replicas"));  // so that an update does not change it
+  const json& pod = (*found)["spec"]["template"];
+  const json labels = {{"app.kubernetes.io/name", "adaptdl-placeholder"}};
+  CHECK((*found)["spec"]["selector"]["matchLabels"] == labels);
+  CHECK(pod["metadata"]["labels"]["app.kubernetes.io/name"] == "adaptdl-placeholder");
+  const json& affinity = pod["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+  CHECK(affinity[0]["labelSelector"]["matchLabels"] == labels);
+  CHECK(pod["spec"]["nodeSelector"] == json{{"a", "b"}});
+  CHECK(pod["spec"]["tolerations"][0]["key"] == "gpu");
+  CHECK(pod["spec"]["containers"][0]["image"] == "operator:2");
+  CHECK_FALSE(pod["spec"]["containers"][0].contains("resources"));
+  CHECK(object(documents, "PriorityClass")["value"] == -9);
+  CHECK(argument(documents, "--min-nodes") == "1");
+  CHECK(argument(documents, "--max-nodes") == "8");
+  CHECK(argument(documents, "--min-utility") == "0");
+  CHECK(argument(documents, "--max-utility") == "0.65");
+}
+
 TEST_CASE("any value remains a single value") {
   const std::size_t count = manifests().size();
   for (const std::string text :
@@ -262,6 +296,17 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
     const std::string message = "t.yaml:3: " + why;
     CHECK_THROWS_WITH_AS(render("a: {{ .Release.Name }}\n\nb: " + expression + "\n", values), message.c_str(), Error);
   }
+  CHECK(render("a: 1\n{{- if .Values.list }}\nb: 2\n{{- end }}\nc: 3\n", values) == "a: 1\n\nb: 2\n\nc: 3\n");
+  for (const json& none : {json(0), json(""), json(false), json(), json::array(), json::object()}) {
+    CAPTURE(none);
+    CHECK(render("a: 1\n{{- if .Values.n }}\nb: {{ .Values.x }}\n{{- end }}\nc: 3\n", {{"n", none}, {"x", "y"}}) ==
+          "a: 1\n\nc: 3\n");
+  }
+  const auto block = [&](const std::string& text) { return render(text, values); };
+  CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}\n"), "t.yaml: 'if' without 'end'", Error);
+  CHECK_THROWS_WITH_AS(block("\n{{- end }}\n"), "t.yaml:2: 'end' without 'if'", Error);
+  CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}\n{{- if .Values.b }}\n"), "t.yaml:2: blocks cannot be nested", Error);
+  CHECK_THROWS_WITH_AS(block("{{- if .Values.c }}\n{{- end }}"), "t.yaml:1: unknown value '.Values.c'", Error);
   CHECK_THROWS_WITH_AS(render("a: 1\nb: [{{ .Values.a | toJson }}\n", values), doctest::Contains("t.yaml:"), Error);
 }
 
@@ -273,7 +318,9 @@ TEST_CASE("the chart's templates write all expressions as JSON and use all value
     all += one.text;
     for (std::size_t at = 0; (at = one.text.find("}}", at)) != std::string::npos; at += 2) {
       CAPTURE(one.name);
-      CHECK(one.text.substr(at - 9, 9) == "| toJson ");
+      const std::string expression = one.text.substr(one.text.rfind("{{", at), at - one.text.rfind("{{", at));
+      if (expression.starts_with("{{- if ") || expression == "{{- end ") continue;
+      CHECK(expression.ends_with("| toJson "));
     }
   }
   for (const auto& [key, value] : chart.values.items()) {

@@ -37,6 +37,10 @@ class Validation {
     for (const NodeInfo& node : problem_.nodes) check_node(node);
     const auto nodes = static_cast<int>(problem_.nodes.size());
     if (decision_.desired_nodes < 0) complain("{} desired nodes", decision_.desired_nodes);
+    if (problem_.max_nodes > 0 && decision_.desired_nodes > std::max(problem_.max_nodes, nodes))
+      complain("{} desired nodes, at most {} are allowed", decision_.desired_nodes, problem_.max_nodes);
+    if (decision_.desired_nodes < std::min(problem_.min_nodes, nodes))
+      complain("{} desired nodes, at least {} are required", decision_.desired_nodes, problem_.min_nodes);
     if (!problem_.node_template && decision_.desired_nodes != nodes)
       complain("{} desired nodes, there are {} and no template", decision_.desired_nodes, nodes);
     return std::move(found_);

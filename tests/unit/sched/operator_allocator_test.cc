@@ -51,7 +51,7 @@ AllocatorJob on(AllocatorJob job, const Allocation& nodes, bool preemptible = tr
 }
 
 JobDecisions cycle(const AllocatorCluster& cluster, const char* policy = "adaptive") {
-  return Allocator(make_policy(policy, {})).cycle(cluster);
+  return Allocator(make_policy(policy, {})).cycle(cluster).jobs;
 }
 
 // Number of replicas that the decisions place on the node.
@@ -312,10 +312,10 @@ TEST_CASE("consecutive cycles on an unchanged cluster move no job") {
   cluster.nodes = {make_node("a", 2), make_node("b", 2)};
   cluster.jobs = {make_job("x"), make_job("y"), in_zone(make_job("z"), "z")};
   Allocator allocator(make_policy("adaptive", {}));
-  JobDecisions before = allocator.cycle(cluster);
+  JobDecisions before = allocator.cycle(cluster).jobs;
   for (int i = 0; i < 3; ++i) {
     for (AllocatorJob& job : cluster.jobs) job = on(job, before.at(job.info.name).nodes);
-    const JobDecisions decisions = allocator.cycle(cluster);
+    const JobDecisions decisions = allocator.cycle(cluster).jobs;
     for (const auto& [name, decision] : decisions) CHECK(decision.nodes == before.at(name).nodes);
     before = decisions;
   }

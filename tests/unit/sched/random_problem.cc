@@ -233,6 +233,10 @@ Problem any_problem(Random& random) {
   }
   run_some(random, problem, 0.5);
   if (chance(random, 0.3)) problem.node_template = any_node(random, nodes);
+  if (problem.node_template && chance(random, 0.5)) {
+    problem.min_nodes = pick(random, 0, 7);
+    problem.max_nodes = pick(random, 0, 15);
+  }
   if (chance(random, 0.5)) spoil(random, problem);
   return problem;
 }

@@ -1,0 +1,11 @@
+// The verb `operator placeholder`: the program of the cluster expander's placeholder pods.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace adaptdl::cli {
+
+// Registers the verb `placeholder`.
+void add_operator_placeholder(CLI::App& app);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,284 @@
+// How many nodes the operator wants from a cluster autoscaler, and what that means for jobs.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "operator/allocator.h"
+#include "policy/policies.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using nlohmann::json;
+
+namespace {
+
+constexpr int kGpus = 4;  // per node
+
+NodeFacts make_node(const std::string& name, const std::string& type = "pool", int gpus = kGpus) {
+  return {.name = name,
+          .gpu_type = "",
+          .allocatable = {{"nvidia.com/gpu", gpus}, {"pods", 100}},
+          .ready = true,
+          .labels = {{"type", type}, {"kubernetes.io/hostname", name}},
+          .taints = json::array()};
+}
+
+json selecting(const std::string& label, const std::string& value) {
+  return {{"spec", {{"nodeSelector", {{label, value}}}}}};
+}
+
+// A job that scales well up to `max` replicas with one GPU each.
+AllocatorJob make_job(const std::string& name, int max, int min = 0) {
+  const goodput::PerfParams perf{0.01, 0.01, 0.001, 0, 0.001, 0, 1};
+  AllocatorJob job;
+  job.info.name = "ns/" + name;
+  job.info.resources = {{"nvidia.com/gpu", 1}, {"pods", 1}};
+  job.info.min_replicas = min;
+  job.info.max_replicas = job.info.profiled_replicas = max;
+  job.info.speedup = std::make_shared<const SpeedupFunction>(goodput::GoodputFunction(perf, {1e-3, 1}, 32),
+                                                             goodput::Limits{4096, 1, 64, true});
+  job.pod = json::object();
+  return job;
+}
+
+AllocatorJob on(AllocatorJob job, const Allocation& nodes, bool preemptible = true) {
+  job.current = nodes;
+  job.live.clear();
+  for (const std::string& node : nodes) ++job.live[node];
+  job.info.preemptible = preemptible;
+  return job;
+}
+
+// Nodes n0, n1, … of a pool, whose size may be between 0 and 8.
+AllocatorCluster make_cluster(int nodes) {
+  AllocatorCluster cluster;
+  cluster.pool = NodePool{.pod = selecting("type", "pool"), .min_nodes = 0, .max_nodes = 8};
+  for (int i = 0; i < nodes; ++i) cluster.nodes.push_back(make_node("n" + std::to_string(i)));
+  return cluster;
+}
+
+CycleDecisions cycle(const AllocatorCluster& cluster) { return Allocator(make_policy("adaptive", {})).cycle(cluster); }
+int desired(const AllocatorCluster& cluster) { return cycle(cluster).pool.value().desired_nodes; }
+
+std::set<std::string> nodes_of(const CycleDecisions& decisions) {
+  std::set<std::string> nodes;
+  for (const auto& [name, decision] : decisions.jobs) nodes.insert(decision.nodes.begin(), decision.nodes.end());
+  return nodes;
+}
+
+// What an autoscaler and the operator do until the next cycle: nodes are added, surplus ones are removed, and jobs
+// move.
+void follow(AllocatorCluster& cluster, const CycleDecisions& decisions, int& added) {
+  for (AllocatorJob& job : cluster.jobs) {
+    if (const auto found = decisions.jobs.find(job.info.name); found != decisions.jobs.end())
+      job = on(job, found->second.nodes, job.info.preemptible);
+  }
+  const PoolDecision& pool = decisions.pool.value();
+  std::erase_if(cluster.nodes, [&](const NodeFacts& node) { return pool.surplus.contains(node.name); });
+  for (int i = pool.nodes; i < pool.desired_nodes; ++i)
+    cluster.nodes.push_back(make_node("added" + std::to_string(added++)));
+}
+
+}  // namespace
+
+TEST_CASE("operator_pool: without jobs, the pool has its minimum of nodes") {
+  AllocatorCluster cluster = make_cluster(3);
+  CHECK(desired(cluster) == 0);
+  cluster.pool->min_nodes = 2;
+  CHECK(desired(cluster) == 2);
+  CHECK(cycle(cluster).pool->surplus.size() == 1);
+}
+
+TEST_CASE("operator_pool: nodes are added while jobs make good use of them, up to the maximum") {
+  AllocatorCluster cluster = make_cluster(1);
+  cluster.jobs = {make_job("a", 8), make_job("b", 8)};
+  CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes > 4);
+  CHECK(decisions.pool->desired_nodes <= 8);
+  CHECK(decisions.pool->reason == "the utility of 1 node is 99 %");
+  cluster.pool->max_nodes = 2;
+  CHECK(desired(cluster) == 2);
+  // More nodes than the maximum: those that no job uses are surplus.
+  cluster = make_cluster(4);
+  cluster.pool->max_nodes = 2;
+  cluster.jobs = {on(make_job("a", 8), {"n2", "n2", "n3"})};
+  decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes == 2);
+  CHECK(decisions.pool->surplus == std::set<std::string>{"n0", "n1"});
+  CHECK(nodes_of(decisions) == std::set<std::string>{"n2", "n3"});
+}
+
+TEST_CASE("operator_pool: nodes that jobs make little use of are surplus, and jobs leave them") {
+  AllocatorCluster cluster = make_cluster(4);
+  cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"})};
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes == 1);
+  CHECK(decisions.pool->surplus.size() == 3);
+  CHECK(nodes_of(decisions).size() == 1);
+  for (const auto& [name, decision] : decisions.jobs) CHECK(decision.nodes.size() == 1);
+}
+
+TEST_CASE("operator_pool: a job that must not be moved keeps its node, and others join it") {
+  AllocatorCluster cluster = make_cluster(4);
+  cluster.jobs = {on(make_job("a", 1), {"n1"}), on(make_job("b", 1), {"n3"}, false)};
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes == 1);
+  CHECK(decisions.pool->surplus == std::set<std::string>{"n0", "n1", "n2"});
+  CHECK(decisions.jobs.at("ns/a").nodes == Allocation{"n3"});
+  CHECK_FALSE(decisions.jobs.contains("ns/b"));
+}
+
+TEST_CASE("operator_pool: the pool is large enough for the minimum of replicas of each job") {
+  AllocatorCluster cluster = make_cluster(1);
+  cluster.jobs = {make_job("small", 1), make_job("large", 12, 9)};
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes >= 3);
+  const JobDecision& large = decisions.jobs.at("ns/large");
+  CHECK(large.nodes.empty());
+  CHECK(large.placeable);
+  CHECK(large.reason.ends_with(" new nodes requested"));
+  SUBCASE("unless the limit does not allow it") {
+    cluster.pool->max_nodes = 2;
+    CHECK(desired(cluster) <= 2);
+    CHECK_FALSE(cycle(cluster).jobs.at("ns/large").placeable);
+  }
+}
+
+TEST_CASE("operator_pool: a pool without nodes gets one for a job that fits on it") {
+  AllocatorCluster cluster = make_cluster(0);
+  SUBCASE("the resources of a node are not known before there is one") {
+    CHECK(desired(cluster) == 0);
+    cluster.jobs = {make_job("a", 16)};
+    const CycleDecisions decisions = cycle(cluster);
+    CHECK(decisions.pool->desired_nodes == 1);
+    CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
+    CHECK(decisions.jobs.at("ns/a").placeable);
+    CHECK(decisions.jobs.at("ns/a").reason == "waits: the cluster has no nodes; 1 new node requested");
+    cluster.nodes = {make_node("other", "cpu", 0)};
+    CHECK(desired(cluster) == 1);
+    CHECK(cycle(cluster).jobs.at("ns/a").placeable);
+  }
+  SUBCASE("known resources") {
+    cluster.pool->node_resources = {{"nvidia.com/gpu", kGpus}};
+    CHECK(desired(cluster) == 0);
+    cluster.jobs = {make_job("a", 8, 6)};
+    CHECK(desired(cluster) >= 2);
+    cluster.nodes = {make_node("other", "cpu", 0)};
+    CHECK(desired(cluster) >= 2);
+    CHECK(cycle(cluster).jobs.at("ns/a").placeable);
+    SUBCASE("that the job cannot use") {
+      cluster.jobs[0].info.resources["nvidia.com/gpu"] = kGpus + 1;
+      CHECK(desired(cluster) == 0);
+      CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
+    }
+    SUBCASE("with labels that the job does not select") {
+      cluster.jobs[0].pod = selecting("type", "other");
+      CHECK(desired(cluster) == 0);
+      CHECK_FALSE(cycle(cluster).jobs.at("ns/a").placeable);
+    }
+  }
+}
+
+TEST_CASE("operator_pool: nodes outside the pool are used first, and never counted or surplus") {
+  AllocatorCluster cluster = make_cluster(1);
+  cluster.nodes.push_back(make_node("fixed", "fixed"));
+  cluster.jobs = {on(make_job("a", 2), {"fixed", "fixed"})};
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->nodes == 1);
+  CHECK(decisions.pool->desired_nodes == 0);
+  CHECK(decisions.pool->surplus == std::set<std::string>{"n0"});
+  CHECK(nodes_of(decisions) == std::set<std::string>{"fixed"});
+}
+
+TEST_CASE("operator_pool: the only node that a job may use is never surplus") {
+  AllocatorCluster cluster = make_cluster(3);
+  cluster.nodes[2].labels["zone"] = "z";
+  cluster.jobs = {on(make_job("a", 1), {"n0"}), make_job("zoned", 1)};
+  cluster.jobs[1].pod = selecting("zone", "z");
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK_FALSE(decisions.pool->surplus.contains("n2"));
+  CHECK(decisions.jobs.at("ns/zoned").nodes == Allocation{"n2"});
+  CHECK(decisions.pool->desired_nodes == 2);
+}
+
+TEST_CASE(
+    "operator_pool: nodes that are not ready, cordoned or about to be removed do not count as nodes of the pool") {
+  AllocatorCluster cluster = make_cluster(4);
+  cluster.nodes[0].ready = false;
+  cluster.nodes[1].taints.push_back({{"key", "node.kubernetes.io/unschedulable"}, {"effect", "NoSchedule"}});
+  cluster.nodes[2].leaving = "taint gone";
+  cluster.jobs = {make_job("a", 2)};
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->nodes == 1);
+  CHECK(decisions.pool->desired_nodes == 1);
+  CHECK(decisions.pool->surplus.empty());
+}
+
+TEST_CASE("operator_pool: the prices of all nodes together are limited") {
+  AllocatorCluster cluster = make_cluster(2);
+  cluster.jobs = {make_job("a", 32)};
+  cluster.pool->prices = {{{{"type", "pool"}}, 3}};
+  CHECK(desired(cluster) > 4);
+  cluster.pool->max_cost_per_hour = 11;
+  const CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes == 3);
+  CHECK(decisions.pool->reason.ends_with("; more would cost more than 11 per hour"));
+  cluster.pool->max_cost_per_hour = 5;
+  CHECK(desired(cluster) == 1);
+  cluster.pool->max_cost_per_hour = 1000;
+  CHECK(desired(cluster) > 4);
+  // Without a price, no node is added.
+  cluster.pool->prices = {{{{"type", "other"}}, 3}};
+  CHECK(desired(cluster) == 2);
+  CHECK(cycle(cluster).pool->reason.ends_with("; the price of a new node is not known"));
+}
+
+TEST_CASE("operator_pool: policies other than those by utility do not choose a size") {
+  CHECK(Allocator(make_policy("adaptive", {})).chooses_size());
+  CHECK(Allocator(make_policy("pollux-released", {})).chooses_size());
+  for (const char* policy : {"pollux", "fifo", "tiresias", "optimus", "sia"})
+    CHECK_FALSE(Allocator(make_policy(policy, {})).chooses_size());
+}
+
+TEST_CASE("operator_pool: the pool follows the load within two cycles, and never leaves its limits") {
+  std::mt19937 random(7);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int history = 0; history < 30; ++history) {
+    CAPTURE(history);
+    AllocatorCluster cluster = make_cluster(1 + below(3));
+    cluster.pool->min_nodes = below(2);
+    cluster.pool->max_nodes = 3 + below(6);
+    cluster.pool->node_resources = {{"nvidia.com/gpu", kGpus}};
+    int added = 0;
+    for (int change = 0; change < 8; ++change) {
+      cluster.jobs.clear();
+      for (int i = below(5); i > 0; --i) {
+        const int min = 1 + below(2 * kGpus);
+        AllocatorJob job = make_job("job" + std::to_string(i), min + below(8), min);
+        job.info.preemptible = below(4) != 0;
+        cluster.jobs.push_back(job);
+      }
+      for (int round = 0; round < 4; ++round) {
+        CAPTURE(change);
+        CAPTURE(round);
+        const CycleDecisions decisions = cycle(cluster);
+        const PoolDecision& pool = decisions.pool.value();
+        CHECK(pool.desired_nodes >= cluster.pool->min_nodes);
+        CHECK(pool.desired_nodes <= cluster.pool->max_nodes);
+        for (const std::string& node : nodes_of(decisions)) CHECK_FALSE(pool.surplus.contains(node));
+        if (round >= 2) {
+          // It has settled, and every job has nodes, as far as the limits allow it.
+          CHECK(pool.desired_nodes == pool.nodes);
+          const bool idle = cluster.jobs.empty();
+          CHECK((!idle || pool.nodes == cluster.pool->min_nodes));
+          if (pool.nodes < cluster.pool->max_nodes) {
+            for (const auto& [name, decision] : decisions.jobs) CHECK_FALSE(decision.nodes.empty());
+          }
+        }
+        follow(cluster, decisions, added);
+      }
+    }
+  }
+}
