@@ -85,6 +85,10 @@ std::string evaluate(const std::string& expression, const json& scope) {
   return value.get<std::string>();
 }
 
+bool is_line(const std::string& text, std::size_t begin, std::size_t end) {
+  return (begin == 0 || text[begin - 1] == '\n') && (end == text.size() || text[end] == '\n');
+}
+
 std::string render_text(const ChartTemplate& source, const json& scope) {
   static const std::regex condition("- if ((?:[.][A-Za-z][A-Za-z0-9]*)+) ");
   std::string text;
@@ -99,6 +103,8 @@ std::string render_text(const ChartTemplate& source, const json& scope) {
     try {
       if (close == std::string::npos) throw Error("'{{' without '}}'");
       const std::string expression = source.text.substr(open + 2, close - open - 2);
+      if (expression.starts_with("-") && !is_line(source.text, open, close + 2))
+        throw Error("'{{-' must begin a line, and its '}}' end it");
       if (std::smatch match; std::regex_match(expression, match, condition)) {
         if (std::exchange(block, true)) throw Error("blocks cannot be nested");
         if (!is_true(value_at(match[1], scope))) skipped = text.size();

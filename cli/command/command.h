@@ -42,6 +42,7 @@ void add_submit(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);
 void add_top(CLI::App& app, int& exit_code);
 void add_logs(CLI::App& app, int& exit_code);
+void add_cost(CLI::App& app, int& exit_code);
 void add_cp(CLI::App& app, int& exit_code);
 void add_describe(CLI::App& app, int& exit_code);
 void add_resize(CLI::App& app, int& exit_code);

@@ -12,6 +12,7 @@ constexpr Command kCommands[] = {
     {"ls", "list the runs of this machine and the jobs of a cluster, and why they are as they are", Needs::kNothing,
      add_ls},
     {"top", "show the nodes of a cluster and the jobs on them", Needs::kCluster, add_top},
+    {"cost", "show what the jobs of a cluster have used, by user and month", Needs::kCluster, add_cost},
     {"logs", "show what the replicas of a run or job wrote", Needs::kRun, add_logs},
     {"cp", "copy files and directories out of a job of a cluster, or into it", Needs::kCluster, add_cp},
     {"describe", "show all that is known of a run or job", Needs::kRun, add_describe},

@@ -35,8 +35,8 @@ struct OperatorRunOptions {
   std::string port = "8080", metrics_port, lease, pod, service, validator, validator_port = "8443",
               certificate_lifetime = "90d", supervisor_url, policy, interval = "1m", restart_cost = "30s";
   std::string job_resources, pod_patch, container_patch, drain_taints, drain_conditions, node_prices;
-  std::string expander, min_nodes = "0", max_nodes = "0", node_resources, max_cost_per_hour = "0", min_utility = "0.35",
-                        max_utility = "0.65";
+  std::string usage, expander, min_nodes = "0", max_nodes = "0", node_resources, max_cost_per_hour = "0",
+                               min_utility = "0.35", max_utility = "0.65";
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
 };
 
@@ -106,6 +106,12 @@ sched::ValidatorSettings validator_settings(const OperatorRunOptions& options) {
   return settings;
 }
 
+// Helm gives fractions of --set as strings, which the chart writes with quotes.
+std::string unquoted(const std::string& text) {
+  const bool quoted = text.size() > 2 && text.front() == '"' && text.back() == '"';
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
 sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
   sched::ExpanderSettings settings;
   std::tie(settings.name_space, settings.name) = parse_name(options.expander, "--expander");
@@ -125,8 +131,8 @@ sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
     }
   }
   pool.node_resources = sched::parse_node({{"status", {{"allocatable", resources}}}}).allocatable;
-  const auto max_cost =
-      parse_number<double>(options.max_cost_per_hour, "operator run: --max-cost-per-hour", 0, 1e12, "a number");
+  const auto max_cost = parse_number<double>(unquoted(options.max_cost_per_hour), "operator run: --max-cost-per-hour",
+                                             0, 1e12, "a number");
   if (max_cost > 0) {
     if (parse_prices(options.node_prices, "--node-prices").empty())
       throw UsageError("operator run: --max-cost-per-hour requires --node-prices");
@@ -137,8 +143,8 @@ sched::ExpanderSettings expander_settings(const OperatorRunOptions& options) {
 
 sched::UtilityRange utility_range(const OperatorRunOptions& options) {
   sched::UtilityRange range;
-  range.lowest = parse_number<double>(options.min_utility, "operator run: --min-utility", 0, 1, "a number");
-  range.highest = parse_number<double>(options.max_utility, "operator run: --max-utility", 0, 1, "a number");
+  range.lowest = parse_number<double>(unquoted(options.min_utility), "operator run: --min-utility", 0, 1, "a number");
+  range.highest = parse_number<double>(unquoted(options.max_utility), "operator run: --max-utility", 0, 1, "a number");
   if (range.lowest >= range.highest)
     throw UsageError(fmt::format("operator run: --min-utility must be less than --max-utility, which is {}, got {}",
                                  range.highest, range.lowest));
@@ -194,6 +200,7 @@ void run(OperatorRunOptions& options) {
   }
   if (!options.validator.empty()) run.validator = validator_settings(options);
   run.lifecycle.prices = parse_prices(options.node_prices, "--node-prices");
+  if (!options.usage.empty()) run.usage = parse_name(options.usage, "--usage");
   if (!options.expander.empty()) {
     run.expander = expander_settings(options);
     run.policy_options.utility = utility_range(options);
@@ -268,6 +275,9 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--node-prices", options->node_prices,
                    "prices of nodes by their labels (default: none; see docs/operator.md)")
       ->type_name("JSON");
+  verb->add_option("--usage", options->usage,
+                   "ConfigMaps NAME-YYYY-MM that store what jobs use by month, for `adaptdl cost` (default: none)")
+      ->type_name("NAMESPACE/NAME");
   verb->add_option("--expander", options->expander,
                    "Deployment of placeholder pods, which make a cluster autoscaler add nodes (default: none)")
       ->type_name("NAMESPACE/NAME");

@@ -16,6 +16,7 @@ struct Resource {
 inline constexpr Resource kPods{"", "v1", "pods", "Pod"};
 inline constexpr Resource kEvents{"", "v1", "events", "Event"};
 inline constexpr Resource kNodes{"", "v1", "nodes", "Node"};
+inline constexpr Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline constexpr Resource kSecrets{"", "v1", "secrets", "Secret"};
 inline constexpr Resource kServices{"", "v1", "services", "Service"};
 inline constexpr Resource kPersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
@@ -24,6 +25,8 @@ inline constexpr Resource kLeases{"coordination.k8s.io", "v1", "leases", "Lease"
 inline constexpr Resource kStorageClasses{"storage.k8s.io", "v1", "storageclasses", "StorageClass"};
 inline constexpr Resource kValidatingWebhookConfigurations{
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"};
+inline constexpr Resource kMutatingWebhookConfigurations{
+    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"};
 inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
 
 // The path of a collection, of one object, or of its part (as "log", "exec", "status"). An empty namespace: of all

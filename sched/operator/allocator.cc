@@ -188,7 +188,8 @@ CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
         decision.placeable = cluster.nodes.empty() || (pool && !pool->new_node) ||
                              placeable(job->info, possible_nodes(*job, cluster.nodes, pool));
         if (each.nodes.empty()) decision.reason = why_no_node(cluster);
-        if (requested > 0) decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
+        if (requested > 0 && decision.placeable)
+          decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
       }
       if (const NodeFacts* node = leaving_node(*job, cluster.nodes); node != nullptr)
         decision.reason += fmt::format("; node {} is about to be removed ({})", node->name, node->leaving);
@@ -215,7 +216,10 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
   std::ranges::stable_sort(waiting, {}, [](const AllocatorJob* job) { return job->info.creation_time; });
   for (const AllocatorJob* job : waiting) {
     std::vector<NodeInfo> nodes;
-    for (const NodeFacts* node : usable_nodes(*job, cluster.nodes)) nodes.push_back(to_info(*node, free[node->name]));
+    for (const NodeFacts* node : usable_nodes(*job, cluster.nodes)) {
+      NodeInfo& info = nodes.emplace_back(to_info(*node, free[node->name]));
+      info.preemptible = cluster.surplus.contains(node->name);  // used last
+    }
     const Allocation allocation = allocate_job(job->info, nodes);
     if (allocation.empty()) continue;
     take(free, counts(allocation), job->info.resources);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct AllocatorCluster {
   std::vector<NodeFacts> nodes;
   std::map<std::string, Resources> used;  // by node: held by pods that do not belong to `jobs`
   std::optional<NodePool> pool;           // none: no nodes are added or removed
+  std::set<std::string> surplus;          // by the last cycle; first fit prefers other nodes
 };
 
 using JobDecisions = std::map<std::string, JobDecision>;  // by job

@@ -1,6 +1,7 @@
 #include "operator/cluster_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
@@ -18,7 +19,7 @@ using kube::field;
 using kube::text_field;
 using nlohmann::json;
 
-constexpr std::size_t kMaxDeleted = 100'000;
+constexpr std::size_t kMaxDeleted = 100'000, kMaxDeletedUsage = 10'000;
 
 std::string key_of(const json& object) {
   return text_field(object, {"metadata", "namespace"}) + '/' + text_field(object, {"metadata", "name"});
@@ -93,12 +94,15 @@ std::string ClusterState::put_job(const json& object) {
   return key;
 }
 
-std::string ClusterState::drop_job(const json& object) {
+std::string ClusterState::drop_job(const json& object, kube::Time now) {
   const std::lock_guard lock(mutex_);
   const std::string key = key_of(object), uid = uid_of(object);
   remember_deleted(uid);
   const auto found = jobs_.find(key);
   if (found == jobs_.end() || found->second.uid != uid) return "";
+  kube::UsageRecord& record = deleted_usage_.emplace_back(kube::parse_usage_record(found->second.object));
+  record.usage.release(now);
+  if (deleted_usage_.size() > kMaxDeletedUsage) deleted_usage_.erase(deleted_usage_.begin());
   jobs_.erase(found);
   key_by_uid_.erase(uid);
   return key;
@@ -203,6 +207,18 @@ std::vector<std::string> ClusterState::jobs() const {
   std::vector<std::string> keys;
   for (const auto& [key, entry] : jobs_) keys.push_back(key);
   return keys;
+}
+
+std::vector<kube::UsageRecord> ClusterState::usage() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<kube::UsageRecord> records;
+  for (const auto& [key, entry] : jobs_) records.push_back(kube::parse_usage_record(entry.object));
+  return records;
+}
+
+std::vector<kube::UsageRecord> ClusterState::take_deleted_usage() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(deleted_usage_, {});
 }
 
 AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time now) const {

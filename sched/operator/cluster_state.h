@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "kube/usage_ledger.h"
 #include "operator/allocator.h"
 #include "operator/node_facts.h"
 #include "operator/node_price.h"
@@ -37,7 +38,7 @@ class ClusterState {
 
   // Each returns the key (namespace/name) of the affected job, or an empty string if there is none.
   std::string put_job(const nlohmann::json& object);
-  std::string drop_job(const nlohmann::json& object);
+  std::string drop_job(const nlohmann::json& object, kube::Time now = std::chrono::system_clock::now());
   std::string put_pod(const nlohmann::json& object);
   std::string drop_pod(const nlohmann::json& object);
   // Each returns the keys of the affected jobs.
@@ -56,6 +57,11 @@ class ClusterState {
                        const std::vector<NodePrice>& prices) const;
   // Returns the keys of all jobs.
   std::vector<std::string> jobs() const;
+  // Returns the usage of all jobs.
+  std::vector<kube::UsageRecord> usage() const;
+  // Returns the usage of the jobs that were deleted since the last call, until they were deleted. Only the last 10,000
+  // are kept.
+  std::vector<kube::UsageRecord> take_deleted_usage();
   // Returns a snapshot for the allocator. `settings` determine the pods that would be created for the jobs.
   AllocatorCluster cluster(const PodSettings& settings, kube::Time now) const;
 
@@ -86,6 +92,7 @@ class ClusterState {
   std::map<std::string, kube::Time> missing_since_;           // by name: nodes without an object
   std::set<std::string> deleted_;                             // uids
   std::deque<std::string> deleted_order_;
+  std::vector<kube::UsageRecord> deleted_usage_;
 };
 
 }  // namespace adaptdl::sched

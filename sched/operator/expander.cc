@@ -2,29 +2,25 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
 #include "kube/json_fields.h"
+#include "operator/brief_calls.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
 namespace {
 
 using nlohmann::json;
-using std::chrono::milliseconds;
 
-// An API server that does not answer must not hold up the scheduling cycle.
-constexpr milliseconds kConnectTime{2000}, kCallTime{6000};
+constexpr const char* kDeletionCost = "controller.kubernetes.io/pod-deletion-cost";
 
 }  // namespace
 
 Expander::Expander(kube::Access access, ExpanderSettings settings, std::vector<NodePrice> prices)
-    : settings_(std::move(settings)),
-      client_(std::move(access), {.connect_timeout = kConnectTime, .timeout = kCallTime, .patience = milliseconds(0)}),
-      prices_(std::move(prices)) {}
+    : settings_(std::move(settings)), client_(std::move(access), kBriefCalls), prices_(std::move(prices)) {}
 
 std::optional<NodePool> Expander::read_pool() {
   try {
@@ -34,17 +30,44 @@ std::optional<NodePool> Expander::read_pool() {
     NodePool pool = settings_.pool;
     pool.pod = kube::field(deployment, {"spec", "template"});
     pool.prices = prices_;
-    return pool;
+    pool.last_desired = replicas_;
+    selector_.clear();
+    const json& labels = kube::field(deployment, {"spec", "selector", "matchLabels"});
+    for (const auto& [name, value] : labels.items())
+      selector_ += fmt::format("{}{}={}", selector_.empty() ? "" : ",", name, value.get<std::string>());
+    pool_ = std::move(pool);
   } catch (const Error& error) {
     warn(error.what());
-    return {};
+  }
+  return pool_;
+}
+
+// Chooses the placeholders that end.
+void Expander::move_placeholders(const PoolDecision& decision) {
+  const bool fewer = decision.desired_nodes < replicas_;
+  const kube::ListOptions placeholders{.label_selector = selector_, .field_selector = {}};
+  for (const json& pod : client_.list(kube::path(kube::kPods, settings_.name_space), placeholders)) {
+    const std::string path = kube::path(kube::kPods, settings_.name_space, kube::name_of(pod));
+    const std::string node = kube::text_field(pod, {"spec", "nodeName"});
+    try {
+      if (decision.closed.contains(node) && kube::text_field(pod, {"metadata", "deletionTimestamp"}).empty()) {
+        client_.remove(path);
+        continue;
+      }
+      const json cost = decision.surplus.contains(node) ? json("-1") : json();
+      if (fewer && kube::field(pod, {"metadata", "annotations", kDeletionCost}) != cost)
+        client_.patch(path, kube::Patch::kMerge, {{"metadata", {{"annotations", {{kDeletionCost, cost}}}}}});
+    } catch (const kube::ApiError& error) {
+      if (!error.not_found()) throw;
+    }
   }
 }
 
 void Expander::request(const PoolDecision& decision) {
   const int wanted = decision.desired_nodes;
-  if (wanted == replicas_) return;
   try {
+    move_placeholders(decision);
+    if (wanted == replicas_) return;
     client_.patch(kube::path(kube::kDeployments, settings_.name_space, settings_.name, "scale"), kube::Patch::kMerge,
                   {{"spec", {{"replicas", wanted}}}});
   } catch (const Error& error) {

@@ -6,9 +6,11 @@
 #include <string_view>
 
 #include "adaptdl/error.h"
+#include "base64.h"
 #include "kube/field_name.h"
 #include "kube/job.h"
 #include "kube/json_fields.h"
+#include "kube/usage_ledger.h"
 #include "operator/create_error.h"
 #include "printable.h"
 
@@ -195,6 +197,28 @@ ReviewVerdict review_job(const json& request, const ReviewSettings& settings) {
   review_images(job, settings, verdict);
   review_pod(job, settings, verdict);
   return verdict;
+}
+
+json submitter_patch(const json& request) {
+  const bool created = text_field(request, {"operation"}) == "CREATE";
+  const json &annotations = field(request, {"object", "metadata", "annotations"}),
+             &before = field(request, {"oldObject", "metadata", "annotations", kube::kSubmitterAnnotation});
+  const json wanted = created ? json(text_field(request, {"userInfo", "username"})) : before;
+  const json& present = field(annotations, {kube::kSubmitterAnnotation});
+  if (wanted == present) return json::array();
+  const json path = (Pointer("/metadata/annotations") / kube::kSubmitterAnnotation).to_string();
+  if (wanted.is_null()) return {{{"op", "remove"}, {"path", path}}};
+  if (annotations.is_object()) return {{{"op", "add"}, {"path", path}, {"value", wanted}}};
+  return {{{"op", "add"}, {"path", "/metadata/annotations"}, {"value", {{kube::kSubmitterAnnotation, wanted}}}}};
+}
+
+json patch_answer(const json& request, const json& patch) {
+  json response{{"uid", text_field(request, {"uid"})}, {"allowed", true}};
+  if (!patch.empty()) {
+    response["patchType"] = "JSONPatch";
+    response["patch"] = encode_base64(patch.dump(-1, ' ', false, json::error_handler_t::replace));
+  }
+  return {{"apiVersion", "admission.k8s.io/v1"}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
 }
 
 // The reason is Forbidden, because kubectl before 1.25 does not print the message of reason Invalid.

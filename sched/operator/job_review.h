@@ -1,4 +1,5 @@
-// Decides whether the API server may store an AdaptDLJob: the answer to an AdmissionReview (admission.k8s.io/v1).
+// Decides whether the API server may store an AdaptDLJob: the answer to an AdmissionReview (admission.k8s.io/v1). Also
+// has the API server store who created the job.
 //
 // The API server itself checks the schema of the resource. This checks what a schema cannot express: the number of
 // replicas, the names of images, the pod template, by a dry run of the creation of a replica's pod, and that the spec
@@ -36,6 +37,13 @@ struct ReviewVerdict {
 // `request` is the `request` of an AdmissionReview. Throws Error if the job cannot be checked: the API server does not
 // answer, or the operator lacks a permission.
 ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
+
+// Returns the JSON patch that gives a new job the annotation kube::kSubmitterAnnotation, and keeps others from changing
+// it. Empty: nothing has to be changed.
+nlohmann::json submitter_patch(const nlohmann::json& request);
+
+// Returns an AdmissionReview that accepts the request with a JSON patch.
+nlohmann::json patch_answer(const nlohmann::json& request, const nlohmann::json& patch);
 
 // Returns an AdmissionReview with the response to the request.
 nlohmann::json review_answer(const nlohmann::json& request, const ReviewVerdict& verdict);

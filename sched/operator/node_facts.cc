@@ -128,6 +128,8 @@ NodeFacts parse_node(const json& node, const DrainSigns& signs) {
   facts.labels = field(node, {"metadata", "labels"});
   if (!facts.labels.is_object()) facts.labels = json::object();
   facts.gpu_type = label(facts.labels, "nvidia.com/gpu.product");
+  if (const auto created = kube::time_field(node, {"metadata", "creationTimestamp"}))
+    facts.created = std::chrono::duration<double>(created->time_since_epoch()).count();
   const json& allocatable = field(node, {"status", "allocatable"});
   if (allocatable.is_object()) {
     for (const auto& [type, value] : allocatable.items()) facts.allocatable[type] = amount(type, value, false);

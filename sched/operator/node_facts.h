@@ -29,6 +29,7 @@ struct DrainSigns {
 struct NodeFacts {
   std::string name, gpu_type;
   Resources allocatable;
+  double created = 0;  // seconds since 1970
   bool ready = false;
   std::string leaving;            // the sign that the node is about to be removed; empty: none
   nlohmann::json labels, taints;  // an object; an array, including the taint of a cordon

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -19,6 +19,12 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kPodsPerNode = 110;  // the default of kubelets
+// A node may be ready before its device plugins are, which add resources.
+constexpr double kSetUpTime = 900;  // seconds
+
+constexpr double kRounding = 1e-9;  // of prices
+
+using NodeResources = std::map<std::string, Resources>;  // by node
 
 std::int64_t gpus_of(const NodeFacts& node) {
   return std::accumulate(
@@ -31,11 +37,39 @@ std::int64_t cpus_of(const NodeFacts& node) {
   return found == node.allocatable.end() ? 0 : found->second;
 }
 
+// Returns the taints that a placeholder names in its tolerations.
+json tolerated_taints(const json& pod) {
+  json taints = json::array();
+  for (const json& toleration : kube::array_field(pod, {"spec", "tolerations"})) {
+    const std::string key = kube::text_field(toleration, {"key"}), effect = kube::text_field(toleration, {"effect"});
+    if (key.empty() || key.starts_with("node.kubernetes.io/") || effect == "PreferNoSchedule") continue;
+    json& taint = taints.emplace_back(json{{"key", key}, {"effect", effect.empty() ? "NoSchedule" : effect}});
+    if (const std::string value = kube::text_field(toleration, {"value"}); !value.empty()) taint["value"] = value;
+  }
+  return taints;
+}
+
+// Subtracts what other pods, such as those of DaemonSets, use of every node of the pool.
+void subtract_used(const NodePool& pool, const AllocatorCluster& cluster, Resources& resources) {
+  std::optional<Resources> smallest;
+  for (const NodeFacts& node : cluster.nodes) {
+    if (!may_run(pool.pod, node)) continue;
+    const auto found = cluster.used.find(node.name);
+    const Resources used = found == cluster.used.end() ? Resources() : found->second;
+    if (!smallest) smallest = used;
+    for (auto& [type, amount] : *smallest) {
+      const auto here = used.find(type);
+      amount = std::min(amount, here == used.end() ? 0 : here->second);
+    }
+  }
+  if (smallest) subtract(resources, *smallest);
+}
+
 // Returns what a node that is added to the pool is expected to be: like its largest node, with the resources that are
-// configured. Empty if neither is known.
-std::optional<NodeFacts> make_new_node(const NodePool& pool, const std::vector<NodeFacts>& nodes) {
+// configured. Without either, it has no resources.
+NodeFacts make_new_node(const NodePool& pool, const AllocatorCluster& cluster) {
   const NodeFacts* largest = nullptr;
-  for (const NodeFacts& node : nodes) {
+  for (const NodeFacts& node : cluster.nodes) {
     if (!could_run(pool.pod, node)) continue;
     const auto size = [](const NodeFacts& each) {
       return std::tuple(each.leaving.empty(), gpus_of(each), cpus_of(each));
@@ -47,15 +81,14 @@ std::optional<NodeFacts> make_new_node(const NodePool& pool, const std::vector<N
     node = *largest;
     node.labels.erase("kubernetes.io/hostname");
     if (!node.leaving.empty()) node.taints = json::array();
-  } else if (!pool.node_resources.empty()) {
+    subtract_used(pool, cluster, node.allocatable);
+  } else {
     node.labels = kube::field(pool.pod, {"spec", "nodeSelector"});
     if (!node.labels.is_object()) node.labels = json::object();
-    node.taints = json::array();
-  } else {
-    return {};
+    node.taints = tolerated_taints(pool.pod);
   }
   if (!pool.node_resources.empty()) node.allocatable = pool.node_resources;
-  node.allocatable.try_emplace("pods", kPodsPerNode);
+  if (!node.allocatable.empty()) node.allocatable.try_emplace("pods", kPodsPerNode);
   node.name = "new";
   node.ready = true;
   node.leaving.clear();
@@ -92,25 +125,64 @@ std::vector<Member> members_of(const NodePool& pool, const AllocatorCluster& clu
 
 // Returns how many nodes the limits allow, and why if that is not because of max_nodes.
 std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Member>& members,
-                                     const std::optional<NodeFacts>& new_node) {
+                                     const NodeFacts& new_node) {
   const int now = static_cast<int>(members.size());
   if (!pool.max_cost_per_hour) return {pool.max_nodes, ""};
   double left = *pool.max_cost_per_hour;
   int limit = 0;
   for (const Member& member : members) {
     left -= price_of(*member.node, pool.prices);
-    if (left < 0) break;
+    if (left < -kRounding) break;
     ++limit;
   }
-  const double price = new_node ? price_of(*new_node, pool.prices) : 0;
-  if (limit == now && price > 0) limit += static_cast<int>(std::min(left / price, 1e6));
+  const double price = price_of(new_node, pool.prices);
+  if (limit == now && price > 0) limit += static_cast<int>(std::min(left / price + kRounding, 1e6));
   if (limit >= pool.max_nodes) return {pool.max_nodes, ""};
   if (limit == now && price <= 0) return {limit, "the price of a new node is not known"};
   return {limit, fmt::format("more would cost more than {} per hour", *pool.max_cost_per_hour)};
 }
 
-bool runs_on(const AllocatorJob& job, const std::vector<Member>& members) {
-  return std::ranges::any_of(members, [&](const Member& member) { return may_run(job.pod, *member.node); });
+bool holds_replica(const Resources& resources, const Resources& replica) {
+  return std::ranges::all_of(replica, [&](const auto& each) {
+    const auto found = resources.find(each.first);
+    return each.second <= 0 || (found != resources.end() && found->second >= each.second);
+  });
+}
+
+// Whether the job could make use of new nodes. If a replica fits on none of the nodes that it may use in the pool, even
+// if no other job was there, it would not fit on new ones either, whatever resources they are expected to have.
+bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const NodeResources& free,
+             const NodeFacts& new_node) {
+  bool any = false, fits = false;
+  for (const Member& member : members) {
+    if (!may_run(job.pod, *member.node)) continue;
+    any = true;
+    fits = fits || holds_replica(free.at(member.node->name), job.info.resources);
+  }
+  return any ? fits : could_run(job.pod, new_node) && holds_replica(new_node.allocatable, job.info.resources);
+}
+
+// Gives nodes that have just been added the resources that they still lack.
+void complete(const std::vector<Member>& members, const NodeFacts& new_node, double now, NodeResources& free) {
+  for (const Member& member : members) {
+    if (now - member.node->created > kSetUpTime) continue;
+    for (const auto& [type, amount] : new_node.allocatable) {
+      const auto found = member.node->allocatable.find(type);
+      if (found == member.node->allocatable.end() || found->second == 0) free[member.node->name][type] = amount;
+    }
+  }
+}
+
+// Subtracts what a job holds or is about to hold.
+void subtract_job(const AllocatorJob& job, NodeResources& free) {
+  std::map<std::string, int> replicas = job.live;
+  for (const std::string& node : job.current) {
+    const auto allocated = static_cast<int>(std::ranges::count(job.current, node));
+    replicas[node] = std::max(replicas[node], allocated);
+  }
+  for (const auto& [node, count] : replicas) {
+    if (const auto found = free.find(node); found != free.end()) subtract(found->second, job.info.resources, count);
+  }
 }
 
 // The nodes of the pool and those outside it that its jobs may use, under names that sort as they should be kept.
@@ -118,10 +190,17 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
                      const NodeFacts& new_node, int limit) {
   Problem problem;
   problem.now = cluster.now;
-  std::vector<const AllocatorJob*> jobs;
+  NodeResources free = resources_for_jobs(cluster);
+  complete(members, new_node, cluster.now, free);
+  std::vector<const AllocatorJob*> jobs, others;
   for (const AllocatorJob& job : cluster.jobs) {
-    if (!job.held && (could_run(job.pod, new_node) || runs_on(job, members))) jobs.push_back(&job);
+    const bool stays = is_pinned(job) && std::ranges::any_of(job.current, [&](const std::string& name) {
+                         const auto node = std::ranges::find(cluster.nodes, name, &NodeFacts::name);
+                         return node == cluster.nodes.end() || !may_run(job.pod, *node);
+                       });
+    (!stays && can_use(job, members, free, new_node) ? jobs : others).push_back(&job);
   }
+  for (const AllocatorJob* job : others) subtract_job(*job, free);
   std::vector<const NodeFacts*> nodes;
   for (const NodeFacts& node : cluster.nodes) {
     const bool used = std::ranges::any_of(jobs, [&](const AllocatorJob* job) { return may_run(job->pod, node); });
@@ -129,8 +208,8 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
   }
   problem.min_nodes = static_cast<int>(nodes.size());
   problem.max_nodes = std::max(problem.min_nodes + limit, 1);
+  if (pool.last_desired) problem.last_desired = problem.min_nodes + std::clamp(*pool.last_desired, 0, limit);
   for (const Member& member : members) nodes.push_back(member.node);
-  const std::map<std::string, Resources> free = resources_for_jobs(cluster);
   std::map<std::string, std::string> names;
   for (const NodeFacts* node : nodes) {
     const std::string name = names[node->name] = fmt::format("{:09}", problem.nodes.size());
@@ -148,32 +227,60 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
   return problem;
 }
 
-// Returns the last nodes, except those that are the only ones for a job.
+// Returns how many replicas fit on the node.
+std::int64_t room_for(const Resources& replica, const Resources& free) {
+  std::int64_t room = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [type, amount] : replica) {
+    if (amount <= 0) continue;
+    const auto found = free.find(type);
+    room = std::min(room, found == free.end() ? 0 : found->second / amount);
+  }
+  return room;
+}
+
+// Returns the last nodes, except those without which a job would not have enough for its minimum of replicas.
 std::set<std::string> surplus_of(const std::vector<Member>& members, int desired, const AllocatorCluster& cluster) {
   std::set<std::string> surplus;
   for (std::size_t i = static_cast<std::size_t>(desired); i < members.size(); ++i) {
     if (!members[i].pinned) surplus.insert(members[i].node->name);
   }
+  NodeResources free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
-    const NodeFacts* first = nullptr;
-    bool other = false;
+    if (is_pinned(job)) subtract_job(job, free);
+  }
+  for (const AllocatorJob& job : cluster.jobs) {
+    if (is_pinned(job)) continue;
+    std::int64_t left = std::max(job.info.min_replicas, 1);
     for (const NodeFacts& node : cluster.nodes) {
-      if (!may_run(job.pod, node)) continue;
-      const bool leaves = surplus.contains(node.name);
-      other = other || !leaves;
-      if (leaves && first == nullptr) first = &node;
+      if (!surplus.contains(node.name) && may_run(job.pod, node)) left -= room_for(job.info.resources, free[node.name]);
     }
-    if (first != nullptr && !other) surplus.erase(first->name);
+    for (const Member& member : members) {
+      if (left <= 0) break;
+      const std::string& name = member.node->name;
+      const std::int64_t room = may_run(job.pod, *member.node) ? room_for(job.info.resources, free[name]) : 0;
+      if (room > 0 && surplus.erase(name) > 0) left -= room;
+    }
   }
   return surplus;
 }
 
-std::string reason_of(const PoolDecision& decision, const std::string& limit) {
-  std::string reason = decision.utility ? fmt::format("the utility of {} is {:.0f} %", counted(decision.nodes, "node"),
-                                                      100 * *decision.utility)
-                                        : "the resources of new nodes are not known yet";
+std::string reason_of(const PoolDecision& decision, bool needed, const std::string& limit) {
+  std::string reason;
+  if (!decision.utility)
+    reason = "the resources of new nodes are not known yet";
+  else if (needed)
+    reason = "jobs wait for them";
+  else
+    reason = fmt::format("the utility of the nodes is {:.0f} %", 100 * *decision.utility);
   if (!limit.empty()) reason += "; " + limit;
   return reason;
+}
+
+// Whether a job waits that could run on a new node, if it had the resources.
+bool any_waits(const AllocatorCluster& cluster, const NodeFacts& new_node) {
+  return std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) {
+    return !job.held && job.current.empty() && could_run(job.pod, new_node);
+  });
 }
 
 }  // namespace
@@ -191,25 +298,31 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
   const std::vector<Member> members = members_of(pool, cluster);
   PoolDecision result;
   result.nodes = static_cast<int>(members.size());
-  result.new_node = make_new_node(pool, cluster.nodes);
-  const auto [limit, why] = limit_of(pool, members, result.new_node);
+  for (const NodeFacts& node : cluster.nodes) {
+    if (node.ready && could_run(pool.pod, node) && !may_run(pool.pod, node)) result.closed.insert(node.name);
+  }
+  const NodeFacts new_node = make_new_node(pool, cluster);
+  if (!new_node.allocatable.empty()) result.new_node = new_node;
+  const auto [limit, why] = limit_of(pool, members, new_node);
   result.addable_nodes = std::max(limit - result.nodes, 0);
   int desired = 0;
+  bool needed = false;
   if (result.new_node) {
-    const Problem problem = make_problem(pool, cluster, members, *result.new_node, limit);
+    const Problem problem = make_problem(pool, cluster, members, new_node, limit);
     const Decision decision = policy.optimize(problem, nullptr);
     result.utility = decision.utility;
     desired = decision.desired_nodes - problem.min_nodes;
+    needed = desired > result.nodes && decision.for_waiting_jobs;
   } else {
     // Once there is a node, its resources are known.
-    desired = std::ranges::any_of(cluster.jobs, [](const AllocatorJob& job) { return job.current.empty(); }) ? 1 : 0;
+    desired = any_waits(cluster, new_node) ? 1 : 0;
   }
   result.desired_nodes = std::clamp(desired, std::min(pool.min_nodes, limit), limit);
   result.surplus = surplus_of(members, std::min(result.desired_nodes, result.nodes), cluster);
   // Nodes that a job cannot do without are kept.
   result.desired_nodes =
       std::min(std::max(result.desired_nodes, result.nodes - static_cast<int>(result.surplus.size())), limit);
-  result.reason = reason_of(result, result.desired_nodes == limit ? why : "");
+  result.reason = reason_of(result, needed, result.desired_nodes == limit ? why : "");
   return result;
 }
 

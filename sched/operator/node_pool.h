@@ -2,7 +2,7 @@
 //
 // The scheduling policy chooses the number by the utility of the nodes (policy/cluster_size.h). Nodes outside the pool
 // count as nodes that cannot be removed. All jobs that may use the pool are assumed to be able to use all of these
-// nodes.
+// nodes, and all nodes that are added to be equal.
 //
 // Threading: plain values and functions.
 #pragma once
@@ -24,7 +24,9 @@ struct AllocatorCluster;
 struct NodePool {
   nlohmann::json pod;  // a pod whose node selector, affinity and tolerations determine the nodes of the pool
   int min_nodes = 0, max_nodes = 0;
-  Resources node_resources;  // of a new node; empty: those of the largest node of the pool
+  std::optional<int> last_desired;  // the last decision, which is kept if it still makes sense
+  // What jobs can use of a new node; empty: as much as of the largest node of the pool.
+  Resources node_resources;
   // Limit of the prices of all nodes of the pool. If the price of a new node is 0, no node is added.
   std::optional<double> max_cost_per_hour;
   std::vector<NodePrice> prices;
@@ -36,8 +38,10 @@ struct PoolDecision {
   std::optional<double> utility;
   std::optional<NodeFacts> new_node;  // what an added node is expected to be, if that is known
   int addable_nodes = 0;              // number of nodes that could be added at most
-  std::set<std::string> surplus;      // names of nodes that no job should use, so that they can be removed
-  std::string reason;                 // one clause
+  // Names of nodes that no job should use, so that they can be removed, and of those that are cordoned or about to be
+  // removed.
+  std::set<std::string> surplus, closed;
+  std::string reason;  // one clause
 };
 
 // Returns the resources of each node that are available to jobs: those that no other pods hold.

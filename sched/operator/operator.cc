@@ -48,6 +48,7 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
                       policy_name(options_)));
     expander_.emplace(client_.access(), *options_.expander, options_.lifecycle.prices);
   }
+  if (!options_.usage.second.empty()) recorder_.emplace(client_.access(), options_.usage.first, options_.usage.second);
   // Once the supervisor listens, Kubernetes sends reviews to this operator.
   if (options_.validator)
     validator_ = std::make_unique<Validator>(client_.access(), options_.pods, *options_.validator);
@@ -98,6 +99,7 @@ void Operator::run(std::stop_token stop) {
       for (int i = 0; i < options_.workers; ++i)
         threads.emplace_back([this, ends] { guard(ends, [&] { work(ends.get_token()); }); });
       allocate(ends.get_token());
+      record_usage();
     });
   }
   election_.reset();  // now that nothing acts any more
@@ -136,6 +138,7 @@ bool Operator::lead(std::stop_token stop) {
     log::info("acquired the lease");
   }
   leads_ = true;
+  state_.take_deleted_usage();  // the last leader has recorded that
   for (const std::string& key : state_.jobs()) controller_->announce(key);
   supervisor_->set_all_jobs_known();
   label_own_pod(true);
@@ -238,6 +241,10 @@ void Operator::allocate(std::stop_token stop) {
   }
 }
 
+void Operator::record_usage() {
+  if (recorder_) recorder_->record(state_.usage(), state_.take_deleted_usage(), std::chrono::system_clock::now());
+}
+
 // Waits for a change or the next cycle. Returns false once a stop is requested.
 bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
   std::unique_lock lock(mutex_);
@@ -259,6 +266,7 @@ void Operator::allocate_once(bool all) {
     job.current = found->second;
     job.waits_for_first_fit = false;
   }
+  cluster.surplus = surplus_;
   const bool waits = std::ranges::any_of(cluster.jobs, &AllocatorJob::waits_for_first_fit);
   const Clock::time_point begin = Clock::now();
   const bool must_move = Allocator::must_move_job(cluster);
@@ -269,10 +277,13 @@ void Operator::allocate_once(bool all) {
   CycleDecisions decisions = cycle ? allocator_.cycle(cluster) : CycleDecisions{Allocator::first_fit(cluster), {}};
   for (auto& [key, decision] : decisions.jobs) controller_->decide(key, std::move(decision));
   if (decisions.pool) {
+    surplus_ = decisions.pool->surplus;
     expander_->request(*decisions.pool);
     metrics_.pool_sized(*decisions.pool);
   }
-  if (cycle) metrics_.cycle_ended(Clock::now() - begin, std::chrono::system_clock::now());
+  if (!cycle) return;
+  metrics_.cycle_ended(Clock::now() - begin, std::chrono::system_clock::now());
+  record_usage();
 }
 
 }  // namespace adaptdl::sched

@@ -8,6 +8,7 @@
 //   metrics      are served to Prometheus on a port of their own
 //   validator    refuses wrong jobs when they are submitted or changed
 //   expander     makes a cluster autoscaler add and remove nodes
+//   recorder     stores what jobs use by user and month
 //
 // All state is stored in the cluster. An operator may exit at any time; the next one continues its work. Of several,
 // only the holder of a lease acts, and the others keep their caches up to date.
@@ -37,6 +38,7 @@
 #include "operator/metrics.h"
 #include "operator/node_facts.h"
 #include "operator/replica_pod.h"
+#include "operator/usage_recorder.h"
 #include "operator/validator.h"
 #include "policy/policies.h"
 #include "supervisor/supervisor.h"
@@ -58,6 +60,9 @@ struct OperatorOptions {
   std::optional<LeaseSettings> lease;
   std::function<void()> lease_lost;
   std::optional<ValidatorSettings> validator;
+  // Namespace of the ConfigMaps with the usage of jobs, and the beginning of their names (usage_recorder.h). Empty:
+  // none.
+  std::pair<std::string, std::string> usage;
   std::optional<ExpanderSettings> expander;  // needs a policy that chooses the size of the cluster
   // Namespace and name of this operator's pod, which has the label adaptdl/leader while it acts. Empty: none.
   std::pair<std::string, std::string> pod;
@@ -94,6 +99,7 @@ class Operator final : private SupervisorListener {
   Clock::time_point first_cycle() const;
   void allocate(std::stop_token stop);
   void allocate_once(bool all);
+  void record_usage();
   bool wait_for_work(std::stop_token stop, Clock::time_point cycle);
   void add(const std::vector<std::string>& keys);
   void wake_allocator();
@@ -113,7 +119,10 @@ class Operator final : private SupervisorListener {
   // Used by the allocator's thread only: the last cycle because of a node that leaves, and the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
-  std::optional<Expander> expander_;  // used by the allocator's thread only
+  // Used by the allocator's thread only.
+  std::optional<Expander> expander_;
+  std::optional<UsageRecorder> recorder_;
+  std::set<std::string> surplus_;  // nodes, by the last cycle
 
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<LeaderElection> election_;

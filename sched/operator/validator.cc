@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <exception>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "base64.h"
 #include "foreign_json.h"
 #include "kube/json_fields.h"
+#include "operator/brief_calls.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -20,8 +23,6 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// The API server waits 10 s for an answer.
-constexpr milliseconds kConnectTime{2000}, kCallTime{6000};
 constexpr seconds kCheckInterval{10}, kPauseAfterFailure{2};
 constexpr seconds kMinDrainTime{3}, kMaxDrainTime{9};
 constexpr milliseconds kDrainCheck{100};
@@ -29,17 +30,22 @@ constexpr const char* kCertificateKey = "tls.crt";
 constexpr const char* kPrivateKey = "tls.key";
 // From this minor version of Kubernetes 1 on, the API server supports fieldValidation=Strict.
 constexpr int kStrictSince = 25;
-// The name of our webhook in the configuration.
-constexpr const char* kWebhook = "validator.adaptdl.petuum.com";
+// The names of our webhooks in the configurations, and the path of the second one.
+constexpr std::array kWebhooks = {"validator.adaptdl.petuum.com", "submitter.adaptdl.petuum.com"};
+constexpr const char* kSubmitterPath = "/submitter";
 constexpr std::size_t kMaxValues = 250'000;  // of a review
 
 std::string decoded(const json& object, std::initializer_list<const char*> path) {
   return decode_base64(text_field(object, path)).value_or("");
 }
 
+bool is_ours(const json& webhook) {
+  return std::ranges::find(kWebhooks, text_field(webhook, {"name"})) != kWebhooks.end();
+}
+
 std::string bundle_of(const json& configuration) {
   for (const json& webhook : kube::array_field(configuration, {"webhooks"})) {
-    if (text_field(webhook, {"name"}) == kWebhook) return decoded(webhook, {"clientConfig", "caBundle"});
+    if (is_ours(webhook)) return decoded(webhook, {"clientConfig", "caBundle"});
   }
   return "";
 }
@@ -48,6 +54,8 @@ std::string bundle_of(const json& configuration) {
 bool patches(const PodSettings& pods) {
   return !pods.pod_patch.empty() || !pods.container_patch.empty() || !pods.resources.empty();
 }
+
+std::string to_text(const json& answer) { return answer.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 // Minor versions may be followed by a sign, as "27+".
 int minor_version(const json& version) {
@@ -61,8 +69,9 @@ int minor_version(const json& version) {
 
 Validator::Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings)
     : settings_(std::move(settings)),
-      client_(std::move(access), {.connect_timeout = kConnectTime, .timeout = kCallTime, .patience = milliseconds(0)}),
-      server_(settings_.address, settings_.port, [this](const std::string& body) { return answer(body); }) {
+      client_(std::move(access), kBriefCalls),
+      server_(settings_.address, settings_.port,
+              [this](const std::string& path, const std::string& body) { return answer(path, body); }) {
   review_.pods = pods;
   review_.image_fault = settings_.image_fault;
   review_.dry_run = [this](const std::string& name_space, const json& pod) { return dry_run(name_space, pod); };
@@ -80,15 +89,16 @@ void Validator::drain() {
     std::this_thread::sleep_for(kDrainCheck);
 }
 
-WebhookServer::Answer Validator::answer(const std::string& body) const {
+WebhookServer::Answer Validator::answer(const std::string& path, const std::string& body) const {
   if (count_values(body) > kMaxValues) return {413, "the job is too large\n"};
   const json parsed = parse_foreign_json(body);
   const json& request = kube::field(parsed, {"request"});
   if (text_field(request, {"uid"}).empty() || !kube::field(request, {"object"}).is_object())
     return {400, "expected an AdmissionReview of an AdaptDLJob\n"};
+  if (path == kSubmitterPath) return {200, to_text(patch_answer(request, submitter_patch(request)))};
   try {
     const ReviewVerdict verdict = review_job(request, review_);
-    return {200, review_answer(request, verdict).dump(-1, ' ', false, json::error_handler_t::replace)};
+    return {200, to_text(review_answer(request, verdict))};
   } catch (const std::exception& error) {
     log::warn(fmt::format("cannot check job '{}/{}': {}", text_field(request, {"namespace"}),
                           kube::name_of(kube::field(request, {"object"})), error.what()));
@@ -130,26 +140,29 @@ void Validator::pass() {
     review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince || patches(review_.pods);
     version_known_ = true;
   }
-  json configuration = webhook_configuration();
-  const std::string bundle = bundle_of(configuration);
+  json validating = configuration(kube::kValidatingWebhookConfigurations),
+       mutating = configuration(kube::kMutatingWebhookConfigurations);
+  const std::string bundle = bundle_of(validating);
   const ServingCertificate stored = stored_certificate(bundle);
   const auto now = CertificateRules::Clock::now();
   const CertificateRules::Step step = rules_.next(stored, bundle, now, std::chrono::system_clock::now());
-  if (step.bundle) write_bundle(std::move(configuration), *step.bundle);
+  if (const std::string& wanted = step.bundle.value_or(bundle); bundle_of(mutating) != wanted)
+    write_bundle(kube::kMutatingWebhookConfigurations, std::move(mutating), wanted);
+  if (step.bundle) write_bundle(kube::kValidatingWebhookConfigurations, std::move(validating), *step.bundle);
   if (!step.serve) return;
   server_.serve(stored);
   rules_.set_served(stored);
 }
 
-json Validator::webhook_configuration() {
+json Validator::configuration(const kube::Resource& kind) {
   try {
-    return client_.get(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name));
+    return client_.get(kube::path(kind, "", settings_.name));
   } catch (const kube::ApiError& error) {
     if (!error.not_found()) throw;
-    throw Error(fmt::format(
-        "ValidatingWebhookConfiguration '{}' not found; apply the output of `adaptdl operator manifests`, or "
-        "run the operator without --validator",
-        settings_.name));
+    throw Error(
+        fmt::format("{} '{}' not found; apply the output of `adaptdl operator manifests`, or run the operator without "
+                    "--validator",
+                    kind.kind, settings_.name));
   }
 }
 
@@ -185,11 +198,11 @@ ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   return pair;
 }
 
-void Validator::write_bundle(json configuration, const std::string& bundle) {
+void Validator::write_bundle(const kube::Resource& kind, json configuration, const std::string& bundle) {
   for (json& webhook : configuration["webhooks"]) {
-    if (text_field(webhook, {"name"}) == kWebhook) webhook["clientConfig"]["caBundle"] = encode_base64(bundle);
+    if (is_ours(webhook)) webhook["clientConfig"]["caBundle"] = encode_base64(bundle);
   }
-  client_.replace(kube::path(kube::kValidatingWebhookConfigurations, "", settings_.name), configuration);
+  client_.replace(kube::path(kind, "", settings_.name), configuration);
 }
 
 }  // namespace adaptdl::sched

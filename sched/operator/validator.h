@@ -1,8 +1,9 @@
 // The admission webhook of AdaptDLJobs: refuses wrong jobs when they are created or changed (job_review.h).
 //
-// The API server calls it by the ValidatingWebhookConfiguration and the Service `name`. Its certificate is stored in
-// the Secret `name` and renewed without interruption (serving_certificate.h). All operators serve it, whether they hold
-// the lease or not.
+// The API server calls it by the ValidatingWebhookConfiguration and the Service `name`. By the
+// MutatingWebhookConfiguration `name`, it also asks for the annotation with the user who created a job. The certificate
+// is stored in the Secret `name` and renewed without interruption (serving_certificate.h). All operators serve it,
+// whether they hold the lease or not.
 //
 // Threading: threads of its own. The client's access and the settings are copied.
 #pragma once
@@ -27,7 +28,7 @@ namespace adaptdl::sched {
 struct ValidatorSettings {
   std::string address = "0.0.0.0";  // IP address to listen on
   std::uint16_t port = 8443;        // 0: any free port
-  std::string name_space, name;     // of the Service and the Secret; the configuration has the same name
+  std::string name_space, name;     // of the Service and the Secret; the configurations have the same name
   // Certificates are renewed when two thirds of this time have passed. At least kMinLifetime.
   std::chrono::seconds certificate_lifetime = std::chrono::hours(90 * 24);
   std::function<std::string(const std::string&)> image_fault;  // see ReviewSettings
@@ -48,14 +49,14 @@ class Validator {
   void drain();
 
  private:
-  WebhookServer::Answer answer(const std::string& body) const;
+  WebhookServer::Answer answer(const std::string& path, const std::string& body) const;
   nlohmann::json dry_run(const std::string& name_space, const nlohmann::json& pod);
   void renew_certificate(std::stop_token stop);
   bool try_pass();
   void pass();
-  nlohmann::json webhook_configuration();
+  nlohmann::json configuration(const kube::Resource& kind);
   ServingCertificate stored_certificate(const std::string& bundle);
-  void write_bundle(nlohmann::json configuration, const std::string& bundle);
+  void write_bundle(const kube::Resource& kind, nlohmann::json configuration, const std::string& bundle);
 
   const ValidatorSettings settings_;
   kube::Client client_;

@@ -244,7 +244,9 @@ asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr
       waits.reset();
       connection.expires_never();
       counted.emplace(answering);
-      if (parser.get().method() == web::verb::post) answer = handler(parser.get().body());
+      const std::string_view target(parser.get().target().data(), parser.get().target().size());
+      const std::string path(target.substr(0, target.find('?')));
+      if (parser.get().method() == web::verb::post) answer = handler(path, parser.get().body());
     }
     auto response = to_response(std::move(answer));
     keep = parser.get().keep_alive() && response.result() == web::status::ok && !draining;

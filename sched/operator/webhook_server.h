@@ -26,7 +26,8 @@ class WebhookServer {
     int status = 200;
     std::string body;  // JSON if the status is 200, else text
   };
-  using Handler = std::function<Answer(const std::string& body)>;
+  // `path` is that of the URL.
+  using Handler = std::function<Answer(const std::string& path, const std::string& body)>;
 
   // Starts to listen. Connections are refused until there is a certificate. `handler` must not throw and is called by
   // several threads at once. A request that exceeds the limit of all requests together waits for the others, at most

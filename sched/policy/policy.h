@@ -76,13 +76,17 @@ struct Problem {
   // With a template, desired_nodes is at least min_nodes, unless there are fewer, and at most max_nodes, unless there
   // are more. max_nodes 0: twice as many as there are.
   int min_nodes = 0, max_nodes = 0;
+  std::optional<int> last_desired;  // the last desired_nodes, which are kept if they still make sense
 };
 
 struct Decision {
   Allocations allocations;                     // of every job of the problem
   std::map<std::string, std::string> reasons;  // of every job: one clause that says why it has what it has
   int desired_nodes = 0;          // how many nodes the cluster should have; as many as now if its size is fixed
-  std::optional<double> utility;  // of the nodes that there are (cluster_size.h), if the policy chooses the size
+  // If the policy chooses the size: the utility of the nodes that there are (cluster_size.h), and whether more nodes are
+  // desired than their utility would justify, because jobs wait.
+  std::optional<double> utility;
+  bool for_waiting_jobs = false;
   std::shared_ptr<const PolicyState> state;  // for the next cycle
 };
 

@@ -1,8 +1,10 @@
 #include "policy/pollux.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -79,19 +81,32 @@ SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
   return smaller;
 }
 
-// Returns how many of the first nodes each job can be placed on, with all others away. Ignores jobs that all nodes
-// together cannot hold.
-int needed_nodes(const SearchProblem& problem) {
-  int needed = 0;
-  for (const SearchJob& job : problem.jobs) {
-    if (job.pinned || job.max_replicas < 1) continue;
-    std::int64_t left = std::max(job.min_replicas, 1);
-    for (std::size_t node = 0; node < problem.nodes.size() && left > 0; ++node) {
-      left -= std::min(left, room(job.demand, problem.nodes[node].capacity));
-      if (left == 0) needed = std::max(needed, static_cast<int>(node) + 1);
-    }
+// Returns the number of jobs that wait.
+int waiting_jobs(const PolluxProblem& problem, const std::vector<Placement>& placements) {
+  int count = 0;
+  for (std::size_t job = 0; job < placements.size(); ++job)
+    count += problem.search.jobs[job].max_replicas > 0 && placements[job].empty();
+  return count;
+}
+
+// Returns the smallest number of nodes from `least` to `most` with which as few jobs wait as with `most`.
+int enough_nodes(int least, int most, const std::function<int(int)>& waiting) {
+  if (waiting(least) == 0 || waiting(least) <= waiting(most)) return least;
+  int low = least, high = most;
+  while (low + 1 < high) {
+    const int middle = low + (high - low) / 2;
+    (waiting(middle) > waiting(most) ? low : high) = middle;
   }
-  return needed;
+  return high;
+}
+
+// Returns the number of nodes with replicas.
+int used_nodes(const std::vector<Placement>& placements) {
+  std::set<int> nodes;
+  for (const Placement& placement : placements) {
+    for (const Share& share : placement) nodes.insert(share.node);
+  }
+  return static_cast<int>(nodes.size());
 }
 
 // Speedup of all jobs over that which the nodes would give if jobs scaled perfectly, by the scarcest resource.
@@ -135,7 +150,7 @@ class Pollux : public Policy {
     if (options_.search == PolluxSearch::kGenetic) {
       placements = evolve(ordered, values, std::dynamic_pointer_cast<const LastPopulation>(state), decision);
     } else if (sizes) {
-      placements = search_size(values, now, std::clamp(problem.min_nodes, 0, now), decision);
+      placements = search_size(values, problem, decision);
     } else {
       placements = search_allocations(values.search).placements;
     }
@@ -174,24 +189,31 @@ class Pollux : public Policy {
     return std::move(result.best);
   }
 
-  // Solves for a few numbers of nodes. What is allocated is on nodes that there are, and that are to stay.
-  GeneticState search_size(const PolluxProblem& values, int now, int least, Decision& decision) const {
+  // Solves for a few numbers of nodes. What is allocated is on nodes that exist and that are to stay.
+  GeneticState search_size(const PolluxProblem& values, const Problem& problem, Decision& decision) const {
+    const int now = static_cast<int>(problem.nodes.size()), most = static_cast<int>(values.search.nodes.size());
+    int least = std::clamp(problem.min_nodes, 0, now);
     for (const SearchJob& job : values.search.jobs)
       if (job.pinned) least = std::max(least, job.previous.back().node + 1);
-    least = std::max(least, needed_nodes(values.search));
     std::map<int, GeneticState> solved;
     const auto solve = [&](int nodes) -> const GeneticState& {
       const auto [entry, added] = solved.try_emplace(nodes);
       if (added) entry->second = search_allocations(on_first(values, static_cast<std::size_t>(nodes))).placements;
       return entry->second;
     };
-    const int most = static_cast<int>(values.search.nodes.size());
     const auto utility_of = [&](int nodes) {
       const auto end = values.search.nodes.begin() + nodes;
       return utility(values, {values.search.nodes.begin(), end}, solve(nodes));
     };
+    const auto waiting = [&](int nodes) { return waiting_jobs(values, solve(nodes)); };
     decision.utility = utility_of(now);
-    decision.desired_nodes = desired_nodes(std::max(now, least), least, most, options_.utility, utility_of);
+    const int start = std::clamp(problem.last_desired.value_or(now), least, most);
+    const int desired = desired_nodes(start, least, most, options_.utility, utility_of);
+    const int enough = enough_nodes(desired, most, waiting);
+    decision.for_waiting_jobs = enough > desired;
+    // Nodes that no job would use are not worth having, whatever the utility of the others.
+    const int used = std::max(least, std::min(enough, used_nodes(solve(enough))));
+    decision.desired_nodes = waiting(used) > waiting(enough) ? enough : used;
     return solve(std::min(now, decision.desired_nodes));
   }
 

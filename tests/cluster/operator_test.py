@@ -38,6 +38,12 @@ class SharingTest(OperatorTest):
         self.assertIn(f"{usage['gpuSeconds'] / 3600:.2f} GPU hours, cost {usage['cost']:.2f}", described)
         self.assertIn(f" {usage['cost']:.2f} ", self.adaptdl("ls", "-o", "wide", name).stdout)
 
+    def cost_of(self, user):
+        """Returns what the user's jobs have used, or None."""
+        done = self.adaptdl("cost", "-n", self.operator_namespace, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return next((row for row in json.loads(done.stdout) if row["user"] == user), None)
+
     def metrics(self):
         """Returns the operator's metrics, by name with labels."""
         pod = self.operator_pod()["metadata"]["name"]
@@ -139,13 +145,28 @@ class SharingTest(OperatorTest):
 
         # The spec of a running job cannot be changed, but its metadata can.
         job = self.job_document("job", "sleep 100000", maxReplicas=1)  # so that no cycle stops it
-        self.kubectl("apply", "-f", "-", text=json.dumps(job))
+        self.kubectl("--as", "dora", "--as-group", "system:masters", "apply", "-f", "-", text=json.dumps(job))
         self.wait_for_phase("job", "Running")
         job["spec"]["maxReplicas"] = 7
         refusal = self.apply_refused(job)
         self.assertIn("spec.maxReplicas cannot be changed after the job has started; submit a new job instead", refusal)
         self.kubectl("label", "adaptdljob", "job", "team=a")
         self.assertEqual(self.status("job")["phase"], "Running")
+
+        # The job is charged to the user who created it, also after it was deleted.
+        self.kubectl("annotate", "--overwrite", "adaptdljob", "job", "adaptdl/submitter=eve")
+        self.assertEqual(self.get("adaptdljob", "job")["metadata"]["annotations"]["adaptdl/submitter"], "dora")
+        running = self.wait_for("the usage is recorded", lambda: self.cost_of("dora"))
+        self.assertEqual(running["jobs"], 1)
+        self.kubectl("delete", "adaptdljob", "job")
+        time.sleep(INTERVAL + 5)
+        deleted = self.cost_of("dora")
+        self.assertEqual(deleted["jobs"], 1)
+        self.assertGreaterEqual(deleted["gpuHours"], running["gpuHours"])
+        self.assertAlmostEqual(deleted["cost"], deleted["gpuHours"] * GPU_HOUR)
+        time.sleep(INTERVAL)
+        self.assertEqual(self.cost_of("dora"), deleted)
+        self.assertIsNone(self.cost_of("eve"))
 
 
 class LeavingTest(OperatorTest):

@@ -72,7 +72,7 @@ const json kCluster = json::parse(R"([
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
   {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-  {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"],
+  {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
    "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]}])");
 const json kNamespaced = json::parse(R"([
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
@@ -80,6 +80,7 @@ const json kNamespaced = json::parse(R"([
   {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
   {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]},
+  {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update"]},
   {"apiGroups": ["apps"], "resources": ["deployments"], "resourceNames": ["adaptdl-placeholder"], "verbs": ["get"]},
   {"apiGroups": ["apps"], "resources": ["deployments/scale"], "resourceNames": ["adaptdl-placeholder"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["services"], "resourceNames": ["adaptdl-supervisor"], "verbs": ["get"]}])");
@@ -96,15 +97,17 @@ TEST_CASE("the manifests are the CRD, the namespace and the operator's objects, 
   }
   CHECK(kinds == std::vector<std::string>{"CustomResourceDefinition", "Namespace", "NetworkPolicy", "ClusterRole",
                                           "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "Service",
-                                          "Service", "ValidatingWebhookConfiguration", "Deployment"});
+                                          "Service", "ValidatingWebhookConfiguration",
+                                          "MutatingWebhookConfiguration", "Deployment"});
   CHECK(cli::operator_manifests({}).find("{{") == std::string::npos);
   CHECK(container(documents)["image"] == "adaptdl-operator:" ADAPTDL_VERSION);
   CHECK(object(documents, "Deployment")["metadata"]["labels"]["app.kubernetes.io/version"] == ADAPTDL_VERSION);
 }
 
 TEST_CASE("every namespaced object is in the specified namespace") {
-  const std::set<std::string> global = {"CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding",
-                                        "ValidatingWebhookConfiguration"};
+  const std::set<std::string> global = {
+      "CustomResourceDefinition",    "Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingWebhookConfiguration",
+      "MutatingWebhookConfiguration"};
   const auto documents = manifests({.name_space = "on"});  // `on` without quotes is true in YAML 1.1
   for (const json& document : documents) {
     CAPTURE(document.dump());
@@ -178,6 +181,16 @@ TEST_CASE("the API server calls the validator of the namespace, for the jobs of 
            !document["spec"]["selector"].contains("adaptdl/leader");
   }));
   CHECK(argument(documents, "--validator") == "$(NAMESPACE)/" + name);
+  // It also stores who created a job.
+  const json mutating = object(documents, "MutatingWebhookConfiguration");
+  CHECK(mutating["metadata"]["name"] == name);
+  json submitter = mutating["webhooks"][0], expected = webhook;
+  CHECK(submitter["clientConfig"]["service"]["path"] == "/submitter");
+  for (json* each : {&submitter, &expected}) {
+    each->erase("name");
+    (*each)["clientConfig"]["service"].erase("path");
+  }
+  CHECK(submitter == expected);
   CHECK(argument(documents, "--validator-certificate-lifetime") == "1h");
   CHECK(object(manifests(), "ValidatingWebhookConfiguration")["webhooks"][0]["failurePolicy"] == "Ignore");
 }
@@ -236,6 +249,7 @@ TEST_CASE("placeholder pods are installed if the number of nodes is chosen, and 
   CHECK(pod["spec"]["tolerations"][0]["key"] == "gpu");
   CHECK(pod["spec"]["containers"][0]["image"] == "operator:2");
   CHECK_FALSE(pod["spec"]["containers"][0].contains("resources"));
+  CHECK((*found)["spec"]["strategy"]["rollingUpdate"] == json{{"maxSurge", 0}, {"maxUnavailable", "100%"}});
   CHECK(object(documents, "PriorityClass")["value"] == -9);
   CHECK(argument(documents, "--min-nodes") == "1");
   CHECK(argument(documents, "--max-nodes") == "8");
@@ -284,7 +298,8 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
   CHECK(render("v: {{ .Values.a | toJson | replace \"$\" \"$$\" }}\n", values) == "v: {\"b\":\"$$x\"}\n");
   for (const auto& [expression, why] : std::map<std::string, std::string>{
            {"{{ if .Values.a }}", "unknown expression '{{ if .Values.a }}'"},
-           {"{{- .Values.a.b }}", "unknown expression '{{- .Values.a.b }}'"},
+           {"{{- .Values.a.b }}", "'{{-' must begin a line, and its '}}' end it"},
+           {"{{- if .Values.a }}", "'{{-' must begin a line, and its '}}' end it"},
            {"{{ .Values.a.b | quote }}", "unknown expression '{{ .Values.a.b | quote }}'"},
            {"{{ .Values.a.b toJson }}", "unknown expression '{{ .Values.a.b toJson }}'"},
            {"{{}}", "unknown expression '{{}}'"},
@@ -303,6 +318,9 @@ TEST_CASE("a template that Helm might read differently is rejected with file and
           "a: 1\n\nc: 3\n");
   }
   const auto block = [&](const std::string& text) { return render(text, values); };
+  CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}1\n"), "t.yaml:1: '{{-' must begin a line, and its '}}' end it",
+                       Error);
+  CHECK_THROWS_WITH_AS(block("{{- .Values.a.b }}\n"), "t.yaml:1: unknown expression '{{- .Values.a.b }}'", Error);
   CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}\n"), "t.yaml: 'if' without 'end'", Error);
   CHECK_THROWS_WITH_AS(block("\n{{- end }}\n"), "t.yaml:2: 'end' without 'if'", Error);
   CHECK_THROWS_WITH_AS(block("{{- if .Values.a }}\n{{- if .Values.b }}\n"), "t.yaml:2: blocks cannot be nested", Error);

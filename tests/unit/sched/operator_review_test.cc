@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "base64.h"
 #include "kube/error.h"
 #include "kube/json_fields.h"
+#include "kube/usage_ledger.h"
 #include "operator/job_review.h"
 
 using namespace adaptdl;
@@ -328,4 +330,36 @@ TEST_CASE("operator_review: malformed objects are checked without a crash") {
     request = update(json::parse(text), make_job());
     CHECK_NOTHROW(review_answer(request, review_job(request, server.settings())));
   }
+}
+
+TEST_CASE("operator_review: a job has the user who created it as an annotation, which others cannot change") {
+  const char* const name = kube::kSubmitterAnnotation;
+  json job = make_job(), request = creation(job);
+  request["userInfo"] = {{"username", "alice"}, {"groups", {"a"}}};
+  const auto patched = [](const json& of) { return of["object"].patch(submitter_patch(of)); };
+  CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
+  request["object"]["metadata"]["annotations"] = {{"other", "x"}};
+  CHECK(patched(request)["metadata"]["annotations"] == json{{"other", "x"}, {name, "alice"}});
+  request["object"]["metadata"]["annotations"][name] = "bob";
+  CHECK(patched(request)["metadata"]["annotations"][name] == "alice");
+  const json stored = patched(request);
+  // Updates by others.
+  json after = stored;
+  request = update(stored, after);
+  request["userInfo"] = {{"username", "bob"}};
+  CHECK(submitter_patch(request).empty());
+  request["object"]["metadata"]["annotations"][name] = "bob";
+  CHECK(patched(request) == stored);
+  request["object"]["metadata"].erase("annotations");
+  CHECK(patched(request)["metadata"]["annotations"] == json{{name, "alice"}});
+  // A job that was created while no operator answered.
+  request = update(job, stored);
+  CHECK_FALSE(patched(request)["metadata"]["annotations"].contains(name));
+
+  const json answer = patch_answer(creation(job), json::array({{{"op", "remove"}, {"path", "/a"}}}))["response"];
+  CHECK(answer["uid"] == "r");
+  CHECK(answer["allowed"] == true);
+  CHECK(answer["patchType"] == "JSONPatch");
+  CHECK(decode_base64(answer["patch"].get<std::string>()) == R"([{"op":"remove","path":"/a"}])");
+  CHECK_FALSE(patch_answer(creation(job), json::array())["response"].contains("patch"));
 }

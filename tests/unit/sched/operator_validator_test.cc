@@ -42,7 +42,7 @@ http::Request request(const WebhookServer& server, const std::string& bundle, co
   return request;
 }
 
-WebhookServer::Answer echo(const std::string& body) { return {200, body}; }
+WebhookServer::Answer echo(const std::string&, const std::string& body) { return {200, body}; }
 
 // A connection without TLS that sends these bytes.
 class Stranger {
@@ -220,6 +220,15 @@ TEST_CASE("operator_validator: the certificate is replaced under load without a 
   CHECK(answered >= 300);
 }
 
+TEST_CASE("operator_validator: the path of a request is that of its URL without the query") {
+  WebhookServer server("127.0.0.1", 0, [](const std::string& path, const std::string&) {
+    return WebhookServer::Answer{200, path};
+  });
+  const ServingCertificate pair = make_certificate();
+  server.serve(pair);
+  CHECK(http::send(request(server, pair.certificate, "x")).body == "/review");
+}
+
 TEST_CASE("operator_validator: strangers do not keep requests from being answered") {
   WebhookServer server("127.0.0.1", 0, echo);
   const ServingCertificate pair = make_certificate();
@@ -252,7 +261,7 @@ TEST_CASE("operator_validator: large requests that are sent at once are bounded 
   std::atomic<bool> ends = false;
   WebhookServer server(
       "127.0.0.1", 0,
-      [&](const std::string& body) {
+      [&](const std::string&, const std::string& body) {
         const int now = ++answering;
         for (int before = most; now > before && !most.compare_exchange_weak(before, now);) {
         }
@@ -293,7 +302,7 @@ TEST_CASE("operator_validator: a large request waits for others, which keep thei
   std::atomic<bool> ends = false;
   WebhookServer server(
       "127.0.0.1", 0,
-      [&](const std::string& body) {
+      [&](const std::string&, const std::string& body) {
         ++answering;
         while (!ends && body.size() > 1000) std::this_thread::sleep_for(1ms);
         return WebhookServer::Answer{200, "{}"};
@@ -358,7 +367,7 @@ TEST_CASE("operator_validator: a server ends while a request is being answered")
   std::atomic<bool> entered = false, ends = false;
   std::jthread client;
   {
-    WebhookServer server("127.0.0.1", 0, [&](const std::string&) {
+    WebhookServer server("127.0.0.1", 0, [&](const std::string&, const std::string&) {
       entered = true;
       while (!ends) std::this_thread::yield();
       return WebhookServer::Answer{};

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "kube/json_fields.h"
+#include "terminal/cost_table.h"
+#include "terminal/dump_json.h"
+#include "terminal/print.h"
+
+namespace adaptdl::cli {
+namespace {
+
+constexpr std::string_view kPrefix = "adaptdl-usage-";
+
+struct CostOptions {
+  ClusterOptions cluster;
+  std::string name_space = "adaptdl", month, by = "user";
+  bool json = false;
+};
+
+// Returns the costs of the months, or of one of them, the oldest first.
+std::vector<MonthlyCost> read_costs(kube::Client& client, const CostOptions& options,
+                                    const std::optional<kube::Month>& wanted) {
+  const CostBy by = options.by == "user" ? CostBy::kUser : CostBy::kNamespace;
+  const kube::Time now = std::chrono::system_clock::now();
+  std::vector<MonthlyCost> months;
+  for (const nlohmann::json& each :
+       client.list(kube::path(kube::kConfigMaps, options.name_space), kube::usage_ledgers())) {
+    const std::string name = kube::name_of(each);
+    if (!name.starts_with(kPrefix)) continue;
+    const auto month = kube::Month::parse(std::string_view(name).substr(kPrefix.size()));
+    if (!month || (wanted && *month != *wanted)) continue;
+    months.push_back(monthly_cost(kube::UsageLedger::parse(*month, each), by, now));
+  }
+  std::ranges::sort(months, {}, &MonthlyCost::month);
+  return months;
+}
+
+void run(const CostOptions& options) {
+  if (options.by != "user" && options.by != "namespace")
+    throw UsageError(fmt::format("cost: --by must be user or namespace, got '{}'", options.by));
+  const auto wanted = kube::Month::parse(options.month);
+  if (!options.month.empty() && !wanted)
+    throw UsageError(fmt::format("cost: --month expects YYYY-MM, such as 2026-11, got '{}'", options.month));
+  kube::Client client(require_cluster(options.cluster));
+  const std::vector<MonthlyCost> months = read_costs(client, options, wanted);
+  const CostBy by = options.by == "user" ? CostBy::kUser : CostBy::kNamespace;
+  if (options.json) return print_text(dump_json(cost_json(months, by)) + '\n');
+  if (months.empty()) {
+    print_notice("no usage is recorded in namespace '{}'{}; use -n for the operator's namespace", options.name_space,
+                 wanted ? " for " + wanted->to_string() : "");
+    return;
+  }
+  cost_table(months, by).print();
+}
+
+}  // namespace
+
+void add_cost(CLI::App& app, int&) {
+  auto options = std::make_shared<CostOptions>();
+  app.add_option("-n,--namespace", options->name_space, "namespace of the operator (default: adaptdl)")
+      ->type_name("NAMESPACE");
+  app.add_option("--context", options->cluster.context, "context of the kubeconfig (default: the current one)")
+      ->type_name("NAME");
+  app.add_option("--month", options->month, "show only this month, in UTC (default: all months)")->type_name("YYYY-MM");
+  app.add_option("--by", options->by, "add up by user or by namespace (default: user)")->type_name("user|namespace");
+  app.add_flag("--json", options->json, "print JSON");
+  app.footer(
+      "Includes jobs that were deleted. COST is that of the nodes by the operator's prices. This requires permission\n"
+      "to list ConfigMaps in the namespace of the operator.");
+  app.callback([options] { run(*options); });
+}
+
+}  // namespace adaptdl::cli

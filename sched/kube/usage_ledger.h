@@ -1,0 +1,111 @@
+// What jobs have used in a calendar month, also of jobs that were deleted. The operator stores it in a ConfigMap per
+// month, so its size is limited to 1 MiB: about 3,000 jobs that have not been deleted.
+//
+// The usage of a job that exists is that of its status (job_usage.h), less what it had used when the month began. A
+// deleted job is added to a sum in two steps, so that no step counts twice if its answer is lost and it is repeated:
+// first the job is marked as deleted, and once that is stored, it is replaced by a larger sum.
+//
+// Threading: plain values and functions.
+#pragma once
+
+#include <compare>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kube/client.h"
+#include "kube/job_usage.h"
+#include "kube/timestamp.h"
+
+namespace adaptdl::kube {
+
+// The annotation of a job with the name of the user who created it, as the API server knows it.
+inline constexpr const char* kSubmitterAnnotation = "adaptdl/submitter";
+
+// The label app.kubernetes.io/name of the ConfigMaps.
+inline constexpr const char* kUsageLabel = "adaptdl-usage";
+inline ListOptions usage_ledgers() {
+  return {.label_selector = std::string("app.kubernetes.io/name=") + kUsageLabel, .field_selector = {}};
+}
+
+// A calendar month in UTC.
+class Month {
+ public:
+  static Month of(Time time);
+  // "2026-11"; empty if it is not a month.
+  static std::optional<Month> parse(std::string_view text);
+
+  Time begin() const;
+  Time end() const;  // begin of the next month
+  std::string to_string() const;
+  friend auto operator<=>(const Month&, const Month&) = default;
+
+ private:
+  explicit Month(std::chrono::year_month month) : month_(month) {}
+  std::chrono::year_month month_;
+};
+
+struct UsageSum {
+  std::string user, name_space;  // user: empty if not known
+  int jobs = 0;
+  double gpu_hours = 0;
+  std::optional<double> cost;
+
+  UsageSum& operator+=(const UsageSum& other);
+};
+
+// The usage of a job at some time.
+struct UsageRecord {
+  std::string uid, name_space, name, user;
+  JobUsage usage;
+};
+
+UsageRecord parse_usage_record(const nlohmann::json& job);
+
+class UsageLedger {
+ public:
+  explicit UsageLedger(Month month) : month_(month) {}
+
+  // Parses the data of a ConfigMap. Anything that is missing or invalid is ignored.
+  static UsageLedger parse(Month month, const nlohmann::json& config_map);
+  // Returns the data of a ConfigMap.
+  nlohmann::json data() const;
+
+  Month month() const { return month_; }
+  // Whether the job is marked as deleted.
+  bool is_deleted(const std::string& uid) const;
+
+  // Takes the usage of all jobs of the cluster, and of jobs that were deleted since the last call, of which nothing is
+  // held any more. A job that is in neither of them was deleted, too; it is charged until `now`. REQUIRES that the
+  // ledger is stored as it is.
+  void record(const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted, Time now);
+
+  // Closes this month, and returns the ledger of a later one, in which the jobs have used nothing yet.
+  UsageLedger close(Month later, const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted);
+
+  // Returns what was used until `now`, or until the month ended, by user and namespace.
+  std::vector<UsageSum> sums(Time now) const;
+
+ private:
+  struct Job {
+    std::string name_space, name, user;
+    double gpu_hours_before = 0;  // until the month began
+    std::optional<double> cost_before;
+    JobUsage usage;
+    bool deleted = false;
+  };
+  using Key = std::pair<std::string, std::string>;  // user and namespace
+
+  UsageSum used(const Job& job, Time now) const;
+  void update(const UsageRecord& record, bool deleted);
+
+  Month month_;
+  std::map<std::string, Job> jobs_;  // by uid
+  std::map<Key, UsageSum> deleted_;
+};
+
+}  // namespace adaptdl::kube

@@ -1,0 +1,15 @@
+// How a thread of the operator that must not be held up for long calls the API server.
+#pragma once
+
+#include <chrono>
+
+#include "kube/client.h"
+
+namespace adaptdl::sched {
+
+// A call fails after a few seconds and is not tried again.
+inline constexpr kube::Client::Options kBriefCalls{.connect_timeout = std::chrono::seconds(2),
+                                                   .timeout = std::chrono::seconds(6),
+                                                   .patience = std::chrono::milliseconds(0)};
+
+}  // namespace adaptdl::sched

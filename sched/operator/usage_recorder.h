@@ -1,0 +1,38 @@
+// Stores what jobs use, by month, in ConfigMaps of the operator's namespace (kube/usage_ledger.h).
+//
+// Threading: not thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kube/client.h"
+#include "kube/usage_ledger.h"
+
+namespace adaptdl::sched {
+
+class UsageRecorder {
+ public:
+  // The ConfigMaps are named `name`-YYYY-MM. The client's access is copied.
+  UsageRecorder(kube::Access access, std::string name_space, std::string name);
+
+  // Records the usage of all jobs of the cluster, and of jobs that were deleted since the last call. Does nothing if it
+  // is stored already. Logs a warning if it cannot be stored; the next call then stores it.
+  void record(const std::vector<kube::UsageRecord>& existing, std::vector<kube::UsageRecord> deleted, kube::Time now);
+
+ private:
+  std::string name_of(kube::Month month) const { return name_ + '-' + month.to_string(); }
+  void load(kube::Month month, const std::vector<kube::UsageRecord>& existing);
+  std::optional<kube::UsageLedger> latest_before(kube::Month month);
+  void store();
+
+  const std::string name_space_, name_;
+  kube::Client client_;
+  nlohmann::json stored_;                    // the ConfigMap; null: unknown
+  std::optional<kube::UsageLedger> ledger_;  // that of stored_
+  std::vector<kube::UsageRecord> deleted_;   // that are not known to be stored
+  std::string last_error_;
+};
+
+}  // namespace adaptdl::sched

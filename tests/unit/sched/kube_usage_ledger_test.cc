@@ -1,0 +1,194 @@
+// What jobs have used by month: nothing is lost or counted twice, whatever is deleted, lost or repeated.
+#include "kube/usage_ledger.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <random>
+
+using namespace adaptdl::kube;
+using doctest::Approx;
+using nlohmann::json;
+using namespace std::chrono_literals;
+
+namespace {
+
+const Month kMonth = *Month::parse("2026-11");
+const Month kNext = *Month::parse("2026-12");
+const Time kBegin = kMonth.begin();
+
+UsageRecord job(const std::string& uid, JobUsage usage, const std::string& user = "alice") {
+  return {.uid = uid, .name_space = "team", .name = "job-" + uid, .user = user, .usage = usage};
+}
+
+// 2 GPUs and a price of 6 per hour since then.
+JobUsage held(Time since, double gpu_seconds = 0) {
+  return {.gpu_seconds = gpu_seconds, .cost = gpu_seconds / 3600 * 3, .gpus = 2, .cost_per_hour = 6, .since = since};
+}
+
+JobUsage released(JobUsage usage, Time when) {
+  usage.release(when);
+  return usage;
+}
+
+UsageLedger stored(const UsageLedger& ledger) { return UsageLedger::parse(ledger.month(), {{"data", ledger.data()}}); }
+
+UsageSum total(const UsageLedger& ledger, Time now) {
+  UsageSum sum;
+  for (const UsageSum& each : ledger.sums(now)) sum += each;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("kube_usage_ledger: months are calendar months in UTC") {
+  CHECK(kMonth.to_string() == "2026-11");
+  CHECK(to_string(kMonth.begin()).starts_with("2026-11-01T00:00:00"));
+  CHECK(kMonth.end() == kNext.begin());
+  CHECK(Month::of(kNext.begin()) == kNext);
+  CHECK(Month::of(kNext.begin() - 1us) == kMonth);
+  CHECK(Month::parse("2026-12")->end() == Month::parse("2027-01")->begin());
+  CHECK(kMonth < kNext);
+  for (const char* text :
+       {"", "2026-13", "2026-00", "2026-1", "2026-111", "26-11", "2026/11", "abcd-11", "-026-11", "1969-12"})
+    CHECK_FALSE(Month::parse(text));
+}
+
+TEST_CASE("kube_usage_ledger: jobs that exist are charged until now, by user and namespace") {
+  UsageLedger ledger(kMonth);
+  ledger.record({job("a", held(kBegin)), job("b", released(held(kBegin), kBegin + 1h), "bob"),
+                 job("c", held(kBegin + 2h)), job("unused", {})},
+                {}, kBegin + 2h);
+  const auto sums = stored(ledger).sums(kBegin + 4h);
+  REQUIRE(sums.size() == 2);
+  CHECK(sums[0].user == "alice");
+  CHECK(sums[0].name_space == "team");
+  CHECK(sums[0].jobs == 2);
+  CHECK(sums[0].gpu_hours == Approx(12));
+  CHECK(*sums[0].cost == Approx(36));
+  CHECK(sums[1].user == "bob");
+  CHECK(sums[1].jobs == 1);
+  CHECK(sums[1].gpu_hours == Approx(2));
+}
+
+TEST_CASE("kube_usage_ledger: deleted jobs remain in the sum, and leave no entry") {
+  UsageLedger ledger(kMonth);
+  ledger.record({job("a", held(kBegin)), job("b", held(kBegin))}, {}, kBegin + 1h);
+  // One was reported as deleted, the other one disappeared, and a third was never seen.
+  ledger.record({}, {job("a", released(held(kBegin), kBegin + 2h)), job("c", released(held(kBegin), kBegin + 1h))},
+                kBegin + 3h);
+  CHECK(ledger.is_deleted("a"));
+  for (int i = 0; i < 3; ++i) {
+    const UsageSum sum = total(stored(ledger), kBegin + 9h);
+    CHECK(sum.jobs == 3);
+    CHECK(sum.gpu_hours == Approx(2 * (2 + 3 + 1)));
+    CHECK(*sum.cost == Approx(6 * (2 + 3 + 1)));
+    ledger.record({}, {}, kBegin + 4h);
+  }
+  CHECK_FALSE(ledger.is_deleted("a"));
+  CHECK(json::parse(ledger.data()["usage.json"].get<std::string>())["jobs"].empty());
+}
+
+TEST_CASE("kube_usage_ledger: without prices there is no cost") {
+  UsageLedger ledger(kMonth);
+  JobUsage usage = held(kBegin);
+  usage.cost.reset();
+  usage.cost_per_hour.reset();
+  ledger.record({job("a", usage)}, {}, kBegin);
+  CHECK_FALSE(total(stored(ledger), kBegin + 1h).cost);
+  ledger.record({}, {}, kBegin + 1h);
+  ledger.record({}, {}, kBegin + 1h);
+  CHECK_FALSE(total(stored(ledger), kBegin + 1h).cost);
+}
+
+TEST_CASE("kube_usage_ledger: the usage of a job that runs across months is divided between them") {
+  const Time end = kMonth.end();
+  UsageLedger november(kMonth);
+  november.record({job("runs", held(end - 5h)), job("over", released(held(kBegin), kBegin + 3h))}, {}, end - 1h);
+  const std::vector<UsageRecord> now = {job("runs", held(end - 5h)), job("over", released(held(kBegin), kBegin + 3h)),
+                                        job("new", held(end + 1h))};
+  UsageLedger december = november.close(kNext, now, {});
+  december.record(now, {}, end + 2h);
+  CHECK(total(stored(november), end + 99h).gpu_hours == Approx(2 * (5 + 3)));
+  CHECK(*total(stored(november), end + 99h).cost == Approx(6 * (5 + 3)));
+  CHECK(total(stored(november), end + 99h).jobs == 2);
+  CHECK(total(stored(december), end + 2h).gpu_hours == Approx(2 * (2 + 1)));
+  CHECK(*total(stored(december), end + 2h).cost == Approx(6 * (2 + 1)));
+  CHECK(total(stored(december), end + 2h).jobs == 2);
+  // A month later, the jobs are not counted again.
+  UsageLedger january = december.close(*Month::parse("2027-01"), now, {});
+  january.record(now, {}, kNext.end());
+  CHECK(total(january, kNext.end()).gpu_hours == Approx(0));
+  // A ledger whose month has ended counts no further.
+  CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
+}
+
+TEST_CASE("kube_usage_ledger: data that is invalid is ignored") {
+  for (const json& data :
+       {json(), json{{"usage.json", ""}}, json{{"usage.json", "[1]"}},
+        json{{"usage.json", "{\"jobs\": [1], \"deleted\": 2}"}},
+        json{{"usage.json", R"({"jobs": {"u": 7}, "deleted": [3, {"jobs": "x", "gpuHours": -1}]})"}}})
+    CHECK(total(UsageLedger::parse(kMonth, {{"data", data}}), kBegin).gpu_hours == 0);
+}
+
+// Jobs start, stop and are deleted at random, while the operator is restarted and answers are lost.
+TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are lost and operators restart") {
+  std::mt19937 random(3);
+  const auto below = [&](unsigned n) { return random() % n; };
+  for (int history = 0; history < 200; ++history) {
+    CAPTURE(history);
+    std::map<std::string, UsageRecord> jobs;
+    std::vector<UsageRecord> deleted;  // by the operator's memory
+    double expected = 0;               // GPU hours of deleted jobs
+    json store = UsageLedger(kMonth).data();
+    std::optional<UsageLedger> ledger;
+    Time now = kBegin;
+    int created = 0;
+    const auto pass = [&](bool applied, bool answered) {
+      if (!ledger) ledger = UsageLedger::parse(kMonth, {{"data", store}});
+      std::erase_if(deleted, [&](const UsageRecord& each) { return ledger->is_deleted(each.uid); });
+      std::vector<UsageRecord> existing;
+      for (const auto& [uid, each] : jobs) existing.push_back(each);
+      ledger->record(existing, deleted, now);
+      if (applied) store = ledger->data();
+      if (applied && answered) {
+        deleted.clear();
+      } else {
+        ledger.reset();
+      }
+    };
+    for (int step = 0; step < 60; ++step) {
+      now += std::chrono::minutes(1 + below(30));
+      for (unsigned change = below(4); change > 0; --change) {
+        if (jobs.empty() || below(3) == 0) {
+          const std::string uid = std::to_string(created++);
+          jobs[uid] = job(uid, held(now), below(2) == 0 ? "alice" : "bob");
+        } else {
+          auto each = std::next(jobs.begin(), static_cast<std::ptrdiff_t>(below(static_cast<unsigned>(jobs.size()))));
+          JobUsage& usage = each->second.usage;
+          if (below(2) == 0) {
+            usage.since ? usage.release(now) : usage.hold(2, 6, now);
+          } else {
+            usage.release(now);
+            expected += usage.gpu_hours(now);
+            deleted.push_back(each->second);
+            jobs.erase(each);
+          }
+        }
+      }
+      const bool applied = below(4) != 0;
+      pass(applied, applied && below(4) != 0);
+      // A new operator does not know which jobs were deleted, so it must not be late here.
+      if (below(8) == 0) {
+        pass(true, true);
+        ledger.reset();
+      }
+    }
+    pass(true, true);
+    double existing = 0;
+    for (const auto& [uid, each] : jobs) existing += each.usage.gpu_hours(now);
+    const UsageLedger last = UsageLedger::parse(kMonth, {{"data", store}});
+    CHECK(total(last, now).gpu_hours == Approx(expected + existing));
+    CHECK(*total(last, now).cost == Approx(3 * (expected + existing)));
+  }
+}
