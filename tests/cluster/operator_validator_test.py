@@ -34,7 +34,8 @@ class ValidatorTest(OperatorTest):
 
     def set_policy(self, policy):
         patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}]
-        self.kubectl_in("default", "patch", "validatingwebhookconfiguration", NAME, "--type=json", "-p", json.dumps(patch))
+        for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
+            self.kubectl_in("default", "patch", kind, NAME, "--type=json", "-p", json.dumps(patch))
 
     def scale(self, replicas):
         self.kubectl_in(self.operator_namespace, "scale", f"deployment/{DEPLOYMENT}", f"--replicas={replicas}")
@@ -50,7 +51,7 @@ class ValidatorTest(OperatorTest):
         self.scale(0)
         refused = self.create_dry()
         self.assertNotEqual(refused.returncode, 0)
-        self.assertIn("validator.adaptdl.petuum.com", refused.stderr)
+        self.assertRegex(refused.stderr, 'webhook "(validator|submitter).adaptdl.petuum.com"')
         # Other objects are not concerned.
         self.kubectl("create", "configmap", "other", "--dry-run=server")
         self.set_policy("Ignore")
