@@ -6,6 +6,7 @@
 #include <charconv>
 #include <set>
 
+#include "adaptdl/error.h"
 #include "foreign_json.h"
 #include "kube/json_fields.h"
 
@@ -15,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kData = "usage.json";
-constexpr double kSecondsPerHour = 3600;
+constexpr std::size_t kMaxUser = 256;  // bytes; longer names are not those of users
 
 std::optional<double> number(const json& object, const char* name) {
   const json& value = field(object, {name});
@@ -63,21 +64,20 @@ UsageSum& UsageSum::operator+=(const UsageSum& other) {
 }
 
 UsageRecord parse_usage_record(const json& job) {
+  const std::string user = text_field(job, {"metadata", "annotations", kSubmitterAnnotation});
   return {.uid = text_field(job, {"metadata", "uid"}),
           .name_space = text_field(job, {"metadata", "namespace"}),
           .name = name_of(job),
-          .user = text_field(job, {"metadata", "annotations", kSubmitterAnnotation}),
+          .user = user.size() <= kMaxUser ? user : "",
           .usage = parse_usage(job)};
 }
 
 UsageLedger UsageLedger::parse(Month month, const json& config_map) {
   UsageLedger ledger(month);
-  json stored;
-  try {
-    stored = parse_foreign_json(text_field(config_map, {"data", kData}));
-  } catch (const std::exception&) {
-    return ledger;
-  }
+  const json stored = parse_foreign_json(text_field(config_map, {"data", kData}));
+  if (!stored.is_object())
+    throw Error(fmt::format("ConfigMap '{}': {} is not valid; correct it, or delete the ConfigMap", name_of(config_map),
+                            kData));
   if (const json& jobs = field(stored, {"jobs"}); jobs.is_object()) {
     for (const auto& [uid, value] : jobs.items()) {
       Job& job = ledger.jobs_[uid];
@@ -139,7 +139,7 @@ void UsageLedger::update(const UsageRecord& record, bool deleted) {
   Job& job = found == jobs_.end() ? jobs_[record.uid] : found->second;
   job.name_space = record.name_space;
   job.name = record.name;
-  job.user = record.user;
+  if (job.user.empty()) job.user = record.user;
   job.usage = usage;
   job.deleted = deleted;
 }
@@ -170,6 +170,19 @@ void UsageLedger::record(const std::vector<UsageRecord>& existing, const std::ve
   }
 }
 
+// Returns what a job had used when the month ended, by its stored usage and its usage now.
+JobUsage UsageLedger::until_end(JobUsage stored, JobUsage current) const {
+  const Time end = month_.end();
+  const bool exact = current.since && *current.since <= end;
+  stored.release(end);
+  current.release(end);
+  if (exact) return current;
+  // It has been released since the month ended, or held something else, so that it may have used more by now.
+  stored.gpu_seconds = std::min(stored.gpu_seconds, current.gpu_seconds);
+  if (stored.cost && current.cost) stored.cost = std::min(*stored.cost, *current.cost);
+  return stored;
+}
+
 UsageLedger UsageLedger::close(Month later, const std::vector<UsageRecord>& existing,
                                const std::vector<UsageRecord>& deleted) {
   std::map<std::string, const JobUsage*> current;
@@ -181,8 +194,7 @@ UsageLedger UsageLedger::close(Month later, const std::vector<UsageRecord>& exis
     if (job.deleted) continue;
     const auto found = current.find(uid);
     const JobUsage usage = found == current.end() ? job.usage : *found->second;
-    job.usage = usage;
-    job.usage.release(month_.end());
+    job.usage = until_end(job.usage, usage);
     Job& continued = next.jobs_[uid];
     continued = job;
     continued.usage = usage;

@@ -70,7 +70,7 @@ class UsageLedger {
  public:
   explicit UsageLedger(Month month) : month_(month) {}
 
-  // Parses the data of a ConfigMap. Anything that is missing or invalid is ignored.
+  // Parses the data of a ConfigMap. Throws Error if it is not JSON; fields that are missing or invalid count as 0.
   static UsageLedger parse(Month month, const nlohmann::json& config_map);
   // Returns the data of a ConfigMap.
   nlohmann::json data() const;
@@ -84,7 +84,8 @@ class UsageLedger {
   // ledger is stored as it is.
   void record(const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted, Time now);
 
-  // Closes this month, and returns the ledger of a later one, in which the jobs have used nothing yet.
+  // Closes this month, and returns the ledger of a later one, in which the jobs have used nothing yet. What a job used
+  // between its last record in this month and the end of the month counts for the later one, unless it still holds it.
   UsageLedger close(Month later, const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted);
 
   // Returns what was used until `now`, or until the month ended, by user and namespace.
@@ -101,6 +102,7 @@ class UsageLedger {
   using Key = std::pair<std::string, std::string>;  // user and namespace
 
   UsageSum used(const Job& job, Time now) const;
+  JobUsage until_end(JobUsage stored, JobUsage current) const;
   void update(const UsageRecord& record, bool deleted);
 
   Month month_;

@@ -35,6 +35,7 @@ std::optional<NodePool> Expander::read_pool() {
     const json& labels = kube::field(deployment, {"spec", "selector", "matchLabels"});
     for (const auto& [name, value] : labels.items())
       selector_ += fmt::format("{}{}={}", selector_.empty() ? "" : ",", name, value.get<std::string>());
+    if (selector_.empty()) throw Error("spec.selector.matchLabels is missing");
     pool_ = std::move(pool);
   } catch (const Error& error) {
     warn(error.what());

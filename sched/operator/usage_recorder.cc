@@ -25,7 +25,8 @@ UsageRecorder::UsageRecorder(kube::Access access, std::string name_space, std::s
 void UsageRecorder::record(const std::vector<UsageRecord>& existing, std::vector<UsageRecord> deleted, kube::Time now) {
   std::ranges::move(deleted, std::back_inserter(deleted_));
   try {
-    const kube::Month month = kube::Month::of(now);
+    kube::Month month = kube::Month::of(now);
+    if (ledger_ && month < ledger_->month()) month = ledger_->month();  // the clock was set back
     if (!ledger_ || ledger_->month() != month) load(month, existing);
     std::erase_if(deleted_, [&](const UsageRecord& each) { return ledger_->is_deleted(each.uid); });
     ledger_->record(existing, deleted_, now);
@@ -56,6 +57,8 @@ void UsageRecorder::load(kube::Month month, const std::vector<UsageRecord>& exis
   std::optional<UsageLedger> last = latest_before(month);
   UsageLedger next(month);
   if (last) {
+    // Whether this was stored is known only now.
+    std::erase_if(deleted_, [&](const UsageRecord& each) { return last->is_deleted(each.uid); });
     next = last->close(month, existing, deleted_);
     ledger_ = std::move(last);
     store();

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "adaptdl/error.h"
+
 using namespace adaptdl::kube;
 using doctest::Approx;
 using nlohmann::json;
@@ -123,10 +125,39 @@ TEST_CASE("kube_usage_ledger: the usage of a job that runs across months is divi
   CHECK(total(UsageLedger::parse(kMonth, {{"data", november.data()}}), end + 999h).gpu_hours == Approx(16));
 }
 
-TEST_CASE("kube_usage_ledger: data that is invalid is ignored") {
+TEST_CASE(
+    "kube_usage_ledger: what a job uses after the month has ended is not of that month, however late it is closed") {
+  const Time end = kMonth.end();
+  UsageLedger november(kMonth);
+  november.record({job("a", held(end - 5h)), job("b", held(end - 5h))}, {}, end - 1h);
+  // Nobody acted until the jobs had ended, one of them deleted.
+  const std::vector<UsageRecord> now = {job("a", released(held(end - 5h), end + 30h))};
+  const std::vector<UsageRecord> deleted = {job("b", released(held(end - 5h), end + 10h))};
+  UsageLedger december = november.close(kNext, now, deleted);
+  december = november.close(kNext, now, deleted);  // the first one was not stored
+  december.record(now, deleted, end + 40h);
+  december.record(now, {}, end + 40h);
+  CHECK(total(stored(november), end + 99h).gpu_hours == Approx(2 * (5 + 5)));
+  CHECK(total(stored(december), end + 99h).gpu_hours == Approx(2 * (30 + 10)));
+  CHECK(*total(stored(december), end + 99h).cost == Approx(6 * (30 + 10)));
+}
+
+TEST_CASE("kube_usage_ledger: the user of a job does not change, and is a name") {
+  UsageLedger ledger(kMonth);
+  ledger.record({job("a", held(kBegin))}, {}, kBegin);
+  ledger.record({job("a", held(kBegin), "bob")}, {}, kBegin);
+  CHECK(ledger.sums(kBegin + 1h).at(0).user == "alice");
+  json object{{"metadata", {{"uid", "u"}, {"annotations", {{kSubmitterAnnotation, std::string(256, 'x')}}}}}};
+  CHECK(parse_usage_record(object).user.size() == 256);
+  object["metadata"]["annotations"][kSubmitterAnnotation] = std::string(257, 'x');
+  CHECK(parse_usage_record(object).user.empty());
+}
+
+TEST_CASE("kube_usage_ledger: data that is not JSON is an error, and fields that are invalid count as 0") {
+  for (const json& data : {json(), json{{"usage.json", ""}}, json{{"usage.json", "[1]"}}, json{{"usage.json", "{"}}})
+    CHECK_THROWS_AS(UsageLedger::parse(kMonth, {{"data", data}}), adaptdl::Error);
   for (const json& data :
-       {json(), json{{"usage.json", ""}}, json{{"usage.json", "[1]"}},
-        json{{"usage.json", "{\"jobs\": [1], \"deleted\": 2}"}},
+       {json{{"usage.json", "{\"jobs\": [1], \"deleted\": 2}"}},
         json{{"usage.json", R"({"jobs": {"u": 7}, "deleted": [3, {"jobs": "x", "gpuHours": -1}]})"}}})
     CHECK(total(UsageLedger::parse(kMonth, {{"data", data}}), kBegin).gpu_hours == 0);
 }
