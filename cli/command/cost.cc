@@ -5,21 +5,17 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "adaptdl/error.h"
 #include "command/cluster_options.h"
 #include "command/command.h"
-#include "kube/json_fields.h"
 #include "terminal/cost_table.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
 
 namespace adaptdl::cli {
 namespace {
-
-constexpr std::string_view kPrefix = "adaptdl-usage-";
 
 struct CostOptions {
   ClusterOptions cluster;
@@ -28,16 +24,12 @@ struct CostOptions {
 };
 
 // Returns the costs of the months, or of one of them, the oldest first.
-std::vector<MonthlyCost> read_costs(kube::Client& client, const CostOptions& options,
+std::vector<MonthlyCost> read_costs(kube::Client& client, const std::string& name_space, CostBy by,
                                     const std::optional<kube::Month>& wanted) {
-  const CostBy by = options.by == "user" ? CostBy::kUser : CostBy::kNamespace;
   const kube::Time now = std::chrono::system_clock::now();
   std::vector<MonthlyCost> months;
-  for (const nlohmann::json& each :
-       client.list(kube::path(kube::kConfigMaps, options.name_space), kube::usage_ledgers())) {
-    const std::string name = kube::name_of(each);
-    if (!name.starts_with(kPrefix)) continue;
-    const auto month = kube::Month::parse(std::string_view(name).substr(kPrefix.size()));
+  for (const nlohmann::json& each : client.list(kube::path(kube::kConfigMaps, name_space), kube::usage_ledgers())) {
+    const auto month = kube::month_of(each);
     if (!month || (wanted && *month != *wanted)) continue;
     months.push_back(monthly_cost(kube::UsageLedger::parse(*month, each), by, now));
   }
@@ -52,8 +44,8 @@ void run(const CostOptions& options) {
   if (!options.month.empty() && !wanted)
     throw UsageError(fmt::format("cost: --month expects YYYY-MM, such as 2026-11, got '{}'", options.month));
   kube::Client client(require_cluster(options.cluster));
-  const std::vector<MonthlyCost> months = read_costs(client, options, wanted);
   const CostBy by = options.by == "user" ? CostBy::kUser : CostBy::kNamespace;
+  const std::vector<MonthlyCost> months = read_costs(client, options.name_space, by, wanted);
   if (options.json) return print_text(dump_json(cost_json(months, by)) + '\n');
   if (months.empty()) {
     print_notice("no usage is recorded in namespace '{}'{}; use -n for the operator's namespace", options.name_space,

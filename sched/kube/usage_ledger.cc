@@ -56,6 +56,13 @@ std::string Month::to_string() const {
   return fmt::format("{:04}-{:02}", static_cast<int>(month_.year()), static_cast<unsigned>(month_.month()));
 }
 
+std::optional<Month> month_of(const json& config_map) {
+  constexpr std::size_t kLength = std::string_view("YYYY-MM").size();
+  const std::string name = name_of(config_map);
+  if (name.size() <= kLength || name[name.size() - kLength - 1] != '-') return {};
+  return Month::parse(std::string_view(name).substr(name.size() - kLength));
+}
+
 UsageSum& UsageSum::operator+=(const UsageSum& other) {
   jobs += other.jobs;
   gpu_hours += other.gpu_hours;

@@ -49,6 +49,9 @@ class Month {
   std::chrono::year_month month_;
 };
 
+// Returns the month of a ConfigMap, by its name NAME-YYYY-MM.
+std::optional<Month> month_of(const nlohmann::json& config_map);
+
 struct UsageSum {
   std::string user, name_space;  // user: empty if not known
   int jobs = 0;

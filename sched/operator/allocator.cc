@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -67,18 +68,10 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   const std::int64_t needed = std::max(job.min_replicas, 1);
   std::int64_t room = 0;
   for (const NodeFacts* node : nodes) {
-    std::int64_t fit = needed;
-    for (const auto& [type, amount] : job.resources) {
-      if (amount <= 0) continue;
-      const auto found = node->allocatable.find(type);
-      fit = std::min(fit, found == node->allocatable.end() ? 0 : found->second / amount);
-    }
-    room += fit;
+    room += std::min(needed, room_for(job.resources, node->allocatable));
   }
   return room >= needed;
 }
-
-bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
 
 // Whether the job runs and must not be moved. Such jobs are hidden from policies, which would take them off nodes that
 // are cordoned, not ready, or temporarily lack a resource.
@@ -137,6 +130,25 @@ const NodeFacts* leaving_node(const AllocatorJob& job, const std::vector<NodeFac
 }
 
 }  // namespace
+
+bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
+
+void subtract_job(const AllocatorJob& job, Free& free) {
+  // A pod holds its resources until it ends, even if the job has a new allocation.
+  std::map<std::string, int> held = counts(job.current);
+  for (const auto& [node, count] : job.live) held[node] = std::max(held[node], count);
+  take(free, held, job.info.resources);
+}
+
+std::int64_t room_for(const Resources& replica, const Resources& free) {
+  std::int64_t room = std::numeric_limits<std::int32_t>::max();
+  for (const auto& [type, amount] : replica) {
+    if (amount <= 0) continue;
+    const auto found = free.find(type);
+    room = std::min(room, found == free.end() ? 0 : found->second / amount);
+  }
+  return room;
+}
 
 std::size_t count_nodes(const Allocation& allocation) {
   return std::set<std::string>(allocation.begin(), allocation.end()).size();
@@ -203,10 +215,7 @@ CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
 JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
   Free free = resources_for_jobs(cluster);
   for (const AllocatorJob& job : cluster.jobs) {
-    // A pod holds its resources until it ends, even if the job has a new allocation.
-    std::map<std::string, int> held = counts(job.current);
-    for (const auto& [node, count] : job.live) held[node] = std::max(held[node], count);
-    take(free, held, job.info.resources);
+    subtract_job(job, free);
   }
   JobDecisions decisions;
   std::vector<const AllocatorJob*> waiting;

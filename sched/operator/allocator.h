@@ -10,6 +10,7 @@
 // Threading: not thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,13 @@ struct AllocatorJob {
   bool waits_for_first_fit = false;
   bool held = false;  // must not be started now
 };
+
+// Whether the job has nodes and must not be moved.
+bool is_pinned(const AllocatorJob& job);
+// Subtracts what a job holds or is about to hold: its allocation, and pods that may still run.
+void subtract_job(const AllocatorJob& job, std::map<std::string, Resources>& free);
+// Returns how many replicas fit into these resources.
+std::int64_t room_for(const Resources& replica, const Resources& free);
 
 // Number of different nodes.
 std::size_t count_nodes(const Allocation& allocation);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <tuple>
@@ -102,8 +101,6 @@ struct Member {
   int replicas = 0;
 };
 
-bool is_pinned(const AllocatorJob& job) { return !job.info.preemptible && !job.current.empty(); }
-
 // Returns the nodes of the pool that are ready and not about to be removed, those first that should be kept.
 std::vector<Member> members_of(const NodePool& pool, const AllocatorCluster& cluster) {
   std::vector<Member> members;
@@ -142,13 +139,6 @@ std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Mem
   return {limit, fmt::format("more would cost more than {} per hour", *pool.max_cost_per_hour)};
 }
 
-bool holds_replica(const Resources& resources, const Resources& replica) {
-  return std::ranges::all_of(replica, [&](const auto& each) {
-    const auto found = resources.find(each.first);
-    return each.second <= 0 || (found != resources.end() && found->second >= each.second);
-  });
-}
-
 // Whether the job could make use of new nodes. If a replica fits on none of the nodes that it may use in the pool, even
 // if no other job was there, it would not fit on new ones either, whatever resources they are expected to have.
 bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const NodeResources& free,
@@ -157,9 +147,9 @@ bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const 
   for (const Member& member : members) {
     if (!may_run(job.pod, *member.node)) continue;
     any = true;
-    fits = fits || holds_replica(free.at(member.node->name), job.info.resources);
+    fits = fits || room_for(job.info.resources, free.at(member.node->name)) > 0;
   }
-  return any ? fits : could_run(job.pod, new_node) && holds_replica(new_node.allocatable, job.info.resources);
+  return any ? fits : could_run(job.pod, new_node) && room_for(job.info.resources, new_node.allocatable) > 0;
 }
 
 // Gives nodes that have just been added the resources that they still lack.
@@ -170,18 +160,6 @@ void complete(const std::vector<Member>& members, const NodeFacts& new_node, dou
       const auto found = member.node->allocatable.find(type);
       if (found == member.node->allocatable.end() || found->second == 0) free[member.node->name][type] = amount;
     }
-  }
-}
-
-// Subtracts what a job holds or is about to hold.
-void subtract_job(const AllocatorJob& job, NodeResources& free) {
-  std::map<std::string, int> replicas = job.live;
-  for (const std::string& node : job.current) {
-    const auto allocated = static_cast<int>(std::ranges::count(job.current, node));
-    replicas[node] = std::max(replicas[node], allocated);
-  }
-  for (const auto& [node, count] : replicas) {
-    if (const auto found = free.find(node); found != free.end()) subtract(found->second, job.info.resources, count);
   }
 }
 
@@ -227,17 +205,6 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
   return problem;
 }
 
-// Returns how many replicas fit on the node.
-std::int64_t room_for(const Resources& replica, const Resources& free) {
-  std::int64_t room = std::numeric_limits<std::int32_t>::max();
-  for (const auto& [type, amount] : replica) {
-    if (amount <= 0) continue;
-    const auto found = free.find(type);
-    room = std::min(room, found == free.end() ? 0 : found->second / amount);
-  }
-  return room;
-}
-
 // Returns the last nodes, except those without which a job would not have enough for its minimum of replicas.
 std::set<std::string> surplus_of(const std::vector<Member>& members, int desired, const AllocatorCluster& cluster) {
   std::set<std::string> surplus;
@@ -269,7 +236,7 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   if (!decision.utility)
     reason = "the resources of new nodes are not known yet";
   else if (needed)
-    reason = "jobs wait for them";
+    reason = "jobs are waiting for them";
   else
     reason = fmt::format("the utility of the nodes is {:.0f} %", 100 * *decision.utility);
   if (!limit.empty()) reason += "; " + limit;

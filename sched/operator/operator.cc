@@ -43,8 +43,7 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
   if (options_.expander) {
     if (!allocator_.chooses_size())
       throw UsageError(
-          fmt::format("the policy '{}' does not choose the size of the cluster; use 'adaptive', or no "
-                      "--expander",
+          fmt::format("the policy '{}' does not choose the number of nodes; use 'adaptive' or --max-nodes 0",
                       policy_name(options_)));
     expander_.emplace(client_.access(), *options_.expander, options_.lifecycle.prices);
   }
@@ -242,7 +241,9 @@ void Operator::allocate(std::stop_token stop) {
 }
 
 void Operator::record_usage() {
-  if (recorder_) recorder_->record(state_.usage(), state_.take_deleted_usage(), std::chrono::system_clock::now());
+  if (!recorder_) return;
+  const std::vector<kube::UsageRecord> existing = state_.usage();
+  recorder_->record(existing, state_.take_deleted_usage(), std::chrono::system_clock::now());
 }
 
 // Waits for a change or the next cycle. Returns false once a stop is requested.

@@ -78,10 +78,8 @@ void UsageRecorder::load(kube::Month month, const std::vector<UsageRecord>& exis
 std::optional<UsageLedger> UsageRecorder::latest_before(kube::Month month) {
   std::optional<kube::Month> latest;
   for (json& each : client_.list(kube::path(kube::kConfigMaps, name_space_), kube::usage_ledgers())) {
-    const std::string name = kube::name_of(each);
-    if (!name.starts_with(name_ + '-')) continue;
-    const auto found = kube::Month::parse(std::string_view(name).substr(name_.size() + 1));
-    if (!found || *found >= month || (latest && *found < *latest)) continue;
+    const auto found = kube::month_of(each);
+    if (!found || kube::name_of(each) != name_of(*found) || *found >= month || (latest && *found < *latest)) continue;
     latest = found;
     stored_ = std::move(each);
   }

@@ -56,6 +56,12 @@ TEST_CASE("kube_usage_ledger: months are calendar months in UTC") {
     CHECK_FALSE(Month::parse(text));
 }
 
+TEST_CASE("kube_usage_ledger: the month of a ConfigMap is the end of its name") {
+  const auto month = [](const char* name) { return month_of({{"metadata", {{"name", name}}}}); };
+  CHECK(month("adaptdl-usage-2026-11") == kMonth);
+  for (const char* name : {"", "2026-11", "usage2026-11", "usage-2026-13", "usage-2026-11-1"}) CHECK_FALSE(month(name));
+}
+
 TEST_CASE("kube_usage_ledger: jobs that exist are charged until now, by user and namespace") {
   UsageLedger ledger(kMonth);
   ledger.record({job("a", held(kBegin)), job("b", released(held(kBegin), kBegin + 1h), "bob"),
@@ -91,7 +97,7 @@ TEST_CASE("kube_usage_ledger: deleted jobs remain in the sum, and leave no entry
   CHECK(json::parse(ledger.data()["usage.json"].get<std::string>())["jobs"].empty());
 }
 
-TEST_CASE("kube_usage_ledger: without prices there is no cost") {
+TEST_CASE("kube_usage_ledger: the cost is unknown without prices") {
   UsageLedger ledger(kMonth);
   JobUsage usage = held(kBegin);
   usage.cost.reset();
