@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <regex>
 #include <tuple>
 
 namespace adaptdl::sched {
@@ -25,6 +26,28 @@ int failure_code(const ExitStatus& status) {
 
 bool killed_from_outside(const ReplicaEnd& end) {
   return !end.killed && end.status == ExitStatus{.signalled = true, .code = SIGKILL};
+}
+
+// Which replica this one lost, as the runtime's error says it (runtime/src/collective/{root,peer}.cc).
+std::optional<int> lost_replica(const ReplicaEnd& end) {
+  static const std::regex lost("replica ([0-9]{1,6}) left the job ");
+  for (const std::string& line : end.last_lines) {
+    if (std::smatch match; std::regex_search(line, match, lost)) return std::stoi(match[1]);
+  }
+  return {};
+}
+
+std::vector<ReplicaEnd>::const_iterator cause_of(std::vector<ReplicaEnd>::const_iterator failure,
+                                                 const std::vector<ReplicaEnd>& ends) {
+  // No more often than there are replicas, should they say so of each other.
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    const auto lost = lost_replica(*failure);
+    const auto cause =
+        std::ranges::find_if(ends, [&](const ReplicaEnd& end) { return end.rank == lost && is_failure(end); });
+    if (!lost || cause == ends.end()) break;
+    failure = cause;
+  }
+  return failure;
 }
 
 std::string signal_name(int signal_number) {
@@ -54,6 +77,7 @@ Outcome judge(const AttemptEnd& attempt, bool new_checkpoint) {
   if (attempt.killed_at_once) return {Verdict::kKilled, kKilledExit, {}};
   auto failure = std::ranges::find_if(attempt.ends, is_failure);
   if (failure != attempt.ends.end()) {
+    failure = cause_of(failure, attempt.ends);
     const auto killed = std::ranges::find_if(attempt.ends, killed_from_outside);
     if (!failure->status.signalled && killed != attempt.ends.end()) failure = killed;
     return {Verdict::kFailed, failure_code(failure->status), *failure};

@@ -65,8 +65,10 @@ void order_simultaneous(std::vector<ReplicaEnd>& ends);
 
 // The outcome, given whether a new checkpoint is there.
 //
-// The first failure is the first end that is one; except that a SIGKILL from outside comes before any exit code, since
-// it is never a consequence, and a process that holds a GPU may take longer to die of it than its peers to notice. Its
+// The first failure is the first end that is one, with two exceptions. A process that dies closes its connections
+// before the kernel counts it as ended, so a peer may notice and end in between: if its last lines say which replica it
+// lost, and that one failed as well, that one came first. And a SIGKILL from outside comes before any exit code, since
+// it is never a consequence, and a process that holds a GPU may take longer to die of it than its peers to notice. The
 // exit code is the replica's own, or 128 + its signal; but never 143, which is kept for a checkpoint that is there, nor
 // 0.
 Outcome judge(const AttemptEnd& attempt, bool new_checkpoint);

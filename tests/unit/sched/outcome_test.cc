@@ -109,6 +109,29 @@ TEST_CASE("a SIGKILL from outside is the cause even if its consequences were not
   CHECK(judge({.ends = {signalled(0, SIGSEGV), asked(signalled(1, SIGKILL))}}, false).first_failure->rank == 0);
 }
 
+TEST_CASE("a replica that another one lost failed before it, whichever was noticed first") {
+  ReplicaEnd consequence = exited(0, 1);
+  consequence.last_lines = {"step 23", "error: replica 2 left the job during allreduce #24 (connection closed)"};
+  Outcome outcome = judge({.ends = {consequence, asked(exited(1, 1)), asked(signalled(2, SIGSEGV))}}, false);
+  CHECK(outcome.first_failure->rank == 2);
+  CHECK(outcome.exit_code == 139);
+
+  // Through one that noticed it only by another's end.
+  ReplicaEnd second = asked(exited(2, 1));
+  second.last_lines = {"error: replica 1 left the job before the first call (connection closed)"};
+  outcome = judge({.ends = {consequence, second, asked(exited(1, 7))}}, false);
+  CHECK(outcome.first_failure->rank == 1);
+
+  // One that was done, or ended as it was asked to, has not failed, nor has one of another machine.
+  CHECK(judge({.ends = {consequence, exited(2, 0)}}, false).first_failure->rank == 0);
+  CHECK(judge({.ends = {consequence, asked(exited(2, 143))}}, false).first_failure->rank == 0);
+  CHECK(judge({.ends = {consequence}}, false).first_failure->rank == 0);
+
+  // Each of the other.
+  second.last_lines = {"error: replica 0 left the job after call #3 (connection closed)"};
+  CHECK(judge({.ends = {consequence, second}}, false).verdict == Verdict::kFailed);
+}
+
 TEST_CASE("ends are described by code, signal name or out-of-memory") {
   CHECK(describe_end(exited(0, 3)) == "exited with code 3");
   CHECK(describe_end(signalled(0, SIGSEGV)) == "was killed by SIGSEGV (segmentation fault)");
