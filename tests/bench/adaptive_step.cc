@@ -6,12 +6,14 @@
 //
 // Prints a line a model: the ratio of the median step times. Exits with 1 if one is over 1.03: a figure for a machine
 // that does nothing else. Adam, whose gradients are divided by its moments before they are measured, is for
-// information. An argument such as "SGD" or "25 M" picks a part.
+// information. An argument such as "SGD" or "25 M" picks a part. The argument --gpu before it measures one replica on a
+// GPU instead, with NCCL and batches of 512, where the time of a step goes by the GPU's work.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <torch/cuda.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -34,7 +36,7 @@ namespace nn = ::torch::nn;
 namespace optim = ::torch::optim;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kReplicas = 2;
+constexpr int kReplicas = 2, kGpuBatchSize = 512;
 constexpr double kMostRatio = 1.03;
 
 struct Workload {
@@ -46,7 +48,7 @@ struct Workload {
 const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
 const Workload kLarge{"25 M parameters", {64, 128, 256, 512, 512, 1024, 1024, 800}, 32, 32, 4};
 
-nn::Sequential make_model(const Workload& workload) {
+nn::Sequential make_model(const Workload& workload, at::Device device) {
   ::torch::manual_seed(1);
   nn::Sequential layers;
   std::int64_t in = 3;
@@ -60,16 +62,17 @@ nn::Sequential make_model(const Workload& workload) {
   layers->push_back(nn::AdaptiveAvgPool2d(1));
   layers->push_back(nn::Flatten());
   layers->push_back(nn::Linear(in, 10));
+  layers->to(device);
   return layers;
 }
 
 // Images of noise.
 class Images {
  public:
-  explicit Images(std::int64_t size)
-      : images_(::torch::randn({size, 3, 32, 32})), labels_(::torch::randint(10, {size})) {}
+  Images(std::int64_t size, at::Device device)
+      : images_(::torch::randn({size, 3, 32, 32}, device)), labels_(::torch::randint(10, {size}, device)) {}
   ::torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const {
-    const auto rows = at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+    const auto rows = at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end())).to(images_.device());
     return {images_.index_select(0, rows), labels_.index_select(0, rows).to(at::kLong)};
   }
   std::size_t size() const { return static_cast<std::size_t>(images_.size(0)); }
@@ -87,17 +90,18 @@ double median(std::vector<double> values) {
 // A model that trains.
 template <class Optimizer>
 struct Trainer {
-  Trainer(const Workload& workload, const std::string& name)
-      : net(make_model(workload)),
+  Trainer(const Workload& workload, const std::string& name, at::Device device)
+      : net(make_model(workload, device)),
         optimizer(net->parameters(), 1e-3),
         model(net, optimizer, {.name = name}),
-        loader(Images(workload.steps * workload.batch_size), {.batch_size = workload.batch_size}) {}
+        loader(Images(workload.steps * workload.batch_size, device), {.batch_size = workload.batch_size}) {}
 
   // A pass over the data.
   void turn() {
     Clock::time_point start;
     int step = 0;
     const auto end_step = [&] {
+      if (::torch::cuda::is_available()) ::torch::cuda::synchronize();
       const auto now = Clock::now();
       if (step++ > 1) seconds.push_back(std::chrono::duration<double>(now - start).count());
       start = now;
@@ -122,8 +126,9 @@ struct Trainer {
 // Returns the ratio of the step times. Trains in the epochs that come next.
 template <class Optimizer>
 double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
-  Trainer<adaptdl::torch::Adaptive<Optimizer>> adaptive(workload, fmt::format("adaptive-{}", epochs));
-  Trainer<Optimizer> plain(workload, fmt::format("plain-{}", epochs));
+  const at::Device device = adaptdl::torch::replica_device();
+  Trainer<adaptdl::torch::Adaptive<Optimizer>> adaptive(workload, fmt::format("adaptive-{}", epochs), device);
+  Trainer<Optimizer> plain(workload, fmt::format("plain-{}", epochs), device);
   adaptive.loader.autoscale_batch_size(static_cast<std::size_t>(workload.batch_size));
   epochs += turns;
   for (const int epoch : adaptdl::torch::remaining_epochs_until(epochs)) {
@@ -145,8 +150,8 @@ double measure(const Workload& workload, const char* optimizer, int turns, int& 
   return ours / theirs;
 }
 
-int run(int rank, const std::string& supervisor, const std::string& part) {
-  adaptdl::torch::init_process_group("gloo");
+int run(int rank, const std::string& supervisor, const std::string& part, bool gpu) {
+  adaptdl::torch::init_process_group(gpu ? "nccl" : "gloo");
   setenv("ADAPTDL_SUPERVISOR_URL", supervisor.c_str(), 1);
   setenv("ADAPTDL_JOB_ID", "default/adaptive-step", 1);
   int epochs = 0;
@@ -154,7 +159,8 @@ int run(int rank, const std::string& supervisor, const std::string& part) {
   const auto wanted = [&](const Workload& workload, const char* optimizer) {
     return fmt::format("{} {}", workload.name, optimizer).find(part) != std::string::npos;
   };
-  for (const auto& workload : {kSmall, kLarge}) {
+  for (auto workload : {kSmall, kLarge}) {
+    if (gpu) workload.batch_size = kGpuBatchSize;
     if (wanted(workload, "SGD")) most = std::max(most, measure<optim::SGD>(workload, "SGD", workload.turns, epochs));
     if (wanted(workload, "Adam")) measure<optim::Adam>(workload, "Adam (for information)", workload.turns / 2, epochs);
   }
@@ -200,15 +206,19 @@ int main(int argc, char** argv) {
   sockaddr_in address;
   const int fd = listen_at(address);
   const auto supervisor = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
-  setenv("ADAPTDL_NUM_REPLICAS", std::to_string(kReplicas).c_str(), 1);
+  const bool gpu = argc > 1 && std::string(argv[1]) == "--gpu";
+  const int replicas = gpu ? 1 : kReplicas;
+  const char* const part = argc > 1 + gpu ? argv[1 + gpu] : "";
+  if (!gpu) setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  setenv("ADAPTDL_NUM_REPLICAS", std::to_string(replicas).c_str(), 1);
   setenv("ADAPTDL_MASTER_ADDR", "127.0.0.1", 1);
   setenv("ADAPTDL_MASTER_PORT", std::to_string(20000 + getpid() % 10000).c_str(), 1);
   setenv("OMP_NUM_THREADS", "1", 1);
-  for (int rank = 0; rank < kReplicas; ++rank) {
+  for (int rank = 0; rank < replicas; ++rank) {
     if (fork() != 0) continue;
     close(fd);
     setenv("ADAPTDL_REPLICA_RANK", std::to_string(rank).c_str(), 1);
-    std::_Exit(run(rank, supervisor, argc > 1 ? argv[1] : ""));
+    std::_Exit(run(rank, supervisor, part, gpu));
   }
-  return supervise(fd, kReplicas) ? 0 : 1;
+  return supervise(fd, replicas) ? 0 : 1;
 }

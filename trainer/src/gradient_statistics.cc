@@ -19,7 +19,7 @@ namespace {
 
 using ::torch::autograd::variable_list;
 
-constexpr std::size_t kSums = 3;  // of a pair of gradients: see GroupSums::add_pair
+constexpr std::size_t kSums = 3;  // of a pair of gradients: see GroupSums::add_pairs
 constexpr const char* kPreviousPrefix = "gradient/";
 
 void at_end_of_backward(std::function<void()> callback) {
@@ -117,8 +117,8 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   ::torch::NoGradGuard no_grad;
   auto& total = params_[param].mutable_grad();
   auto& held = held_[param];
-  if (options_.measure && groups_[param])
-    local_.add_squared_norm(*groups_[param], gradient, preconditioner(param));
+  if (options_.measure && groups_[param] && !measures_at_end())
+    local_.add_squared_norm({*groups_[param], gradient, preconditioner(param)});
   if (!last_) {
     if (held.defined()) {
       held.add_(total);
@@ -135,12 +135,15 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   } else if (batches_ > 1) {
     total.div_(batches_);
   }
-  last_gradient_ = internal::mark_time(params_[param].device());
   if (!std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
 }
 
+// The local gradients of a step on one GPU are the averaged ones, and cheaper to measure together.
+bool GradientStatistics::measures_at_end() const { return last_ && single() && params_[0].device().is_cuda(); }
+
 // The end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
+  last_gradient_ = internal::mark_time(params_[0].device());
   if (options_.measure && replicas_ > 1) {
     std::vector<at::Tensor> tensors{local_.tensor()};
     reducing_ = group_->allreduce(tensors);
@@ -156,22 +159,25 @@ void GradientStatistics::on_mean_gradients() {
   ++version_.count;
   held_.assign(held_.size(), {});
   complete_ = true;
-  // One that is left out is not what the next is compared with.
-  if (!options_.measure || (single() && !all_finite(local_.values()))) return;
+  if (!options_.measure) return;
+  std::vector<GroupGradient> gradients;
+  std::vector<at::Tensor> previous;
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!groups_[i]) continue;
-    const auto& gradient = params_[i].grad();
-    auto& previous = previous_[i];
-    if (!single()) {
-      if (gradient.defined()) mean_.add_squared_norm(*groups_[i], gradient, preconditioner(i));
-    } else if (gradient.defined()) {
+    auto gradient = params_[i].grad();
+    if (single()) {
       // One that was missing was zero.
-      if (!previous.defined()) previous = at::zeros_like(gradient);
-      mean_.add_pair(*groups_[i], gradient, previous, preconditioner(i));
-    } else if (previous.defined()) {
-      mean_.add_pair(*groups_[i], at::zeros_like(previous), previous, preconditioner(i));
+      if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
+      if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
     }
+    if (!gradient.defined()) continue;
+    gradients.push_back({*groups_[i], std::move(gradient), preconditioner(i)});
+    previous.push_back(previous_[i]);
   }
+  if (!single()) return mean_.add_squared_norms(gradients);
+  if (measures_at_end()) local_.add_squared_norms(gradients);
+  // One that is left out is not what the next is compared with.
+  if (all_finite(local_.values())) mean_.add_pairs(gradients, previous);
 }
 
 // An optimizer finds none and changes nothing.
@@ -213,8 +219,8 @@ std::optional<GradientSample> GradientStatistics::take(double batch_scale, doubl
   if (!options_.measure) return {};
   if (reducing_) std::exchange(reducing_, {})->wait();
   batches_ = batches;
-  auto sample = single() ? differenced(batch_scale, loss_scale)
-                         : std::optional<GradientSample>(several(batch_scale, loss_scale));
+  auto sample =
+      single() ? differenced(batch_scale, loss_scale) : std::optional<GradientSample>(several(batch_scale, loss_scale));
   if (!single() && all_finite(sample->total_sqr)) {
     previous_.assign(previous_.size(), {});
     previous_loss_scale_ = 0;
@@ -223,7 +229,7 @@ std::optional<GradientSample> GradientStatistics::take(double batch_scale, doubl
   return sample;
 }
 
-GradientSample GradientStatistics::several(double batch_scale, double loss_scale) const {
+GradientSample GradientStatistics::several(double batch_scale, double loss_scale) {
   GradientSample sample;
   sample.count = replicas_ * batches_;
   sample.scale = batch_scale * batches_;
@@ -248,7 +254,7 @@ std::optional<GradientSample> GradientStatistics::differenced(double batch_scale
   for (std::size_t i = 0; i < sums.size(); i += kSums) {
     const double current_sqr = sums[i] / (now * now);
     const double previous_sqr = sums[i + 1] / (before * before);
-    const double product = sums[i + 2] / (now * before);
+    const double product = (sums[i + 2] - sums[i] - sums[i + 1]) / 2 / (now * before);
     sample.local_sqr.push_back((current_sqr + previous_sqr) / 2);
     sample.total_sqr.push_back((current_sqr + previous_sqr + 2 * product) / 4);
   }

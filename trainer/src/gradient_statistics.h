@@ -80,8 +80,9 @@ class GradientStatistics {
   void drop_gradients();
   void reduce_unused();
   bool single() const noexcept { return batches_ == 1 && replicas_ == 1; }
+  bool measures_at_end() const;
   Preconditioner preconditioner(std::size_t param) const;
-  GradientSample several(double batch_scale, double loss_scale) const;
+  GradientSample several(double batch_scale, double loss_scale);
   std::optional<GradientSample> differenced(double batch_scale, double loss_scale);
 
   const std::vector<at::Tensor> params_;

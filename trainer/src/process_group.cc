@@ -271,6 +271,7 @@ void destroy_process_group() {
   if (!group_slot()) return;
   try {
     collective::teardown();
+    compat::shut_down(group_slot());
   } catch (const collective::CollectiveError& error) {
     if (!generation::follows()) throw;
     log::warn(fmt::format("a replica was lost when all were done: {}", error.what()));

@@ -7,6 +7,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
+#include <utility>
+
+#include "torch_compat.h"
 
 namespace adaptdl::torch {
 
@@ -102,17 +106,50 @@ bool plain_alike(const at::Tensor& a, const at::Tensor& b) {
   return plain(a) && plain(b) && a.strides() == b.strides();
 }
 
-// The divided gradient, of at least single precision; a sparse one as the vector of its values.
-at::Tensor divided(const at::Tensor& gradient, const Preconditioner& by) {
+// As a vector of values, of at least single precision; a sparse one without what it does not have.
+at::Tensor of_values(const at::Tensor& gradient) {
   auto result = gradient.detach();
   if (result.is_sparse()) result = result.coalesce().values();
-  if (result.scalar_type() != at::kDouble) result = result.to(at::kFloat);
-  // Adam takes no sparse gradients, so that there is nothing to divide those by.
-  if (!by.exp_avg_sq.defined() || gradient.is_sparse()) return result;
-  return result / (by.exp_avg_sq.sqrt() / by.correction).add_(by.eps);
+  return result.scalar_type() == at::kDouble ? result : result.to(at::kFloat);
 }
 
-at::Tensor inner_product(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(at::kDouble); }
+at::Tensor squared_norm(const at::Tensor& values) { return values.square().sum(at::kDouble); }
+
+// The tensors of one group, of which only all or none have a preconditioner.
+struct Batch {
+  std::vector<at::Tensor> gradients, previous, exp_avg_sq;
+  std::vector<at::Scalar> corrections, eps;
+
+  void add(const GroupGradient& gradient) {
+    gradients.push_back(of_values(gradient.gradient));
+    if (!gradient.preconditioner.exp_avg_sq.defined()) return;
+    exp_avg_sq.push_back(gradient.preconditioner.exp_avg_sq);
+    corrections.emplace_back(gradient.preconditioner.correction);
+    eps.emplace_back(gradient.preconditioner.eps);
+  }
+  std::vector<at::Tensor> divisors() const {
+    if (exp_avg_sq.empty()) return {};
+    auto result = at::_foreach_sqrt(exp_avg_sq);
+    at::_foreach_div_(result, corrections);
+    at::_foreach_add_(result, eps);
+    return result;
+  }
+};
+
+std::vector<at::Tensor> divided(const std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& divisors) {
+  return divisors.empty() ? gradients : at::_foreach_div(gradients, divisors);
+}
+
+// By group, and whether there is a preconditioner.
+using Batches = std::map<std::pair<std::size_t, bool>, Batch>;
+
+Batch& batch_of(Batches& batches, const GroupGradient& gradient) {
+  return batches[{gradient.group, gradient.preconditioner.exp_avg_sq.defined()}];
+}
+
+void append(std::vector<at::Tensor>& all, std::vector<at::Tensor> more) {
+  std::ranges::move(more, std::back_inserter(all));
+}
 
 }  // namespace
 
@@ -124,60 +161,128 @@ GroupSums::GroupSums(std::size_t groups, std::size_t sums, at::Device device)
     : sums_(at::zeros({static_cast<std::int64_t>(groups), static_cast<std::int64_t>(sums)},
                       at::TensorOptions(at::kDouble).device(device))) {}
 
-void GroupSums::clear() { sums_.zero_(); }
-
-void GroupSums::add(std::size_t group, std::size_t sum, const at::Tensor& value) {
-  sums_[static_cast<std::int64_t>(group)][static_cast<std::int64_t>(sum)].add_(value);
+void GroupSums::clear() {
+  norms_.clear();
+  sums_.zero_();
 }
 
-void GroupSums::add_squared_norm(std::size_t group, const at::Tensor& gradient, const Preconditioner& by) {
-  ::torch::NoGradGuard no_grad;
-  double* const sum =
-      sums_.device().is_cpu() ? sums_.data_ptr<double>() + static_cast<std::int64_t>(group) * sums_.size(1) : nullptr;
-  if (sum && !by.exp_avg_sq.defined() && plain(gradient)) {
-    const float* const g = gradient.data_ptr<float>();
-    *sum += sum_chunks(gradient.numel(), [&](auto first, auto count) { return sum_squares(g + first, count); });
-  } else if (sum && by.exp_avg_sq.defined() && plain_alike(gradient, by.exp_avg_sq)) {
-    const float *const g = gradient.data_ptr<float>(), *const v = by.exp_avg_sq.data_ptr<float>();
-    *sum += sum_chunks(gradient.numel(), [&](auto first, auto count) {
+// Adds each value to the sum of its place.
+void GroupSums::add(std::size_t group, const std::vector<at::Tensor>& values) {
+  sums_[static_cast<std::int64_t>(group)]
+      .narrow(0, 0, static_cast<std::int64_t>(values.size()))
+      .add_(at::stack(values));
+}
+
+// `norms` holds as many of each kind, one kind after the other: the squares of each kind go to a sum.
+void GroupSums::add_norms(std::size_t group, const std::vector<at::Tensor>& norms, std::size_t kinds) {
+  sums_[static_cast<std::int64_t>(group)]
+      .narrow(0, 0, static_cast<std::int64_t>(kinds))
+      .add_(at::stack(norms).to(at::kDouble).square().view({static_cast<std::int64_t>(kinds), -1}).sum(1));
+}
+
+// The fast ways, where the tensors lie in plain memory.
+bool GroupSums::add_plain(const GroupGradient& gradient) {
+  if (!sums_.device().is_cpu()) return false;
+  double& sum = sums_.data_ptr<double>()[static_cast<std::int64_t>(gradient.group) * sums_.size(1)];
+  const auto& by = gradient.preconditioner;
+  if (!by.exp_avg_sq.defined() && plain(gradient.gradient)) {
+    const float* const g = gradient.gradient.data_ptr<float>();
+    sum += sum_chunks(gradient.gradient.numel(), [&](auto first, auto count) { return sum_squares(g + first, count); });
+    return true;
+  }
+  if (by.exp_avg_sq.defined() && plain_alike(gradient.gradient, by.exp_avg_sq)) {
+    const float *const g = gradient.gradient.data_ptr<float>(), *const v = by.exp_avg_sq.data_ptr<float>();
+    sum += sum_chunks(gradient.gradient.numel(), [&](auto first, auto count) {
       return sum_squares(g + first, v + first, static_cast<float>(by.correction), static_cast<float>(by.eps), count);
     });
-  } else {
-    const auto quotient = divided(gradient, by);
-    add(group, 0, inner_product(quotient, quotient));
+    return true;
   }
+  return false;
 }
 
-void GroupSums::add_pair(std::size_t group, const at::Tensor& gradient, at::Tensor& previous,
-                         const Preconditioner& by) {
+bool GroupSums::add_plain_pair(const GroupGradient& gradient, const at::Tensor& previous) {
+  if (!sums_.device().is_cpu() || gradient.preconditioner.exp_avg_sq.defined() ||
+      !plain_alike(gradient.gradient, previous))
+    return false;
+  const float* const a = gradient.gradient.data_ptr<float>();
+  float* const b = previous.data_ptr<float>();
+  double* const sums = sums_.data_ptr<double>() + static_cast<std::int64_t>(gradient.group) * sums_.size(1);
+  for (std::int64_t first = 0; first < previous.numel(); first += kSumChunk) {
+    const auto [aa, bb, ab] = sum_products(a + first, b + first, std::min(kSumChunk, previous.numel() - first));
+    sums[0] += aa;
+    sums[1] += bb;
+    sums[2] += aa + bb + 2 * ab;
+  }
+  return true;
+}
+
+void GroupSums::add_squared_norm(const GroupGradient& gradient) {
   ::torch::NoGradGuard no_grad;
-  if (sums_.device().is_cpu() && !by.exp_avg_sq.defined() && plain_alike(gradient, previous)) {
-    const float* const a = gradient.data_ptr<float>();
-    float* const b = previous.data_ptr<float>();
-    double* const sums = sums_.data_ptr<double>() + static_cast<std::int64_t>(group) * sums_.size(1);
-    for (std::int64_t first = 0; first < gradient.numel(); first += kSumChunk) {
-      const auto parts = sum_products(a + first, b + first, std::min(kSumChunk, gradient.numel() - first));
-      for (std::size_t i = 0; i < parts.size(); ++i) sums[i] += parts[i];
-    }
+  if (add_plain(gradient)) return;
+  if (gradient.gradient.is_sparse()) {  // Adam takes none of those, so that there is nothing to divide them by
+    add(gradient.group, {squared_norm(of_values(gradient.gradient))});
     return;
   }
-  if (gradient.is_sparse()) {
-    const auto a = gradient.detach().coalesce(), b = previous.coalesce(), both = (a + b).coalesce();
-    const auto aa = inner_product(a.values(), a.values()), bb = inner_product(b.values(), b.values());
-    add(group, 0, aa);
-    add(group, 1, bb);
-    add(group, 2, (inner_product(both.values(), both.values()) - aa - bb) / 2);
-  } else {
-    const auto a = divided(gradient, by), b = divided(previous, by);
-    add(group, 0, inner_product(a, a));
-    add(group, 1, inner_product(b, b));
-    add(group, 2, inner_product(a, b));
-  }
-  previous.copy_(gradient.detach());
+  Batch batch;
+  batch.add(gradient);
+  norms_[gradient.group].push_back(at::norm(divided(batch.gradients, batch.divisors())[0]));
 }
 
-std::vector<double> GroupSums::values() const {
-  const auto host = sums_.cpu().contiguous();
+void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
+  ::torch::NoGradGuard no_grad;
+  Batches batches;
+  for (const auto& gradient : gradients) {
+    if (sums_.device().is_cpu() || gradient.gradient.is_sparse())
+      add_squared_norm(gradient);
+    else
+      batch_of(batches, gradient).add(gradient);
+  }
+  for (const auto& [key, batch] : batches)
+    append(norms_[key.first], at::_foreach_norm(divided(batch.gradients, batch.divisors())));
+}
+
+void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous) {
+  ::torch::NoGradGuard no_grad;
+  Batches batches;
+  std::vector<at::Tensor> to, from;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto& gradient = gradients[i];
+    if (add_plain_pair(gradient, previous[i])) continue;
+    to.push_back(previous[i]);
+    from.push_back(gradient.gradient.detach());
+    if (gradient.gradient.is_sparse()) {
+      const auto a = from.back().coalesce(), b = previous[i].coalesce();
+      add(gradient.group, {squared_norm(of_values(a)), squared_norm(of_values(b)), squared_norm(of_values(a + b))});
+      continue;
+    }
+    auto& batch = batch_of(batches, gradient);
+    batch.add(gradient);
+    batch.previous.push_back(of_values(previous[i]));
+  }
+  for (const auto& [key, batch] : batches) {
+    const auto divisors = batch.divisors();
+    const auto a = divided(batch.gradients, divisors), b = divided(batch.previous, divisors);
+    auto norms = at::_foreach_norm(a);
+    append(norms, at::_foreach_norm(b));
+    append(norms, at::_foreach_norm(at::_foreach_add(a, b)));
+    add_norms(key.first, norms, 3);
+  }
+  compat::copy_all(to, from);
+}
+
+void GroupSums::flush() {
+  ::torch::NoGradGuard no_grad;
+  for (const auto& [group, norms] : norms_) add_norms(group, norms, 1);
+  norms_.clear();
+}
+
+at::Tensor& GroupSums::tensor() {
+  flush();
+  return sums_;
+}
+
+std::vector<double> GroupSums::values() {
+  const auto host = tensor().cpu().contiguous();
   return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
 }
 

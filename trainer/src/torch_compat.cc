@@ -147,6 +147,11 @@ std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const Redu
   return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
 }
 
+template <class Group>
+void shut_down_if_it_can(Group& group) {
+  if constexpr (requires { group.shutdown(); }) group.shutdown();
+}
+
 }  // namespace
 
 bool has_nccl() {
@@ -189,6 +194,8 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
   throw UsageError("backend '" + backend + "' is unknown: use 'gloo' or 'nccl'");
 }
 
+void shut_down(const ProcessGroupPtr& group) { shut_down_if_it_can(*group); }
+
 Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
       params, {options.first_bucket_bytes, options.bucket_bytes}, sparse_flags(params, options));
@@ -212,6 +219,17 @@ Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buc
 
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params) {
   c10d::verify_params_across_processes(group, params, c10::nullopt);
+}
+
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
+  // In one operation where none is sparse.
+  if (std::ranges::none_of(to, [](const at::Tensor& tensor) { return tensor.is_sparse(); })) {
+    if (!to.empty()) at::_foreach_copy_(to, from);
+    return;
+  }
+#endif
+  for (std::size_t i = 0; i < to.size(); ++i) at::Tensor(to[i]).copy_(from[i]);
 }
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)

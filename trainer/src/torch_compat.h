@@ -37,6 +37,9 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
                                    int size, std::chrono::milliseconds timeout, const std::string& gloo_address,
                                    const std::string& secret, std::shared_ptr<Losses> losses);
 
+// Ends its communicators, which NCCL warns of otherwise. REQUIRES that all replicas come here, and none was lost.
+void shut_down(const ProcessGroupPtr& group);
+
 // Parameters by number, a bucket a vector, in the order in which they are reduced.
 using Buckets = std::vector<std::vector<std::size_t>>;
 
@@ -61,6 +64,9 @@ Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buc
 
 // Throws unless all replicas have as many parameters, of the same types and shapes. A collective call.
 void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::Tensor>& params);
+
+// Copies each tensor to that of the same place.
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from);
 
 // Automatic mixed precision of this thread's operations on a type of device, CPU or CUDA.
 bool autocast_enabled(at::DeviceType device);

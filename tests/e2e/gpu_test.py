@@ -1,0 +1,85 @@
+"""Runs on a GPU. One is enough: several replicas share it on Gloo, since NCCL takes one replica a GPU."""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import unittest
+
+from run_support import RunTest, eventually, interrupt, is_alive, replicas_of, targets_of
+
+DIGITS = os.environ["DIGITS"]
+ENOUGH = 60  # epochs, of which each takes a fraction of a second
+
+
+class GpuTest(RunTest):
+    def digits(self, *options, epochs=ENOUGH):
+        return self.start(*options, "--checkpoint", "c", "--", DIGITS, "--epochs", epochs, "--log-json", "log")
+
+    def epochs(self):
+        """What was logged of each epoch."""
+        path = self.directory / "log"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_for_epochs(self, run, count):
+        eventually(lambda: len(self.epochs()) >= count or run.process.poll() is not None)
+        self.assertGreaterEqual(len(self.epochs()), count, run.text())
+
+    def assert_trained(self):
+        epochs = self.epochs()
+        self.assertEqual([epoch["epoch"] for epoch in epochs], list(range(ENOUGH)))
+        self.assertGreater(epochs[-1]["accuracy"], 0.95)
+
+    def test_by_default_a_replica_trains_on_the_gpu_and_goes_on_after_a_stop(self):
+        run = self.digits("-n", 1)
+        self.wait_for_epochs(run, 3)
+        [replica] = replicas_of(run.pid)
+        self.assertIn("/dev/nvidia0", targets_of(replica))
+        interrupt(run)
+        self.assertEqual(run.finish(), 143, run.text())
+        done = len(self.epochs())
+        self.assertLess(done, ENOUGH)
+        run = self.digits("-n", 1)
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assert_trained()
+
+    def test_two_replicas_on_one_gpu_are_refused_unless_they_use_gloo(self):
+        run = self.start("-n", 2, "--devices", "0", "--no-checkpoint", "--", DIGITS)
+        self.assertEqual(run.finish(), 2, run.text())
+        self.assertEqual(self.epochs(), [])
+        run = self.digits("-n", 2, "--backend", "gloo")
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assert_trained()
+
+    def test_a_run_grows_and_loses_a_replica_without_a_restart(self):
+        # Two places without a GPU of their own, whose replicas share the GPU all the same.
+        run = self.start(
+            "-n", "1:2", "--device-kind", "cpu", "--devices", 2, "--backend", "gloo", "--name", "gpu", "--checkpoint", "c",
+            "--", "env", "CUDA_VISIBLE_DEVICES=0", DIGITS, "--epochs", ENOUGH, "--log-json", "log",
+        )  # fmt: skip
+        self.wait_for_epochs(run, 3)
+        self.adaptdl("resize", "gpu", "1")
+        self.assertTrue(eventually(lambda: self.epochs()[-1]["replicas"] == 1), run.text())
+        self.adaptdl("resize", "gpu", "2")
+        self.assertTrue(eventually(lambda: self.epochs()[-1]["replicas"] == 2), run.text())
+        survivor, victim = replicas_of(run.pid)
+        self.assertIn("/dev/nvidia0", targets_of(victim))
+        os.kill(victim, signal.SIGKILL)
+        self.wait_for_epochs(run, len(self.epochs()) + 2)
+        self.assertTrue(is_alive(survivor), run.text())
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assert_trained()
+        self.assertNotIn("starting all again", run.text())
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "needs Python's torch")
+    def test_running_out_of_the_memory_of_the_gpu_is_called_so(self):
+        program = "import torch; torch.empty(1 << 44, device='cuda')"
+        run = self.start("-n", 1, "--no-checkpoint", "--", sys.executable, "-c", program)
+        self.assertEqual(run.finish(), 1, run.text())
+        run.wait_for("replica 0 failed first: it ran OUT OF MEMORY and exited with code 1")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,321 @@
+// What the trainer promises on a GPU. One is enough: NCCL takes one replica a GPU, so replicas that share it use Gloo.
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "adaptdl/collective.h"
+#include "adaptdl/signal.h"
+#include "adaptdl/torch/amp.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "adaptdl/torch/scaling_rules.h"
+#include "device_time.h"
+#include "elastic_job.h"
+#include "numbers.h"
+#include "squared_norm.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+namespace nn = ::torch::nn;
+using adaptdl::torch::AdaptiveDataParallel;
+using adaptdl::torch::remaining_epochs_until;
+using testing::ElasticJob;
+using testing::expect_replicas;
+using testing::Numbers;
+using Loader = adaptdl::torch::AdaptiveDataLoader<Numbers>;
+using SGD = adaptdl::torch::Adaptive<::torch::optim::SGD>;
+using Adam = adaptdl::torch::Adaptive<::torch::optim::Adam>;
+
+constexpr int kCheckpointed = 143;
+constexpr std::int64_t kFeatures = 6;
+
+// Equal up to the order in which each device adds.
+bool close(const at::Tensor& a, const at::Tensor& b) { return ::torch::allclose(a.cpu(), b.cpu(), 1e-4, 1e-6); }
+
+std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
+  const auto angles = numbers.cpu().to(::torch::kDouble).unsqueeze(1);
+  const auto x = ::torch::sin(angles * ::torch::arange(1, kFeatures + 1));
+  return {x.to(::torch::kFloat), (x.sum(1, /*keepdim=*/true) + ::torch::cos(angles * 37)).to(::torch::kFloat)};
+}
+
+nn::Sequential small_net(double dropout = 0) {
+  ::torch::manual_seed(3);
+  return nn::Sequential(nn::Linear(kFeatures, 32), nn::Tanh(), nn::Dropout(dropout), nn::Linear(32, 1));
+}
+
+at::Tensor flat(const nn::Module& model) {
+  std::vector<at::Tensor> parts;
+  for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().cpu().flatten());
+  return ::torch::cat(parts);
+}
+
+// Trains three epochs with Adam on the device that `device_of` gives for each run, stopped after each of `stops` steps
+// of a run in turn. Returns the parameters of rank 0 in hexadecimal, and notes the loss of each of its steps.
+std::string train(const ElasticJob& job, const std::string& backend, int replicas,
+                  const std::vector<at::Device>& devices, const std::vector<std::size_t>& stops, double dropout) {
+  for (std::size_t run = 0; run <= stops.size(); ++run) {
+    const auto codes = testing::run_replicas(replicas, [&](int rank) {
+      job.prepare();
+      const auto device = devices[run % devices.size()];
+      adaptdl::torch::init_process_group(backend);
+      auto net = small_net(dropout);
+      net->to(device);
+      Adam optimizer(net->parameters(), ::torch::optim::AdamOptions(0.01));
+      AdaptiveDataParallel model(net, optimizer);
+      Loader loader(Numbers(120), {.batch_size = 12, .shuffle = true});
+      std::size_t steps = 0;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(3)) {
+        for (auto& batch : loader) {
+          const auto [x, y] = regression(batch.data);
+          optimizer.zero_grad();
+          auto loss = ::torch::mse_loss(model(x.to(device)), y.to(device));
+          loss.backward();
+          optimizer.step();
+          if (rank == 0) job.note(fmt::format("{}", loss.item<double>()));
+          if (run < stops.size() && ++steps == stops[run] && rank == 0) adaptdl::signal::request_stop(SIGTERM);
+        }
+      }
+      std::string text;
+      const auto values = flat(*net);
+      for (std::int64_t i = 0; i < values.numel(); ++i) text += fmt::format(" {:a}", values[i].item<float>());
+      for (const auto& other : adaptdl::collective::world().allgather(text)) EXPECT(other == text);
+      if (rank == 0) std::ofstream(job.path() / "parameters") << text;
+      adaptdl::torch::destroy_process_group();
+    });
+    const int expected = run < stops.size() ? kCheckpointed : 0;
+    if (codes != std::vector<int>(static_cast<std::size_t>(replicas), expected))
+      throw std::runtime_error(fmt::format("run {} ended with {}: {}", run, codes[0], job.errors()));
+  }
+  std::ifstream file(job.path() / "parameters");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+const at::Device kGpu(at::kCUDA, 0), kCpu(at::kCPU);
+
+}  // namespace
+
+TEST_CASE("a replica takes the GPU and the NCCL backend unless told otherwise") {
+  expect_replicas(1, [](int) {
+    EXPECT(adaptdl::torch::replica_device() == kGpu);
+    adaptdl::torch::init_process_group();
+    EXPECT(adaptdl::torch::process_group().getBackendName() == "nccl");
+    std::vector<at::Tensor> tensors = {::torch::full({5}, 3.0, kGpu)};
+    adaptdl::torch::process_group().allreduce(tensors)->wait();
+    EXPECT(tensors[0].equal(::torch::full({5}, 3.0, kGpu)));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("training on a GPU gives the parameters of plain LibTorch there, on either backend") {
+  for (const char* const backend : {"nccl", "gloo"}) {
+    CAPTURE(backend);
+    expect_replicas(1, [&](int) {
+      adaptdl::torch::init_process_group(backend);
+      auto net = small_net(), reference = small_net();
+      net->to(kGpu);
+      reference->to(kGpu);
+      ::torch::optim::SGD optimizer(net->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9));
+      ::torch::optim::SGD plain(reference->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9));
+      AdaptiveDataParallel model(net, optimizer);
+      for (int step = 0; step < 20; ++step) {
+        const auto [x, y] = regression(::torch::arange(16 * step, 16 * (step + 1)));
+        optimizer.zero_grad();
+        ::torch::mse_loss(model(x.to(kGpu)), y.to(kGpu)).backward();
+        optimizer.step();
+        plain.zero_grad();
+        ::torch::mse_loss(reference->forward(x.to(kGpu)), y.to(kGpu)).backward();
+        plain.step();
+      }
+      EXPECT(close(flat(*net), flat(*reference)));
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("replicas that share a GPU average their gradients, and keep equal parameters") {
+  for (const int replicas : {2, 3}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_net(), reference = small_net();
+      net->to(kGpu);
+      ::torch::optim::SGD optimizer(net->parameters(), 0.1), plain(reference->parameters(), 0.1);
+      AdaptiveDataParallel model(net, optimizer);
+      for (int step = 0; step < 4; ++step) {
+        const auto [x, y] = regression(::torch::arange(12) + 100 * step);
+        const auto share = 12 / replicas;
+        optimizer.zero_grad();
+        ::torch::mse_loss(model(x.narrow(0, rank * share, share).to(kGpu)), y.narrow(0, rank * share, share).to(kGpu))
+            .backward();
+        plain.zero_grad();
+        ::torch::mse_loss(reference->forward(x), y).backward();
+        for (std::size_t i = 0; i < net->parameters().size(); ++i)
+          EXPECT(close(net->parameters()[i].grad(), reference->parameters()[i].grad()));
+        optimizer.step();
+        plain.step();
+      }
+      std::vector<at::Tensor> first = {flat(*net)};
+      adaptdl::torch::process_group().broadcast(first)->wait();
+      EXPECT(first[0].equal(flat(*net)));
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE(
+    "a job stopped again and again on a GPU trains, dropout and all, what an undisturbed one trains, bit for bit") {
+  // cuBLAS picks its kernels anew in each process, but the same ones for the same sizes.
+  for (const auto& [backend, replicas] : {std::pair{"nccl", 1}, {"gloo", 2}}) {
+    CAPTURE(backend);
+    const ElasticJob whole, stopped;
+    const auto expected = train(whole, backend, replicas, {kGpu}, {}, 0.3);
+    CHECK(train(stopped, backend, replicas, {kGpu}, {1, 7, 13}, 0.3) == expected);
+    CHECK(stopped.notes() == whole.notes());
+    CHECK(whole.notes().size() == 30);
+  }
+}
+
+TEST_CASE("a checkpoint of a GPU goes on on a CPU, and one of a CPU on a GPU, with the same losses") {
+  const ElasticJob whole, moved;
+  train(whole, "gloo", 2, {kCpu}, {}, 0);
+  train(moved, "gloo", 2, {kGpu, kCpu}, {5, 6, 7}, 0);
+  const auto expected = whole.notes(), losses = moved.notes();
+  REQUIRE(losses.size() == expected.size());
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    CHECK(std::stod(losses[i]) == doctest::Approx(std::stod(expected[i])).epsilon(1e-3));
+}
+
+TEST_CASE("the gradient noise scale of a GPU is that of a CPU") {
+  std::array<std::pair<double, double>, 2> found;
+  for (const bool gpu : {false, true}) {
+    const ElasticJob job;
+    expect_replicas(2, [&](int rank) {
+      job.prepare();
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_net();
+      net->to(gpu ? kGpu : kCpu);
+      SGD optimizer(net->parameters(), ::torch::optim::SGDOptions(0.01).momentum(0.9));
+      AdaptiveDataParallel model(net, optimizer);
+      Loader loader(Numbers(400), {.batch_size = 20, .shuffle = true});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
+        for (auto& batch : loader) {
+          const auto [x, y] = regression(batch.data);
+          optimizer.zero_grad();
+          ::torch::mse_loss(model(x.to(gpu ? kGpu : kCpu)), y.to(gpu ? kGpu : kCpu)).backward();
+          optimizer.step();
+        }
+      }
+      if (rank == 0) job.note(fmt::format("{} {}", model.gns().sqr_avg(), model.gns().var_avg()));
+      adaptdl::torch::destroy_process_group();
+    });
+    std::istringstream(job.notes().at(0)) >> found[gpu ? 1 : 0].first >> found[gpu ? 1 : 0].second;
+  }
+  CHECK(found[0].second > 0);
+  CHECK(found[1].first == doctest::Approx(found[0].first).epsilon(1e-3));
+  CHECK(found[1].second == doctest::Approx(found[0].second).epsilon(1e-3));
+}
+
+TEST_CASE("many gradients on a GPU have the squared norms that they have on a CPU") {
+  expect_replicas(1, [](int) {
+    ::torch::manual_seed(4);
+    using adaptdl::torch::GroupGradient;
+    std::vector<GroupGradient> here, there;
+    std::vector<at::Tensor> before_here, before_there;
+    for (std::size_t i = 0; i < 150; ++i) {  // more than one kernel takes
+      GroupGradient gradient{i % 2, ::torch::randn({static_cast<std::int64_t>(1 + i * i), 3}), {}};
+      if (i % 3 == 0) gradient.preconditioner = {::torch::rand_like(gradient.gradient) + 0.1, 0.3, 1e-8};
+      if (i % 5 == 0) gradient.gradient = gradient.gradient.to(at::kHalf);
+      here.push_back(gradient);
+      before_here.push_back(::torch::randn_like(gradient.gradient));
+      if (gradient.preconditioner.exp_avg_sq.defined())
+        gradient.preconditioner.exp_avg_sq = gradient.preconditioner.exp_avg_sq.to(kGpu);
+      gradient.gradient = gradient.gradient.to(kGpu);
+      there.push_back(gradient);
+      before_there.push_back(before_here.back().to(kGpu));
+    }
+    adaptdl::torch::GroupSums cpu(2, 3, kCpu), gpu(2, 3, kGpu);
+    cpu.add_squared_norms(here);
+    gpu.add_squared_norms(there);
+    for (const auto& gradient : here) cpu.add_squared_norm(gradient);
+    for (const auto& gradient : there) gpu.add_squared_norm(gradient);
+    cpu.add_pairs(here, before_here);
+    gpu.add_pairs(there, before_there);
+    for (std::size_t i = 0; i < 6; ++i) EXPECT(std::abs(gpu.values()[i] / cpu.values()[i] - 1) < 1e-5);
+    for (std::size_t i = 0; i < here.size(); ++i) EXPECT(before_there[i].cpu().equal(here[i].gradient));
+  });
+}
+
+TEST_CASE("under autocast a GPU computes in half precision, and a step whose gradients overflow is skipped") {
+  for (const auto dtype : {at::kHalf, at::kBFloat16}) {
+    expect_replicas(1, [&](int) {
+      adaptdl::torch::init_process_group();
+      auto net = small_net();
+      net->to(kGpu);
+      SGD optimizer(net->parameters(), ::torch::optim::SGDOptions(0.05));
+      adaptdl::torch::GradScaler scaler({.init_scale = 1024});
+      AdaptiveDataParallel model(net, optimizer, {.grad_scaler = &scaler});
+      double first = 0, last = 0;
+      for (int step = 0; step < 200; ++step) {
+        const auto [x, y] = regression(::torch::arange(32));
+        at::Tensor loss;
+        {
+          const adaptdl::torch::Autocast autocast(at::kCUDA, dtype);
+          const auto output = model(x.to(kGpu));
+          EXPECT(output.scalar_type() == dtype);
+          loss = ::torch::mse_loss(output, y.to(kGpu));
+        }
+        const bool overflows = step == 100;
+        if (overflows) loss = loss * std::numeric_limits<float>::infinity();
+        optimizer.zero_grad();
+        scaler.scale(loss).backward();
+        const auto before = flat(*net);
+        EXPECT(scaler.step(optimizer) != overflows);
+        EXPECT(flat(*net).equal(before) == overflows);
+        scaler.update();
+        if (step == 0) first = loss.item<double>();
+        last = loss.item<double>();
+      }
+      EXPECT(scaler.scale() == 512);
+      EXPECT(last < 0.5 * first);
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("the time of a step is that of the GPU's work, not that of handing it over") {
+  expect_replicas(1, [](int) {
+    namespace internal = adaptdl::torch::internal;
+    const auto matrix = ::torch::randn({4096, 4096}, kGpu);
+    const auto work = [&] {
+      auto product = matrix;
+      for (int i = 0; i < 50; ++i) product = product.mm(matrix).tanh();
+    };
+    work();
+    ::torch::cuda::synchronize();
+    const auto begin = internal::mark_time(kGpu);
+    const auto queued_from = std::chrono::steady_clock::now();
+    work();
+    const auto end = internal::mark_time(kGpu);
+    const std::chrono::duration<double> queued = std::chrono::steady_clock::now() - queued_from;
+    const auto seconds = internal::seconds_between(begin, end);
+    EXPECT(!seconds().has_value());  // it is not waited for
+    ::torch::cuda::synchronize();
+    const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - queued_from;
+    EXPECT(seconds().has_value());
+    EXPECT(*seconds() > queued.count());
+    EXPECT(*seconds() <= whole.count());
+  });
+}

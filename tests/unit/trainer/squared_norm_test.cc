@@ -1,0 +1,75 @@
+#include "squared_norm.h"
+
+#include <torch/torch.h>
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace {
+
+using adaptdl::torch::GroupGradient;
+using adaptdl::torch::GroupSums;
+using adaptdl::torch::Preconditioner;
+
+at::Tensor dense(const at::Tensor& tensor) { return tensor.to_dense().to(at::kDouble); }
+
+at::Tensor divided(const at::Tensor& gradient, const Preconditioner& by) {
+  if (!by.exp_avg_sq.defined()) return dense(gradient);
+  return dense(gradient) / (dense(by.exp_avg_sq).sqrt() / by.correction + by.eps);
+}
+
+double squared(const at::Tensor& tensor) { return tensor.square().sum().item<double>(); }
+
+// Gradients of two groups, of the kinds that there are: of several types, strided, sparse, with a preconditioner.
+std::vector<GroupGradient> gradients() {
+  const auto sparse = at::sparse_coo_tensor(::torch::tensor({{1, 4, 1}}), ::torch::randn({3, 2}), {6, 2});
+  const Preconditioner by{::torch::rand({5, 7}) + 0.1, 0.3, 1e-8};
+  return {{0, ::torch::randn({70000}), {}},
+          {1, ::torch::randn({5, 7}, at::kDouble), {}},
+          {0, ::torch::randn({5, 7}).to(at::kHalf), {}},
+          {1, ::torch::randn({7, 5}).t(), by},
+          {1, ::torch::randn({5, 7}), by},
+          {0, sparse, {}},
+          {1, ::torch::randn({9}).to(at::kBFloat16), {}},
+          {0, ::torch::zeros({4}), {}}};
+}
+
+}  // namespace
+
+TEST_CASE("squared norms of gradients of all kinds are those of double precision, one at a time and together") {
+  ::torch::manual_seed(1);
+  const auto all = gradients();
+  std::vector<double> expected(2, 0);
+  for (const auto& each : all) expected[each.group] += squared(divided(each.gradient, each.preconditioner));
+  GroupSums single(2, 1, at::kCPU), together(2, 1, at::kCPU);
+  for (int time = 0; time < 2; ++time) {  // what was there before is cleared
+    single.clear();
+    together.clear();
+    for (const auto& each : all) single.add_squared_norm(each);
+    together.add_squared_norms(all);
+  }
+  for (std::size_t group = 0; group < 2; ++group) {
+    CHECK(single.values()[group] == doctest::Approx(expected[group]).epsilon(1e-6));
+    CHECK(together.values()[group] == doctest::Approx(expected[group]).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("pairs of gradients of all kinds give the squared norms of both and of their sum, and the first remain") {
+  ::torch::manual_seed(2);
+  const auto now = gradients(), before = gradients();
+  std::vector<double> expected(6, 0);
+  std::vector<at::Tensor> previous;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    const auto& by = now[i].preconditioner;
+    const auto a = divided(now[i].gradient, by), b = divided(before[i].gradient, by);
+    expected[3 * now[i].group] += squared(a);
+    expected[3 * now[i].group + 1] += squared(b);
+    expected[3 * now[i].group + 2] += squared(a + b);
+    previous.push_back(before[i].gradient.clone());
+  }
+  GroupSums sums(2, 3, at::kCPU);
+  sums.add_pairs(now, previous);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(sums.values()[i] == doctest::Approx(expected[i]).epsilon(1e-6));
+  for (std::size_t i = 0; i < now.size(); ++i) CHECK(dense(previous[i]).equal(dense(now[i].gradient)));
+}
