@@ -46,4 +46,14 @@ nlohmann::json parse_foreign_json(std::string_view text, int deepest) {
   return nlohmann::json::parse(text, nullptr, false);
 }
 
+nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
+  using nlohmann::json;
+  if (!is_nested_deeper(text, deepest)) return json::parse(text, nullptr, false);
+  const auto keep = [deepest](int depth_around, json::parse_event_t event, json&) {
+    const bool begins = event == json::parse_event_t::array_start || event == json::parse_event_t::object_start;
+    return !begins || depth_around < deepest;
+  };
+  return json::parse(text, keep, false);
+}
+
 }  // namespace adaptdl

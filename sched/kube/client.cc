@@ -38,7 +38,8 @@ const char* name(Propagation propagation) {
 }
 
 json parse(const Call& call, const std::string& body) {
-  json object = parse_foreign_json(body);
+  // An object is stored even if it is nested deeper, and must not hide the others of a list.
+  json object = parse_shallow_json(body);
   if (!object.is_object())
     throw Error(fmt::format("{} {}: the answer is no object in JSON; is that the address of an API server?",
                             call.method, call.path));

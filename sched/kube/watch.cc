@@ -128,7 +128,7 @@ class Watcher {
 
   void take(std::string_view line) {
     if (line.find_first_not_of(" \r") == std::string_view::npos) return;
-    json event = parse_foreign_json(line);
+    json event = parse_shallow_json(line);
     if (!event.is_object() || !event.contains("object") || !event["object"].is_object())
       throw http::ConnectionError(fmt::format("GET {}: the server sends what is no event", collection_));
     const std::string type = event.value("type", json()).is_string() ? event["type"].get<std::string>() : "";

@@ -7,6 +7,7 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "foreign_json.h"
 #include "kube/field_name.h"
 #include "kube/job.h"
 #include "kube/json_fields.h"
@@ -26,8 +27,39 @@ using Pointer = json::json_pointer;
 constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
 constexpr std::size_t kMaxFaults = 10;
+constexpr std::size_t kMaxValues = 250'000;
 // The host names of replicas contain the number of the group, and must not become too long while a job trains.
 constexpr int kLateGroup = 999;
+
+// Finds request.uid, and keeps nothing else.
+struct UidReader : json::json_sax_t {
+  std::string uid;
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool string(string_t& text) override {
+    if (depth_ == 2 && in_request_ && at_uid_) uid = text;
+    return uid.empty();
+  }
+  bool key(string_t& name) override {
+    if (depth_ == 1) in_request_ = name == "request";
+    at_uid_ = depth_ == 2 && name == "uid";
+    return true;
+  }
+  bool start_object(std::size_t) override { return ++depth_, true; }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(std::size_t) override { return ++depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  int depth_ = 0;
+  bool in_request_ = false, at_uid_ = false;
+};
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) || value == "" || value == false || value == 0;
@@ -210,6 +242,19 @@ json submitter_patch(const json& request) {
   if (wanted.is_null()) return {{{"op", "remove"}, {"path", path}}};
   if (annotations.is_object()) return {{{"op", "add"}, {"path", path}, {"value", wanted}}};
   return {{{"op", "add"}, {"path", "/metadata/annotations"}, {"value", {{kube::kSubmitterAnnotation, wanted}}}}};
+}
+
+std::string reading_fault(std::string_view review) {
+  if (count_values(review) > kMaxValues) return fmt::format("the job has more than {} values", kMaxValues);
+  if (is_nested_deeper(review, kDeepestJson))
+    return fmt::format("the job is nested deeper than {} levels", kDeepestJson);
+  return "";
+}
+
+std::string review_uid(std::string_view review) {
+  UidReader reader;
+  json::sax_parse(review, &reader, json::input_format_t::json, false);
+  return reader.uid;
 }
 
 json patch_answer(const json& request, const json& patch) {

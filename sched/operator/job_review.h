@@ -11,6 +11,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "operator/replica_pod.h"
@@ -41,6 +42,12 @@ ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& se
 // Returns the JSON patch that gives a new job the annotation kube::kSubmitterAnnotation, and keeps others from changing
 // it. Empty: nothing has to be changed.
 nlohmann::json submitter_patch(const nlohmann::json& request);
+
+// Returns why the AdmissionReview is not read, to limit the memory and the stack that this takes; empty if it is.
+std::string reading_fault(std::string_view review);
+
+// Returns the `request.uid` of an AdmissionReview that is not read otherwise; empty if it has none.
+std::string review_uid(std::string_view review);
 
 // Returns an AdmissionReview that accepts the request with a JSON patch.
 nlohmann::json patch_answer(const nlohmann::json& request, const nlohmann::json& patch);

@@ -33,7 +33,6 @@ constexpr int kStrictSince = 25;
 // The names of our webhooks in the configurations, and the path of the second one.
 constexpr std::array kWebhooks = {"validator.adaptdl.petuum.com", "submitter.adaptdl.petuum.com"};
 constexpr const char* kSubmitterPath = "/submitter";
-constexpr std::size_t kMaxValues = 250'000;  // of a review
 
 std::string decoded(const json& object, std::initializer_list<const char*> path) {
   return decode_base64(text_field(object, path)).value_or("");
@@ -90,7 +89,12 @@ void Validator::drain() {
 }
 
 WebhookServer::Answer Validator::answer(const std::string& path, const std::string& body) const {
-  if (count_values(body) > kMaxValues) return {413, "the job is too large\n"};
+  if (const std::string fault = reading_fault(body); !fault.empty()) {
+    // An error would have the job accepted without a check where the webhooks fail open.
+    const std::string uid = review_uid(body);
+    if (uid.empty()) return {413, fault + '\n'};
+    return {200, to_text(review_answer({{"uid", uid}}, {.faults = {fault}, .warnings = {}}))};
+  }
   const json parsed = parse_foreign_json(body);
   const json& request = kube::field(parsed, {"request"});
   if (text_field(request, {"uid"}).empty() || !kube::field(request, {"object"}).is_object())
@@ -140,13 +144,12 @@ void Validator::pass() {
     review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince || patches(review_.pods);
     version_known_ = true;
   }
-  json validating = configuration(kube::kValidatingWebhookConfigurations),
-       mutating = configuration(kube::kMutatingWebhookConfigurations);
+  json validating = configuration(kube::kValidatingWebhookConfigurations), mutating = mutating_configuration();
   const std::string bundle = bundle_of(validating);
   const ServingCertificate stored = stored_certificate(bundle);
   const auto now = CertificateRules::Clock::now();
   const CertificateRules::Step step = rules_.next(stored, bundle, now, std::chrono::system_clock::now());
-  if (const std::string& wanted = step.bundle.value_or(bundle); bundle_of(mutating) != wanted)
+  if (const std::string& wanted = step.bundle.value_or(bundle); !mutating.is_null() && bundle_of(mutating) != wanted)
     write_bundle(kube::kMutatingWebhookConfigurations, std::move(mutating), wanted);
   if (step.bundle) write_bundle(kube::kValidatingWebhookConfigurations, std::move(validating), *step.bundle);
   if (!step.serve) return;
@@ -163,6 +166,23 @@ json Validator::configuration(const kube::Resource& kind) {
         fmt::format("{} '{}' not found; apply the output of `adaptdl operator manifests`, or run the operator without "
                     "--validator",
                     kind.kind, settings_.name));
+  }
+}
+
+// Null if there is none, as under the manifests of an older version: jobs are checked all the same.
+json Validator::mutating_configuration() {
+  try {
+    json object = client_.get(kube::path(kube::kMutatingWebhookConfigurations, "", settings_.name));
+    submitters_known_ = true;
+    return object;
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found() && error.code() != 403) throw;
+    if (std::exchange(submitters_known_, false))
+      log::warn(
+          fmt::format("the users who create jobs are not recorded: {}; apply the output of `adaptdl operator "
+                      "manifests`",
+                      error.what()));
+    return nullptr;
   }
 }
 

@@ -55,6 +55,7 @@ class Validator {
   bool try_pass();
   void pass();
   nlohmann::json configuration(const kube::Resource& kind);
+  nlohmann::json mutating_configuration();
   ServingCertificate stored_certificate(const std::string& bundle);
   void write_bundle(const kube::Resource& kind, nlohmann::json configuration, const std::string& bundle);
 
@@ -66,6 +67,7 @@ class Validator {
   // Used by one thread at a time: the constructor's, then that of renewer_.
   CertificateRules rules_;
   bool version_known_ = false;  // of the API server
+  bool submitters_known_ = true;
   std::string last_error_;
   WebhookServer server_;
   std::jthread renewer_;

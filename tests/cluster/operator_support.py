@@ -343,8 +343,9 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return self.job_object(name, template, **spec)
 
     def apply_refused(self, job):
-        """Applies the job, which must be refused. Returns the reason."""
-        done = self.kubectl("apply", "-f", "-", text=json.dumps(job), check=False)
+        """Applies the job (or its JSON), which must be refused. Returns the reason."""
+        text = job if isinstance(job, str) else json.dumps(job)
+        done = self.kubectl("apply", "-f", "-", text=text, check=False)
         self.assertNotEqual(done.returncode, 0, f"accepted: {job}")
         return done.stderr
 

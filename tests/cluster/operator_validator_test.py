@@ -28,6 +28,10 @@ class ValidatorTest(OperatorTest):
     def create_dry(self):
         return self.kubectl("create", "--dry-run=server", "-f", "-", text=self.right, check=False)
 
+    def deep_job(self, name):
+        job = json.dumps(self.job_document(name, "true", container={"deep": "DEEP"}))
+        return job.replace('"DEEP"', "[" * 500 + "]" * 500)
+
     def certificate(self):
         done = self.kubectl_in(self.operator_namespace, "get", "secret", NAME, "-o", "json")
         return json.loads(done)["data"]["tls.crt"]
@@ -56,6 +60,28 @@ class ValidatorTest(OperatorTest):
         self.kubectl("create", "configmap", "other", "--dry-run=server")
         self.set_policy("Ignore")
         self.wait_for("jobs are accepted", lambda: self.create_dry().returncode == 0)
+        # One that cannot be read in full is stored, and holds up no operator.
+        self.kubectl("create", "-f", "-", text=self.deep_job("before"))
+        self.scale(2)
+        self.wait_for_validator()
+        self.create_program_job("after", "true")
+        self.wait_for_phase("after", "Succeeded")
+        # Nor does it pass where an operator answers, although errors of the validator would be ignored.
+        self.assertIn("the job is nested deeper than 200 levels", self.apply_refused(self.deep_job("refused")))
+
+    def test_jobs_are_checked_under_manifests_without_the_webhook_for_their_users(self):
+        kind = "mutatingwebhookconfiguration"
+        stored = json.loads(self.kubectl_in("default", "get", kind, NAME, "-o", "json"))
+        for field in ("resourceVersion", "uid", "creationTimestamp", "managedFields", "generation"):
+            stored["metadata"].pop(field, None)
+        self.addCleanup(self.kubectl_in, "default", "create", "-f", "-", text=json.dumps(stored))
+        self.addCleanup(self.scale, 2)
+        self.scale(0)
+        self.kubectl_in("default", "delete", kind, NAME)
+        self.kubectl_in(self.operator_namespace, "delete", "secret", NAME)
+        self.scale(2)
+        self.wait_for_validator()
+        self.assertEqual(self.create_dry().returncode, 0)
 
     def during(self, action):
         """Returns how many requests succeeded while `action` ran, and the messages of those that failed."""

@@ -41,3 +41,25 @@ TEST_CASE("values are counted before they are parsed, and not in strings") {
   CHECK(count_values(R"({"a,b[{": "\",[,", "c": {}})") == 3);
   CHECK(count_values('[' + std::string(1000, ',')) == 1001);
 }
+
+TEST_CASE("what is nested too deep can be left out instead, and all else stays") {
+  const auto nested = [](int depth) {
+    const auto count = static_cast<std::size_t>(depth);
+    return std::string(count, '[') + std::string(count, ']');
+  };
+  const std::string deep = nested(9000);
+  const auto list = parse_shallow_json(
+      R"({"items": [{"a": 1, "b": )" + deep + R"(, "c": [2]}, {"a": )" + deep + R"(}, {"a": [[3]]}]})", 5);
+  CHECK(list["items"].size() == 3);
+  CHECK(list["items"][0]["a"] == 1);
+  CHECK(list["items"][0]["b"] == nlohmann::json::parse("[[]]"));
+  CHECK(list["items"][0]["c"] == nlohmann::json{2});
+  CHECK(list["items"][2] == nlohmann::json::parse(R"({"a": [[3]]})"));
+  CHECK(parse_shallow_json("[[[1]], 2]", 1) == nlohmann::json{2});
+  CHECK(parse_shallow_json("[[[1], 2", 1).is_discarded());
+  CHECK(parse_shallow_json(R"({"a": {"b": {"c": 1}}})", 2) == nlohmann::json::parse(R"({"a": {}})"));
+  std::string objects, ends;
+  for (int i = 0; i < 9000; ++i) objects += R"({"a":)", ends += '}';
+  const auto shallow = parse_shallow_json(objects + "1" + ends);
+  CHECK_FALSE(is_nested_deeper(shallow.dump(), kDeepestJson));
+}

@@ -363,3 +363,21 @@ TEST_CASE("operator_review: a job has the user who created it as an annotation, 
   CHECK(decode_base64(answer["patch"].get<std::string>()) == R"([{"op":"remove","path":"/a"}])");
   CHECK_FALSE(patch_answer(creation(job), json::array())["response"].contains("patch"));
 }
+
+TEST_CASE("operator_review: a review that is too large or too deep to be read is refused by its uid") {
+  const std::string deep = std::string(9000, '[') + std::string(9000, ']');
+  std::string many = "1";
+  for (int i = 0; i < 300'000; ++i) many += ",1";
+  CHECK(reading_fault(R"({"request":{"uid":"u"}})").empty());
+  for (const std::string& value : {deep, '[' + many + ']'}) {
+    const std::string review = R"({"kind":"AdmissionReview","uid":"a","request":{"kind":{"uid":"b"},"options":["uid"],)"
+                               R"("uid":"right","object":{"uid":"c","spec":)" +
+                               value + "}}}";
+    CHECK_FALSE(reading_fault(review).empty());
+    CHECK(review_uid(review) == "right");
+    CHECK(review_uid(R"({"request":{"object":)" + value + R"(,"uid":"last"}})") == "last");
+    CHECK(review_uid(R"({"request":{"object":)" + value + "}}").empty());
+  }
+  for (const char* text : {"", "[", "{\"request\":[\"uid\"]}", R"({"request":{"uid":1}})", R"({"request":{"uid")"})
+    CHECK(review_uid(text).empty());
+}
