@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,10 @@ void stop_on_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
 }
 
+bool has_prices(const SimulatePlan& plan) {
+  return std::ranges::any_of(plan.simulation.groups, [](const sched::NodeGroup& group) { return group.price > 0; });
+}
+
 int simulate(const SimulateOptions& options) {
   stop_on_signals();
   const SimulatePlan plan = make_plan(options);
@@ -48,9 +53,9 @@ int simulate(const SimulateOptions& options) {
     return 128 + stopped_by;
   }
   if (options.json)
-    print_text(dump_json(result_json(results)) + '\n');
+    print_text(dump_json(result_json(results, has_prices(plan))) + '\n');
   else
-    result_table(results, plan.simulation.autoscale.has_value()).print();
+    result_table(results, {.node_hours = plan.simulation.autoscale.has_value(), .costs = has_prices(plan)}).print();
   if (log) log->close();
   return 0;
 }
@@ -58,10 +63,13 @@ int simulate(const SimulateOptions& options) {
 void add_cluster_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--nodes", options.nodes, "nodes of the cluster (default 16)")->type_name("N");
   app.add_option("--gpus", options.gpus, "GPUs of each node (default 4)")->type_name("N");
+  app.add_option("--node-price", options.node_price,
+                 "price of a node per hour, in any currency; adds columns with the cost")
+      ->type_name("PRICE");
   app.add_option("--node-group", options.node_groups,
-                 "in place of --nodes and --gpus: a group of nodes with a type of GPU and its speed relative to the "
-                 "traces; may be given several times")
-      ->type_name("TYPE:NODES:GPUS:SPEED")
+                 "in place of --nodes, --gpus and --node-price: a group of nodes with a type of GPU and its speed "
+                 "relative to the traces; may be given several times")
+      ->type_name("TYPE:NODES:GPUS:SPEED[:PRICE]")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--autoscale", options.autoscale,

@@ -19,6 +19,7 @@ namespace {
 constexpr int kMostNodes = 100'000;
 constexpr int kMostGpus = 1024;
 constexpr int kMostThreads = 1024;
+constexpr double kMostPrice = 1e9;
 
 int parse_simulate_count(const std::string& text, const std::string& what, int least, int most) {
   return parse_number(text, "simulate: " + what, least, most, "a whole number");
@@ -45,13 +46,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
 
 sched::NodeGroup parse_group(const std::string& text) {
   const std::vector<std::string> parts = split(text, ':');
-  if (parts.size() != 4 || parts[0].empty())
+  if (parts.size() < 4 || parts.size() > 5 || parts[0].empty())
     throw UsageError(
-        fmt::format("simulate: --node-group takes TYPE:NODES:GPUS:SPEED, such as a100:4:8:2.5, not '{}'", text));
+        fmt::format("simulate: --node-group takes TYPE:NODES:GPUS:SPEED or TYPE:NODES:GPUS:SPEED:PRICE, such as "
+                    "a100:4:8:2.5, not '{}'",
+                    text));
   return {.gpu_type = parts[0],
           .nodes = parse_simulate_count(parts[1], "NODES of --node-group", 1, kMostNodes),
           .gpus = parse_simulate_count(parts[2], "GPUS of --node-group", 1, kMostGpus),
-          .speed = parse_real(parts[3], "SPEED of --node-group", 0.001, 1000)};
+          .speed = parse_real(parts[3], "SPEED of --node-group", 0.001, 1000),
+          .price = parts.size() == 5 ? parse_real(parts[4], "PRICE of --node-group", 0, kMostPrice) : 0};
 }
 
 void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& options) {
@@ -61,12 +65,14 @@ void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& op
   exclude(!options.node_groups.empty() && !options.nodes.empty(), "--node-group", "--nodes");
   exclude(!options.node_groups.empty() && !options.gpus.empty(), "--node-group", "--gpus");
   exclude(!options.node_groups.empty() && !options.autoscale.empty(), "--node-group", "--autoscale");
+  exclude(!options.node_groups.empty() && !options.node_price.empty(), "--node-group", "--node-price");
   exclude(!options.autoscale.empty() && !options.nodes.empty(), "--autoscale", "--nodes");
   if (!options.node_groups.empty()) simulation.groups.clear();
   for (const std::string& group : options.node_groups) simulation.groups.push_back(parse_group(group));
   sched::NodeGroup& first = simulation.groups.front();
   if (!options.nodes.empty()) first.nodes = parse_simulate_count(options.nodes, "--nodes", 1, kMostNodes);
   if (!options.gpus.empty()) first.gpus = parse_simulate_count(options.gpus, "--gpus", 1, kMostGpus);
+  if (!options.node_price.empty()) first.price = parse_real(options.node_price, "--node-price", 0, kMostPrice);
   if (options.autoscale.empty()) return;
   const std::vector<std::string> bounds = split(options.autoscale, ':');
   if (bounds.size() != 2)

@@ -14,7 +14,7 @@ namespace adaptdl::cli {
 // As given on the command line; empty: not given.
 struct SimulateOptions {
   std::vector<std::string> workloads, policies, node_groups;
-  std::string traces, nodes, gpus, interval, restart_cost, interference, fairness, autoscale, seed, threads, out;
+  std::string traces, nodes, gpus, node_price, interval, restart_cost, interference, fairness, autoscale, seed, threads, out;
   bool json = false;
 };
 

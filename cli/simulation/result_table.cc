@@ -35,10 +35,15 @@ constexpr Figure kFigures[] = {
     {"WORST FTF", "worst_ftf", &SimulationResult::worst_ftf, 2, ""},
 };
 constexpr Figure kNodeHours = {"NODE-HOURS", nullptr, &SimulationResult::node_hours, 1, ""};
+constexpr Figure kCosts[] = {
+    {"COST", "cost", &SimulationResult::cost, 2, ""},
+    {"NODE COST", "node_cost", &SimulationResult::node_cost, 2, ""},
+};
 
-std::vector<Figure> columns(bool node_hours) {
+std::vector<Figure> figures_of(const ResultColumns& columns) {
   std::vector<Figure> figures(std::begin(kFigures), std::end(kFigures));
-  if (node_hours) figures.push_back(kNodeHours);
+  if (columns.node_hours) figures.push_back(kNodeHours);
+  if (columns.costs) figures.insert(figures.end(), std::begin(kCosts), std::end(kCosts));
   return figures;
 }
 
@@ -69,8 +74,8 @@ std::vector<SimulationResult> means(std::span<const SimulationResult> results, c
 
 }  // namespace
 
-Table result_table(std::span<const SimulationResult> results, bool node_hours) {
-  const std::vector<Figure> figures = columns(node_hours);
+Table result_table(std::span<const SimulationResult> results, const ResultColumns& columns) {
+  const std::vector<Figure> figures = figures_of(columns);
   std::vector<Table::Column> headers = {{"WORKLOAD"}, {"POLICY"}};
   for (const Figure& figure : figures) headers.push_back({figure.header, Table::Align::kRight});
   Table table(std::move(headers));
@@ -89,11 +94,12 @@ Table result_table(std::span<const SimulationResult> results, bool node_hours) {
   return table;
 }
 
-nlohmann::ordered_json result_json(std::span<const SimulationResult> results) {
+nlohmann::ordered_json result_json(std::span<const SimulationResult> results, bool costs) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const SimulationResult& result : results) {
     auto& row = rows.emplace_back(nlohmann::ordered_json{{"workload", result.workload}, {"policy", result.policy}});
-    for (const Figure& figure : kFigures) row[figure.key] = result.*figure.value;
+    for (const Figure& figure : figures_of({.node_hours = false, .costs = costs}))
+      row[figure.key] = result.*figure.value;
   }
   return rows;
 }

@@ -9,12 +9,17 @@
 
 namespace adaptdl::cli {
 
-// A row a simulation; with several workloads, a row "mean" a policy follows, the mean of its rows. `node_hours` adds a
-// column of these, for clusters that change their size.
-Table result_table(std::span<const sched::SimulationResult> results, bool node_hours);
+// Columns that not every simulation has.
+struct ResultColumns {
+  bool node_hours = false;  // of clusters that change their size
+  bool costs = false;       // of nodes with prices
+};
+
+// A row a simulation; with several workloads, a row "mean" a policy follows, the mean of its rows.
+Table result_table(std::span<const sched::SimulationResult> results, const ResultColumns& columns);
 
 // An array of an object a simulation: workload policy average_jct_s p50_jct_s p99_jct_s makespan_s restarts_per_job
-// gpu_hours worst_ftf.
-nlohmann::ordered_json result_json(std::span<const sched::SimulationResult> results);
+// gpu_hours worst_ftf, and with `costs` also cost node_cost.
+nlohmann::ordered_json result_json(std::span<const sched::SimulationResult> results, bool costs);
 
 }  // namespace adaptdl::cli

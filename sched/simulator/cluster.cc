@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 
 #include "adaptdl/error.h"
 
@@ -19,6 +21,7 @@ Cluster::Cluster(const SimulationOptions& options) : autoscale_(options.autoscal
       NodeInfo node{fmt::format("node-{:0{}}", all_.size(), digits), {{kGpu, group.gpus}}, false, group.gpu_type};
       index_.emplace(node.name, all_.size());
       all_.push_back(std::move(node));
+      prices_.push_back(group.price);
       gpus_ += group.gpus;
     }
     if (group.speed != 1) gpu_speed_[group.gpu_type] = group.speed;
@@ -53,6 +56,19 @@ double Cluster::speed(const Allocation& allocation) const {
     slowest = std::min(slowest, speed == gpu_speed_.end() ? 1 : speed->second);
   }
   return allocation.empty() ? 1 : slowest;
+}
+
+double Cluster::price(const Allocation& allocation) const {
+  double sum = 0;
+  for (const std::string& name : allocation) {
+    const std::size_t node = index_.at(name);
+    sum += prices_[node] / static_cast<double>(all_[node].resources.at(kGpu));
+  }
+  return sum;
+}
+
+double Cluster::price() const {
+  return std::accumulate(prices_.begin(), prices_.begin() + static_cast<std::ptrdiff_t>(nodes_.size()), 0.0);
 }
 
 void Cluster::check(const Allocations& allocations, const std::string& policy) const {

@@ -31,6 +31,10 @@ class Cluster {
   // Throws Error if the allocation names a node that is not there.
   static std::vector<int> placement(const Allocation& allocation);
   double speed(const Allocation& allocation) const;
+  // What the allocation costs per hour, by its share of the GPUs of each node. Throws Error like speed().
+  double price(const Allocation& allocation) const;
+  // What all nodes cost per hour.
+  double price() const;
 
   // Throws Error, naming the policy, if the allocations take more than there is.
   void check(const Allocations& allocations, const std::string& policy) const;
@@ -45,6 +49,7 @@ class Cluster {
  private:
   std::vector<NodeInfo> nodes_;
   std::vector<NodeInfo> all_;                 // at the largest size; nodes_ are the first of these
+  std::vector<double> prices_;                // of all_
   std::map<std::string, std::size_t> index_;  // into all_
   std::map<std::string, double> gpu_speed_;
   std::optional<Autoscale> autoscale_;

@@ -66,10 +66,11 @@ double SimulatedJob::remaining_time(int replicas, int gpus_per_node) const {
   return steps * (time.step + split.accum_steps * (time.step - time.sync));
 }
 
-void SimulatedJob::reallocate(std::vector<int> placement, double speed) {
+void SimulatedJob::reallocate(std::vector<int> placement, double speed, double price) {
   placement_ = std::move(placement);
   replicas_ = std::accumulate(placement_.begin(), placement_.end(), 0);
   speed_ = speed;
+  price_ = price;
   chosen_ = false;
   if (placement_.empty()) {
     split_ = {};
@@ -121,7 +122,7 @@ void SimulatedJob::train(double now, double seconds, double interference) {
   if (placement_.empty()) return;
   const double delay = std::min(restart_left_, seconds);
   restart_left_ -= delay;
-  attained_service_ += delay * replicas_;
+  hold(delay);
   const double end = now + seconds;
   now += delay;
   while (now < end && !completion_time_) {
@@ -144,7 +145,7 @@ double SimulatedJob::train_epoch(double now, double seconds, double interference
   const double target = application().progress_after(epoch_ + 1);
   if (progress_ + goodput * seconds < target) {
     progress_ += goodput * seconds;
-    attained_service_ += seconds * replicas_;
+    hold(seconds);
     return seconds;
   }
   double taken = (target - progress_) / goodput;
@@ -153,8 +154,14 @@ double SimulatedJob::train_epoch(double now, double seconds, double interference
   progress_ = target;
   ++epoch_;
   if (epoch_ == application().epochs()) completion_time_ = now + taken;
-  attained_service_ += taken * replicas_;
+  hold(taken);
   return taken;
+}
+
+// Charges it for what it holds.
+void SimulatedJob::hold(double seconds) {
+  attained_service_ += seconds * replicas_;
+  cost_ += seconds / 3600 * price_;
 }
 
 }  // namespace adaptdl::sched

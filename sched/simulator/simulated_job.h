@@ -30,6 +30,7 @@ class SimulatedJob {
   const WorkloadJob& workload_job() const noexcept { return *job_; }
   std::optional<double> completion_time() const noexcept { return completion_time_; }
   double attained_service() const noexcept { return attained_service_; }  // replica-seconds
+  double cost() const noexcept { return cost_; }
   // How often it got another allocation, the first not counted.
   int restarts() const noexcept { return starts_ > 0 ? starts_ - 1 : 0; }
   bool restarting() const noexcept { return restart_left_ > 0; }
@@ -48,8 +49,9 @@ class SimulatedJob {
   // batch size, on so many replicas of nodes with that many GPUs each. REQUIRES replicas >= 1.
   double remaining_time(int replicas, int gpus_per_node) const;
 
-  // Gives it another allocation: the replicas of each node, and how fast the slowest GPU is. Empty: it waits.
-  void reallocate(std::vector<int> placement, double speed);
+  // Gives it another allocation: the replicas of each node, how fast the slowest GPU is, and the price of all GPUs per
+  // hour. Empty: it waits.
+  void reallocate(std::vector<int> placement, double speed, double price = 0);
   // Trains for an interval from `now` on. A fraction of its speed is lost to interference.
   void train(double now, double seconds, double interference);
 
@@ -64,6 +66,7 @@ class SimulatedJob {
   void choose_batch_size();
   void profile(double step_time, double sync_time, const goodput::GradParams& grad);
   double train_epoch(double now, double seconds, double interference);
+  void hold(double seconds);
 
   const WorkloadJob* job_;
   bool adapts_;
@@ -71,14 +74,14 @@ class SimulatedJob {
 
   std::vector<int> placement_;
   int replicas_ = 0;
-  double speed_ = 1;
+  double speed_ = 1, price_ = 0;
   Split split_;
 
   double restart_left_ = 0;  // seconds
   int starts_ = 0;
   int epoch_ = 0;
   double progress_ = 0;
-  double attained_service_ = 0;
+  double attained_service_ = 0, cost_ = 0;
   std::optional<double> completion_time_;
 
   std::vector<goodput::Observation> observations_;

@@ -57,6 +57,7 @@ SimulationResult Simulation::run(const std::vector<const std::atomic<bool>*>& st
     cluster_.resize(decision.desired_nodes, allocations_);
   }
   SimulationResult result = summarize(task_, options_, jobs_, cluster_.gpus(), node_seconds_);
+  result.node_cost = node_cost_;
   result.stopped = !completed();
   if (observer_) observer_->finished(index_, result);
   return result;
@@ -101,6 +102,7 @@ void Simulation::train() {
   now_ = next * options_.interval;
   const double span = std::min(last, now_) - std::max(first, start);
   node_seconds_ += std::max(span, 0.0) * static_cast<double>(cluster_.nodes().size());
+  node_cost_ += std::max(span, 0.0) / 3600 * cluster_.price();
 }
 
 Decision Simulation::schedule(const std::vector<SimulatedJob*>& jobs) {
@@ -144,7 +146,7 @@ void Simulation::apply(const Decision& decision, const std::vector<SimulatedJob*
     const Allocation& allocation = decided == decision.allocations.end() ? nothing : decided->second;
     const auto before = allocations_.find(name);
     if (!same_replicas(allocation, before == allocations_.end() ? nothing : before->second)) {
-      job->reallocate(Cluster::placement(allocation), cluster_.speed(allocation));
+      job->reallocate(Cluster::placement(allocation), cluster_.speed(allocation), cluster_.price(allocation));
       if (!allocation.empty()) next[name] = allocation;
     } else if (!allocation.empty()) {
       next[name] = before->second;

@@ -50,6 +50,7 @@ class Simulation {
   double cycle_ = 0;         // intervals so far
   double now_ = 0;
   double node_seconds_ = 0;       // from the first submission to the last completion
+  double node_cost_ = 0;          // of these
   std::vector<bool> told_;        // which jobs the observer knows to have completed
   std::vector<double> progress_;  // of each job, when it last grew
   int idle_cycles_ = 0;           // since any grew, with jobs to schedule

@@ -26,6 +26,7 @@ void check_group(const NodeGroup& group) {
   require(group.nodes >= 0 && group.nodes <= kMaxPerGroup, "the number of nodes", group.nodes, "0 to 100000");
   require(group.gpus >= 1 && group.gpus <= kMaxPerGroup, "the number of GPUs a node", group.gpus, "1 to 100000");
   require(std::isfinite(group.speed) && group.speed > 0, "the speed of a GPU", group.speed, "a number above 0");
+  require(std::isfinite(group.price) && group.price >= 0, "the price of a node", group.price, "a number of at least 0");
 }
 
 }  // namespace

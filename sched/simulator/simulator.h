@@ -29,6 +29,7 @@ struct NodeGroup {
   int nodes = 16;
   int gpus = 4;      // of each node; a replica takes one
   double speed = 1;  // of a GPU, relative to that of the traces: the time of computation is divided by it
+  double price = 0;  // of a node per hour, in any currency
 };
 
 // The cluster's size follows the policy's desired_nodes. It begins with the least nodes, has a new node in the cycle
@@ -58,6 +59,7 @@ struct JobOutcome {
   int restarts = 0;
   double gpu_seconds = 0;  // while it held GPUs, restarts included
   double alone_time = 0;   // what it would take alone (see SimulationResult::worst_ftf)
+  double cost = 0;         // its GPUs' share of the price of their nodes, while it held them
 };
 
 // Times in seconds. Figures are over the jobs that completed; all are 0 if none did.
@@ -71,6 +73,8 @@ struct SimulationResult {
   double restarts_per_job = 0;
   double gpu_hours = 0;
   double node_hours = 0;  // that the cluster had nodes, from the first submission to the last completion
+  double cost = 0;        // of all jobs
+  double node_cost = 0;   // of all nodes in node_hours, used or not
   // Finish-time fairness: the largest of completion time over alone_time. Alone, a job gets ceil(G / a) GPUs, G all
   // GPUs of the cluster (with autoscaling: of its largest size) and a the mean number of active jobs, the sum of
   // completion times over the makespan; but no more than it can use. It has them from its submission on, on as few

@@ -65,7 +65,8 @@ SimulationResult summarize(const SimulationTask& task, const SimulationOptions& 
   for (const SimulatedJob& job : jobs) {
     const WorkloadJob& origin = job.workload_job();
     result.jobs.push_back({origin.name, origin.application->name(), origin.submission_time, job.completion_time(),
-                           job.restarts(), job.attained_service(), 0});
+                           job.restarts(), job.attained_service(), 0, job.cost()});
+    result.cost += job.cost();
     gpu_seconds += job.attained_service();
     first = std::min(first, origin.submission_time);
     last = std::max(last, job.completion_time().value_or(0));

@@ -43,22 +43,26 @@ sched::CycleRecord cycle(std::size_t task, double time) {
 TEST_CASE("means are over the workloads of a policy, and only where there are several") {
   const std::vector results = {result("one", "a", 1000), result("one", "b", 10), result("two", "a", 2000),
                                result("two", "b", 20)};
-  const std::string table = result_table(results, false).render();
+  const std::string table = result_table(results, {}).render();
   CHECK(table.find("\nmean      a           1,500 s") != std::string::npos);
   CHECK(table.find("\nmean      b              15 s") != std::string::npos);
   CHECK(table.find("NODE-HOURS") == std::string::npos);
-  CHECK(result_table(std::span(results).first(2), true).render().find("mean") == std::string::npos);
-  CHECK(result_table(results, true).render().find("NODE-HOURS") != std::string::npos);
+  CHECK(result_table(std::span(results).first(2), {}).render().find("mean") == std::string::npos);
+  CHECK(table.find("NODE") == std::string::npos);
+  CHECK(result_table(results, {.node_hours = true, .costs = false}).render().find("NODE-HOURS") != std::string::npos);
+  CHECK(result_table(results, {.node_hours = false, .costs = true}).render().find("NODE COST") != std::string::npos);
 }
 
 TEST_CASE("JSON has no means and these keys") {
-  const auto rows = result_json(std::vector{result("one", "a", 1000), result("two", "a", 2000)});
+  const auto rows = result_json(std::vector{result("one", "a", 1000), result("two", "a", 2000)}, false);
   REQUIRE(rows.size() == 2);
   std::vector<std::string> keys;
   for (const auto& [key, value] : rows[1].items()) keys.push_back(key);
   CHECK(keys == std::vector<std::string>{"workload", "policy", "average_jct_s", "p50_jct_s", "p99_jct_s", "makespan_s",
                                          "restarts_per_job", "gpu_hours", "worst_ftf"});
   CHECK(rows[1]["average_jct_s"] == 2000);
+  CHECK_FALSE(rows[1].contains("cost"));
+  CHECK(result_json(std::vector{result("one", "a", 1)}, true)[0].contains("node_cost"));
 }
 
 TEST_CASE("the log is in the order of the tasks, however they run, and appears when it is closed") {

@@ -76,6 +76,15 @@ TEST_CASE("the figures are those of the jobs") {
   CHECK(result.jobs[1].gpu_seconds == 4 * (b - 20));
   CHECK(result.gpu_hours == doctest::Approx((a - 30 + 4 * (b - 20)) / 3600));
   CHECK(result.node_hours == doctest::Approx(16 * result.makespan / 3600));
+  CHECK(result.cost == 0);
+}
+
+TEST_CASE("jobs pay for their share of the GPUs of each node, and all nodes are paid for") {
+  const Workload workload{"two", {job("a", 0, "ncf", 1, 32768), job("b", 0, "cifar10", 4, 512)}};
+  const SimulationResult result = run(workload, "fifo", {.groups = {{.nodes = 2, .gpus = 4, .price = 8}}});
+  for (const JobOutcome& each : result.jobs) CHECK(each.cost == doctest::Approx(each.gpu_seconds / 3600 * 8 / 4));
+  CHECK(result.cost == doctest::Approx(result.jobs[0].cost + result.jobs[1].cost));
+  CHECK(result.node_cost == doctest::Approx(16 * result.makespan / 3600));
 }
 
 TEST_CASE("finish-time fairness is against the job alone on its share of the GPUs") {
