@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
+#include <ranges>
 #include <regex>
 #include <tuple>
 
@@ -28,24 +30,34 @@ bool killed_from_outside(const ReplicaEnd& end) {
   return !end.killed && end.status == ExitStatus{.signalled = true, .code = SIGKILL};
 }
 
-// Which replica this one lost, as the runtime's error says it (runtime/src/collective/{root,peer}.cc).
+// Memory errors and the like are a program's own.
+bool crashed(const ExitStatus& status) {
+  constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+  return status.signalled && std::ranges::find(kSignals, status.code) != std::end(kSignals);
+}
+
+// Which replica this one lost last, as the runtime's error says it (runtime/src/collective/{root,peer}.cc). Warnings
+// are of losses that it survived.
 std::optional<int> lost_replica(const ReplicaEnd& end) {
+  if (crashed(end.status)) return {};
   static const std::regex lost("replica ([0-9]{1,6}) left the job ");
-  for (const std::string& line : end.last_lines) {
-    if (std::smatch match; std::regex_search(line, match, lost)) return std::stoi(match[1]);
+  for (const std::string& line : end.last_lines | std::views::reverse) {
+    std::smatch match;
+    if (line.find("warning: ") == std::string::npos && std::regex_search(line, match, lost)) return std::stoi(match[1]);
   }
   return {};
 }
 
+// The failed replica that was lost first, by what the others say; `failure` itself if they say it of each other.
 std::vector<ReplicaEnd>::const_iterator cause_of(std::vector<ReplicaEnd>::const_iterator failure,
                                                  const std::vector<ReplicaEnd>& ends) {
-  // No more often than there are replicas, should they say so of each other.
-  for (std::size_t i = 1; i < ends.size(); ++i) {
-    const auto lost = lost_replica(*failure);
-    const auto cause =
+  auto cause = failure;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const auto lost = lost_replica(*cause);
+    const auto next =
         std::ranges::find_if(ends, [&](const ReplicaEnd& end) { return end.rank == lost && is_failure(end); });
-    if (!lost || cause == ends.end()) break;
-    failure = cause;
+    if (!lost || next == ends.end()) return cause;
+    cause = next;
   }
   return failure;
 }

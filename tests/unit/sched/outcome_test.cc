@@ -129,7 +129,16 @@ TEST_CASE("a replica that another one lost failed before it, whichever was notic
 
   // Each of the other.
   second.last_lines = {"error: replica 0 left the job after call #3 (connection closed)"};
-  CHECK(judge({.ends = {consequence, second}}, false).verdict == Verdict::kFailed);
+  CHECK(judge({.ends = {consequence, second}}, false).first_failure->rank == 0);
+  CHECK(judge({.ends = {consequence, exited(1, 1), second}}, false).first_failure->rank == 0);
+
+  // Of a loss that it survived, before that, or before it crashed.
+  consequence.last_lines = {"error: replica 1 left the job during allreduce #1 (connection closed)",
+                            "error: replica 2 left the job during allreduce #24 (connection closed)",
+                            "adaptdl: warning: generation 2 failed: replica 1 left the job before the first call"};
+  CHECK(judge({.ends = {consequence, exited(1, 1), exited(2, 7)}}, false).first_failure->rank == 2);
+  consequence.status = {.signalled = true, .code = SIGSEGV};
+  CHECK(judge({.ends = {consequence, exited(2, 7)}}, false).first_failure->rank == 0);
 }
 
 TEST_CASE("ends are described by code, signal name or out-of-memory") {
