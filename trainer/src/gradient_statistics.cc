@@ -143,11 +143,11 @@ bool GradientStatistics::measures_at_end() const { return last_ && single() && p
 
 // The end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
+  const bool reduces = options_.measure && replicas_ > 1;
+  std::vector<at::Tensor> tensors;
+  if (reduces) tensors.push_back(local_.tensor());
   last_gradient_ = internal::mark_time(params_[0].device());
-  if (options_.measure && replicas_ > 1) {
-    std::vector<at::Tensor> tensors{local_.tensor()};
-    reducing_ = group_->allreduce(tensors);
-  }
+  if (reduces) reducing_ = group_->allreduce(tensors);
   at_end_of_backward([this] { on_mean_gradients(); });
 }
 
@@ -169,6 +169,9 @@ void GradientStatistics::on_mean_gradients() {
       // One that was missing was zero.
       if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
       if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
+      // A checkpoint has all of them dense.
+      if (gradient.defined() && gradient.is_sparse() && !previous_[i].is_sparse())
+        previous_[i] = previous_[i].to_sparse(gradient.sparse_dim());
     }
     if (!gradient.defined()) continue;
     gradients.push_back({*groups_[i], std::move(gradient), preconditioner(i)});
@@ -273,7 +276,7 @@ void GradientStatistics::save(checkpoint::Writer& writer) const {
   if (previous_loss_scale_ == 0) return;
   writer.json("previous_loss_scale", previous_loss_scale_);
   for (std::size_t i = 0; i < previous_.size(); ++i) {
-    if (previous_[i].defined()) save_tensor(writer, previous_name(i), previous_[i].to_dense());
+    if (previous_[i].defined()) save_tensor(writer, previous_name(i), previous_[i]);
   }
 }
 

@@ -2,10 +2,10 @@
 // step, and measures what the gradient noise scale needs.
 //
 // It hooks into the accumulation of each parameter's gradient, before c10d::Reducer's own hook. So the local gradient is
-// measured where the backward pass has just left it, in the cache; held gradients are added before the reduction; and
-// the reduction keeps its fused division. The averaged gradient is measured right after the reduction. The local sums are
-// all-reduced once, while the last buckets still are. The time from the last local gradient to the end of the reduction
-// goes to the profile of the step.
+// measured where the backward pass has just left it, in the cache (that of a single GPU is measured at the end, with all
+// others); held gradients are added before the reduction; and the reduction keeps its fused division. The averaged
+// gradient is measured right after the reduction. The local sums are all-reduced once, while the last buckets still
+// are. The time from the end of the local pass to the end of the reduction goes to the profile of the step.
 //
 // Held gradients are out of the program's reach: a zero_grad() between two accumulated batches does no harm, and an
 // optimizer's step() finds no gradient to step with.

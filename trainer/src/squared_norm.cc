@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "torch_compat.h"
@@ -115,37 +116,68 @@ at::Tensor of_values(const at::Tensor& gradient) {
 
 at::Tensor squared_norm(const at::Tensor& values) { return values.square().sum(at::kDouble); }
 
-// The tensors of one group, of which only all or none have a preconditioner.
+// By what the gradient is divided; undefined: by nothing. Adam takes no sparse gradients.
+at::Tensor divisor(const Preconditioner& by) {
+  return by.exp_avg_sq.defined() ? (by.exp_avg_sq.sqrt() / by.correction).add_(by.eps) : at::Tensor();
+}
+
+at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
+  const auto values = of_values(gradient);
+  return divisor.defined() ? values / divisor : values;
+}
+
+// Dense gradients of one group on one GPU, of which all or none have a preconditioner.
 struct Batch {
   std::vector<at::Tensor> gradients, previous, exp_avg_sq;
   std::vector<at::Scalar> corrections, eps;
+  std::int64_t elements = 0;
 
   void add(const GroupGradient& gradient) {
     gradients.push_back(of_values(gradient.gradient));
+    elements += gradients.back().numel();
     if (!gradient.preconditioner.exp_avg_sq.defined()) return;
     exp_avg_sq.push_back(gradient.preconditioner.exp_avg_sq);
     corrections.emplace_back(gradient.preconditioner.correction);
     eps.emplace_back(gradient.preconditioner.eps);
   }
-  std::vector<at::Tensor> divisors() const {
-    if (exp_avg_sq.empty()) return {};
-    auto result = at::_foreach_sqrt(exp_avg_sq);
-    at::_foreach_div_(result, corrections);
-    at::_foreach_add_(result, eps);
-    return result;
+  // Divides the gradients and the previous ones.
+  void divide() {
+    if (exp_avg_sq.empty()) return;
+    auto divisors = at::_foreach_sqrt(exp_avg_sq);
+    at::_foreach_div_(divisors, corrections);
+    at::_foreach_add_(divisors, eps);
+    gradients = at::_foreach_div(gradients, divisors);
+    if (!previous.empty()) previous = at::_foreach_div(previous, divisors);
   }
 };
 
-std::vector<at::Tensor> divided(const std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& divisors) {
-  return divisors.empty() ? gradients : at::_foreach_div(gradients, divisors);
-}
+// By group, device, and whether there is a preconditioner. Calls `use` with each batch, which has not much more
+// elements than kMostElements: that bounds the memory of what is computed from it.
+class Batches {
+ public:
+  template <class Use>
+  void add(const GroupGradient& gradient, const at::Tensor* previous, Use use) {
+    const at::Device device = gradient.gradient.device();
+    const Key key{gradient.group, device.index(), gradient.preconditioner.exp_avg_sq.defined()};
+    Batch& batch = batches_[key];
+    batch.add(gradient);
+    if (previous) batch.previous.push_back(of_values(*previous));
+    if (batch.elements >= kMostElements) {
+      use(gradient.group, std::move(batch));
+      batches_.erase(key);
+    }
+  }
+  template <class Use>
+  void finish(Use use) {
+    for (auto& [key, batch] : batches_) use(std::get<0>(key), std::move(batch));
+    batches_.clear();
+  }
 
-// By group, and whether there is a preconditioner.
-using Batches = std::map<std::pair<std::size_t, bool>, Batch>;
-
-Batch& batch_of(Batches& batches, const GroupGradient& gradient) {
-  return batches[{gradient.group, gradient.preconditioner.exp_avg_sq.defined()}];
-}
+ private:
+  static constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
+  using Key = std::tuple<std::size_t, at::DeviceIndex, bool>;
+  std::map<Key, Batch> batches_;
+};
 
 void append(std::vector<at::Tensor>& all, std::vector<at::Tensor> more) {
   std::ranges::move(more, std::back_inserter(all));
@@ -170,14 +202,18 @@ void GroupSums::clear() {
 void GroupSums::add(std::size_t group, const std::vector<at::Tensor>& values) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(values.size()))
-      .add_(at::stack(values));
+      .add_(at::stack(values).to(sums_.device()));
 }
 
 // `norms` holds as many of each kind, one kind after the other: the squares of each kind go to a sum.
 void GroupSums::add_norms(std::size_t group, const std::vector<at::Tensor>& norms, std::size_t kinds) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(kinds))
-      .add_(at::stack(norms).to(at::kDouble).square().view({static_cast<std::int64_t>(kinds), -1}).sum(1));
+      .add_(at::stack(norms)
+                .to(sums_.device(), at::kDouble)
+                .square()
+                .view({static_cast<std::int64_t>(kinds), -1})
+                .sum(1));
 }
 
 // The fast ways, where the tensors lie in plain memory.
@@ -219,30 +255,38 @@ bool GroupSums::add_plain_pair(const GroupGradient& gradient, const at::Tensor& 
 void GroupSums::add_squared_norm(const GroupGradient& gradient) {
   ::torch::NoGradGuard no_grad;
   if (add_plain(gradient)) return;
-  if (gradient.gradient.is_sparse()) {  // Adam takes none of those, so that there is nothing to divide them by
-    add(gradient.group, {squared_norm(of_values(gradient.gradient))});
-    return;
-  }
-  Batch batch;
-  batch.add(gradient);
-  norms_[gradient.group].push_back(at::norm(divided(batch.gradients, batch.divisors())[0]));
+  const auto quotient = divided(gradient.gradient, divisor(gradient.preconditioner));
+  if (quotient.is_cuda())
+    norms_[{gradient.group, quotient.get_device()}].push_back(at::norm(quotient));
+  else
+    add(gradient.group, {squared_norm(quotient)});
 }
 
 void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
   ::torch::NoGradGuard no_grad;
+  const auto measure = [this](std::size_t group, Batch batch) {
+    batch.divide();
+    append(norms_[{group, batch.gradients[0].get_device()}], at::_foreach_norm(batch.gradients));
+  };
   Batches batches;
   for (const auto& gradient : gradients) {
-    if (sums_.device().is_cpu() || gradient.gradient.is_sparse())
+    if (!gradient.gradient.is_cuda() || gradient.gradient.is_sparse())
       add_squared_norm(gradient);
     else
-      batch_of(batches, gradient).add(gradient);
+      batches.add(gradient, nullptr, measure);
   }
-  for (const auto& [key, batch] : batches)
-    append(norms_[key.first], at::_foreach_norm(divided(batch.gradients, batch.divisors())));
+  batches.finish(measure);
 }
 
 void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous) {
   ::torch::NoGradGuard no_grad;
+  const auto measure = [this](std::size_t group, Batch batch) {
+    batch.divide();
+    auto norms = at::_foreach_norm(batch.gradients);
+    append(norms, at::_foreach_norm(batch.previous));
+    append(norms, at::_foreach_norm(at::_foreach_add(batch.gradients, batch.previous)));
+    add_norms(group, norms, 3);
+  };
   Batches batches;
   std::vector<at::Tensor> to, from;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -253,26 +297,22 @@ void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std
     if (gradient.gradient.is_sparse()) {
       const auto a = from.back().coalesce(), b = previous[i].coalesce();
       add(gradient.group, {squared_norm(of_values(a)), squared_norm(of_values(b)), squared_norm(of_values(a + b))});
-      continue;
+    } else if (gradient.gradient.is_cuda()) {
+      batches.add(gradient, &previous[i], measure);
+    } else {
+      const auto by = divisor(gradient.preconditioner);
+      const auto a = divided(gradient.gradient, by), b = divided(previous[i], by);
+      const auto aa = squared_norm(a), bb = squared_norm(b), ab = (a * b).sum(at::kDouble);
+      add(gradient.group, {aa, bb, aa + bb + 2 * ab});
     }
-    auto& batch = batch_of(batches, gradient);
-    batch.add(gradient);
-    batch.previous.push_back(of_values(previous[i]));
   }
-  for (const auto& [key, batch] : batches) {
-    const auto divisors = batch.divisors();
-    const auto a = divided(batch.gradients, divisors), b = divided(batch.previous, divisors);
-    auto norms = at::_foreach_norm(a);
-    append(norms, at::_foreach_norm(b));
-    append(norms, at::_foreach_norm(at::_foreach_add(a, b)));
-    add_norms(key.first, norms, 3);
-  }
+  batches.finish(measure);
   compat::copy_all(to, from);
 }
 
 void GroupSums::flush() {
   ::torch::NoGradGuard no_grad;
-  for (const auto& [group, norms] : norms_) add_norms(group, norms, 1);
+  for (const auto& [key, norms] : norms_) add_norms(key.first, norms, 1);
   norms_.clear();
 }
 

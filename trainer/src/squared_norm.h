@@ -7,7 +7,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace adaptdl::torch {
@@ -30,9 +32,8 @@ struct GroupGradient {
   Preconditioner preconditioner;
 };
 
-// Sums by parameter group, in double, on the device of the gradients. On a GPU, where handing over an operation takes
-// longer than most gradients, many gradients are added by few operations; there, and for types other than float, the
-// norm of each gradient is rounded to its own precision, at least single.
+// Sums by parameter group, in double. On a GPU, where handing over an operation takes longer than computing most
+// gradients' norms, many gradients are added by few operations, and the norm of each is rounded to single precision.
 class GroupSums {
  public:
   GroupSums(std::size_t groups, std::size_t sums, at::Device device);
@@ -58,7 +59,8 @@ class GroupSums {
   void flush();
 
   at::Tensor sums_;
-  std::map<std::size_t, std::vector<at::Tensor>> norms_;  // by group: not added to its first sum yet
+  // By group and GPU: not added to the group's first sum yet.
+  std::map<std::pair<std::size_t, std::int64_t>, std::vector<at::Tensor>> norms_;
 };
 
 }  // namespace adaptdl::torch

@@ -53,14 +53,14 @@ std::string dtype_name(const at::Tensor& tensor) {
 
 void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::Tensor& tensor) {
   checkpoint::TensorInfo info{name, dtype_name(tensor), tensor.sizes().vec()};
-  if (tensor.is_cpu() && tensor.is_contiguous()) {
+  if (tensor.is_cpu() && !tensor.is_sparse() && tensor.is_contiguous()) {
     writer.tensor(std::move(info), std::span(static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()));
     return;
   }
   // The copy lives from the first chunk to the last, so that there is never more than one at a time.
   auto staged = std::make_shared<at::Tensor>();
   writer.tensor(std::move(info), [tensor, staged](std::size_t offset, std::span<std::byte> out) {
-    if (offset == 0) *staged = tensor.detach().contiguous().cpu();
+    if (offset == 0) *staged = (tensor.is_sparse() ? tensor.to_dense() : tensor.detach()).contiguous().cpu();
     std::memcpy(out.data(), static_cast<const std::byte*>(staged->data_ptr()) + offset, out.size());
     if (offset + out.size() == staged->nbytes()) staged->reset();
   });

@@ -12,8 +12,8 @@ namespace adaptdl::torch {
 // The safetensors name of a tensor's element type. Throws checkpoint::CheckpointError if it has none.
 std::string dtype_name(const at::Tensor& tensor);
 
-// Streams the tensor to `writer`. A tensor on a GPU, or one that is not laid out in row-major order, is copied one at a
-// time.
+// Streams the tensor to `writer`, which reads it until the call that saves returns: it must live until then. A tensor on
+// a GPU, a sparse one (which is written dense), or one that is not laid out in row-major order is copied one at a time.
 void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::Tensor& tensor);
 
 // Throws checkpoint::CheckpointError unless the checkpoint has `name` with the type and shape of `tensor`.

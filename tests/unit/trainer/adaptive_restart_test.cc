@@ -125,6 +125,40 @@ TEST_CASE("resumed on as many replicas with recorded decisions, batches and para
   check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
 }
 
+TEST_CASE("a job of one replica with sparse gradients goes on, and its noise scale with it") {
+  std::string expected;
+  for (const bool stops : {false, true}) {
+    const ElasticJob job;
+    for (int run = 0; run <= (stops ? 1 : 0); ++run) {
+      const auto codes = testing::run_replicas(1, [&](int) {
+        job.prepare();
+        adaptdl::torch::init_process_group("gloo");
+        ::torch::manual_seed(3);
+        nn::Sequential net(nn::Embedding(nn::EmbeddingOptions(40, 4).sparse(true)), nn::Linear(4, 1));
+        adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.02));
+        adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+        Loader loader(Numbers(40), {.batch_size = 8, .shuffle = true});
+        for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
+          for (auto& batch : loader) {
+            optimizer.zero_grad();
+            model(batch.data).square().mean().backward();
+            optimizer.step();
+            if (stops && run == 0 && epoch == 0) adaptdl::signal::request_stop(SIGTERM);
+          }
+        }
+        job.note(fmt::format("{:a} {:a}", model.gns().sqr_avg(), model.gns().var_avg()));
+        adaptdl::torch::destroy_process_group();
+      });
+      CAPTURE(job.errors());
+      REQUIRE(codes == std::vector<int>{stops && run == 0 ? 143 : 0});
+    }
+    if (stops)
+      CHECK(job.notes().at(0) == expected);
+    else
+      expected = job.notes().at(0);
+  }
+}
+
 TEST_CASE("under a clock that counts samples, the decisions by goodput are the same after restarts, bit for bit") {
   check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
 }

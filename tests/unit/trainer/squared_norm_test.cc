@@ -54,6 +54,22 @@ TEST_CASE("squared norms of gradients of all kinds are those of double precision
   }
 }
 
+TEST_CASE("squared norms of large gradients keep their precision, whatever their type") {
+  ::torch::manual_seed(3);
+  const auto large = ::torch::randn({12'000'000});
+  for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {
+    const auto gradient = large.to(type);
+    GroupSums sums(1, 3, at::kCPU);
+    sums.add_squared_norm({0, gradient, {}});
+    CHECK(sums.values()[0] == doctest::Approx(squared(gradient.to(at::kDouble))).epsilon(1e-7));
+    sums.clear();
+    const auto previous = gradient.roll(1);
+    const auto sum = gradient.to(at::kDouble) + previous.to(at::kDouble);
+    sums.add_pairs({{0, gradient, {}}}, {previous});
+    CHECK(sums.values()[2] == doctest::Approx(squared(sum)).epsilon(1e-7));
+  }
+}
+
 TEST_CASE("pairs of gradients of all kinds give the squared norms of both and of their sum, and the first remain") {
   ::torch::manual_seed(2);
   const auto now = gradients(), before = gradients();
