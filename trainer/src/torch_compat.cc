@@ -147,11 +147,6 @@ std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const Redu
   return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
 }
 
-template <class Group>
-void shut_down_if_it_can(Group& group) {
-  if constexpr (requires { group.shutdown(); }) group.shutdown();
-}
-
 }  // namespace
 
 bool has_nccl() {
@@ -194,7 +189,15 @@ ProcessGroupPtr make_process_group(const std::string& backend, const c10::intrus
   throw UsageError("backend '" + backend + "' is unknown: use 'gloo' or 'nccl'");
 }
 
-void shut_down(const ProcessGroupPtr& group) { shut_down_if_it_can(*group); }
+void shut_down(const ProcessGroupPtr& group) {
+#if defined(USE_C10D_NCCL) && TORCH_VERSION_MAJOR >= 2
+  if (group->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) return;
+  const auto backend = group->getBackend(c10::DeviceType::CUDA);
+  if (auto* const nccl = dynamic_cast<c10d::ProcessGroupNCCL*>(backend.get())) nccl->shutdown();
+#else
+  (void)group;
+#endif
+}
 
 Buckets initial_buckets(const std::vector<at::Tensor>& params, const ReducerOptions& options) {
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
