@@ -103,6 +103,13 @@ class HelmTemplateTest(unittest.TestCase):
             values = {key: like(self.defaults[key], choice) for key in keys}
             self.assert_equal_objects(choice.choice(["adaptdl", "on", "n-1"]), values)
 
+    def test_they_make_equal_objects_of_the_values_in_share_deploy(self):
+        files = list((SOURCE / "share/deploy").rglob("operator.yaml"))
+        self.assertTrue(files)
+        for file in files:
+            (values,) = self.run_program(input=file.read_text(encoding="utf-8"))
+            self.assert_equal_objects("adaptdl", values)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
