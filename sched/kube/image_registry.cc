@@ -17,8 +17,8 @@ constexpr const char* kService = "adaptdl-registry";
 constexpr const char* kPort = "registry";
 constexpr const char* kNameSpace = "adaptdl";  // where it is usually installed
 constexpr const char* kWaysOut =
-    "install one with AdaptDL's chart (--set docker-registry.enabled=true), or name your own repository by "
-    "ADAPTDL_SUBMIT_REPO, or an image that was pushed already by --image";
+    "install that of share/deploy/registry.yaml, or name your own repository by ADAPTDL_SUBMIT_REPO, or an image that "
+    "was pushed already by --image";
 
 }  // namespace
 
