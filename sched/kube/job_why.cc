@@ -196,14 +196,32 @@ std::string plain_unschedulable(std::string_view original) {
   return fmt::format("no node fits: of {}, {}", total, fmt::join(parts, ", "));
 }
 
+std::string unhealthy_device(const json& pod) {
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    for (const json& status : array_field(pod, {"status", list})) {
+      for (const json& resource : array_field(status, {"allocatedResourcesStatus"})) {
+        for (const json& device : array_field(resource, {"resources"})) {
+          if (text_field(device, {"health"}) != "Unhealthy") continue;
+          return with(fmt::format("its device {} ({}) is unhealthy", text_field(device, {"resourceID"}),
+                                  text_field(resource, {"name"})),
+                      text_field(device, {"message"}));
+        }
+      }
+    }
+  }
+  return "";
+}
+
 std::string pod_trouble(const json& pod) {
   const std::string phase = text_field(pod, {"status", "phase"});
   if (phase == "Succeeded") return "";
-  if (std::string trouble = pod_end(pod); !trouble.empty()) return trouble;
-  if (std::string trouble = container_trouble(pod); !trouble.empty()) return trouble;
-  if (std::string trouble = scheduling_trouble(pod); !trouble.empty()) return trouble;
-  if (phase == "Failed") return with("failed", text_field(pod, {"status", "message"}));
-  return "";
+  std::string trouble = pod_end(pod);
+  if (trouble.empty()) trouble = container_trouble(pod);
+  if (trouble.empty()) trouble = scheduling_trouble(pod);
+  if (trouble.empty() && phase == "Failed") trouble = with("failed", text_field(pod, {"status", "message"}));
+  const std::string device = unhealthy_device(pod);
+  if (trouble.empty() || device.empty()) return trouble.empty() ? device : trouble;
+  return fmt::format("{}; {}", trouble, device);
 }
 
 namespace {

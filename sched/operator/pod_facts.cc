@@ -88,7 +88,7 @@ void set_end(const json& pod, PodFacts& facts) {
     facts.end = PodEnd::kLost;
   } else if (ends.any && ends.all_checkpointed && !late) {
     facts.end = PodEnd::kCheckpointed;
-  } else if (facts.leaving) {
+  } else if (facts.leaving || !kube::unhealthy_device(pod).empty()) {
     facts.end = PodEnd::kLost;
   } else {
     facts.end = PodEnd::kFailed;

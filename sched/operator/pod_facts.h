@@ -1,8 +1,9 @@
 // The properties of a job's pod that the operator needs: which replica it is, its node, and how it ended.
 //
 // Two kinds of ends are not failures of the job: the pod was ended by something other than its program (an eviction, a
-// preemption, a deletion, a node that refused it or is gone), or the program exited with code 143, which means that it
-// saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see lifecycle.cc.)
+// preemption, a deletion, a node that refused it or is gone, an unhealthy device), or the program exited with code 143,
+// which means that it saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see
+// lifecycle.cc.)
 #pragma once
 
 #include <nlohmann/json.hpp>

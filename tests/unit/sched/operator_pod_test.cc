@@ -241,6 +241,31 @@ TEST_CASE("a container that its node lost track of, for example in a reboot, has
   CHECK(failed(exited(255)).end == PodEnd::kFailed);
 }
 
+TEST_CASE("a program that fails on an unhealthy device has not failed the job") {
+  json status = exited(1);
+  const auto with_health = [&](const char* health) {
+    status["allocatedResourcesStatus"] = {
+        {{"name", "cpu"}, {"resources", json::array()}},
+        {{"name", "nvidia.com/gpu"},
+         {"resources",
+          {{{"resourceID", "GPU-0"}, {"health", "Healthy"}},
+           {{"resourceID", "GPU-1"}, {"health", health}, {"message", "ECC errors"}}}}}};
+    return failed(status);
+  };
+  CHECK(with_health("Healthy").end == PodEnd::kFailed);
+  CHECK(with_health("Unknown").end == PodEnd::kFailed);
+  CHECK(with_health("Unhealthy").end == PodEnd::kLost);
+  CHECK(with_health("Unhealthy").message ==
+        "exited with code 1; its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
+  // While it runs, it is only said.
+  status["state"] = {{"running", json::object()}};
+  const PodFacts running = parse_pod(make_pod({{"phase", "Running"}, {"containerStatuses", {status}}}));
+  CHECK(running.live());
+  CHECK(running.message == "its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
+  status["allocatedResourcesStatus"] = "garbage";
+  CHECK(failed(status).end == PodEnd::kFailed);
+}
+
 TEST_CASE("exceeding the deadline of the template is a failure of the job") {
   CHECK(failed(exited(137), "DeadlineExceeded").end == PodEnd::kFailed);
 }
