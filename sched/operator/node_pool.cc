@@ -152,13 +152,17 @@ bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const 
   return any ? fits : could_run(job.pod, new_node) && room_for(job.info.resources, new_node.allocatable) > 0;
 }
 
+bool lacks(const NodeFacts& node, const std::string& type) {
+  const auto found = node.allocatable.find(type);
+  return found == node.allocatable.end() || found->second == 0;
+}
+
 // Gives nodes that have just been added the resources that they still lack.
 void complete(const std::vector<Member>& members, const NodeFacts& new_node, double now, NodeResources& free) {
   for (const Member& member : members) {
     if (now - member.node->created > kSetUpTime) continue;
     for (const auto& [type, amount] : new_node.allocatable) {
-      const auto found = member.node->allocatable.find(type);
-      if (found == member.node->allocatable.end() || found->second == 0) free[member.node->name][type] = amount;
+      if (lacks(*member.node, type)) free[member.node->name][type] = amount;
     }
   }
 }
@@ -243,10 +247,22 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   return reason;
 }
 
-// Whether a job waits that could run on a new node, if it had the resources.
-bool any_waits(const AllocatorCluster& cluster, const NodeFacts& new_node) {
-  return std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) {
-    return !job.held && job.current.empty() && could_run(job.pod, new_node);
+// Whether the job waits and could run on a new node, if that had the resources.
+bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
+  return !job.held && job.current.empty() && could_run(job.pod, new_node);
+}
+
+// Returns false if all nodes of the pool are so new that what a waiting job requests may still be added to them.
+bool is_set_up(const NodePool& pool, const std::vector<Member>& members, const AllocatorCluster& cluster,
+               const NodeFacts& new_node) {
+  const auto is_new = [&](const Member& member) { return cluster.now - member.node->created <= kSetUpTime; };
+  if (members.empty() || !pool.node_resources.empty() || !std::ranges::all_of(members, is_new)) return true;
+  return std::ranges::none_of(cluster.jobs, [&](const AllocatorJob& job) {
+    return waits(job, new_node) && std::ranges::any_of(job.info.resources, [&](const auto& requested) {
+             return requested.second > 0 && std::ranges::all_of(members, [&](const Member& member) {
+                      return lacks(*member.node, requested.first);
+                    });
+           });
   });
 }
 
@@ -269,7 +285,8 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     if (node.ready && could_run(pool.pod, node) && !may_run(pool.pod, node)) result.closed.insert(node.name);
   }
   const NodeFacts new_node = make_new_node(pool, cluster);
-  if (!new_node.allocatable.empty()) result.new_node = new_node;
+  const bool known = !new_node.allocatable.empty() && is_set_up(pool, members, cluster, new_node);
+  if (known) result.new_node = new_node;
   const auto [limit, why] = limit_of(pool, members, new_node);
   result.addable_nodes = std::max(limit - result.nodes, 0);
   int desired = 0;
@@ -281,8 +298,10 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     desired = decision.desired_nodes - problem.min_nodes;
     needed = desired > result.nodes && decision.for_waiting_jobs;
   } else {
-    // Once there is a node, its resources are known.
-    desired = any_waits(cluster, new_node) ? 1 : 0;
+    // Once there is a node, and its device plugins, its resources are known.
+    const bool any_waits =
+        std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) { return waits(job, new_node); });
+    desired = std::max(result.nodes, any_waits ? 1 : 0);
   }
   result.desired_nodes = std::clamp(desired, std::min(pool.min_nodes, limit), limit);
   result.surplus = surplus_of(members, std::min(result.desired_nodes, result.nodes), cluster);

@@ -273,6 +273,29 @@ TEST_CASE("operator_pool: a new node whose devices are not there yet does not ca
   CHECK(desired(cluster) == 3);
 }
 
+TEST_CASE("operator_pool: the first node is kept until its devices can be there, and no other is added meanwhile") {
+  AllocatorCluster cluster = make_cluster(0);
+  cluster.jobs = {make_job("a", 8), make_job("b", 8)};
+  CHECK(desired(cluster) == 1);
+  cluster.nodes = {make_node("first", "pool", 0)};
+  cluster.nodes[0].created = cluster.now - 100;
+  CycleDecisions decisions = cycle(cluster);
+  CHECK(decisions.pool->desired_nodes == 1);
+  CHECK(decisions.pool->surplus.empty());
+  CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
+  CHECK(waiting(decisions) == 2);
+  // No job that waits needs more than the node has.
+  cluster.jobs[0].info.resources = cluster.jobs[1].info.resources = {{"pods", 10}};
+  CHECK(cycle(cluster).pool->new_node);
+  // Devices that have not come in 15 minutes will not.
+  cluster.jobs = {make_job("a", 8), make_job("b", 8)};
+  cluster.nodes[0].created = cluster.now - 1000;
+  CHECK(desired(cluster) == 0);
+  cluster.nodes = {make_node("first")};
+  cluster.nodes[0].created = cluster.now - 100;
+  CHECK(desired(cluster) == 4);
+}
+
 TEST_CASE("operator_pool: what DaemonSets use of each node is not available on new ones") {
   AllocatorCluster cluster = make_cluster(1);
   for (NodeFacts& node : cluster.nodes) node.allocatable["cpu"] = 4000;
