@@ -22,7 +22,7 @@ from python_peer import cache_directory  # noqa: E402
 
 STATE = pathlib.Path(os.environ.get("KUBE_CLUSTER_STATE", "/run/adaptdl-kubernetes"))
 KUBE_CLUSTER = pathlib.Path(__file__).with_name("kube-cluster")
-NODES = "2"
+NODES = os.environ.get("KUBE_CLUSTER_NODES", "2")
 LINGER = 60  # seconds between the last borrower and the end, so that a suite's tests find it up
 READY = STATE / "ready"
 CACHE = cache_directory() / "kubernetes"

@@ -352,21 +352,22 @@ class ClusterTest(unittest.TestCase):
                 break
         raise AssertionError(f"the status of {name} could not be changed: {done.stderr}")
 
-    def set_gpus(self, count, node):
-        """Gives a node GPUs to offer, by name alone, until the end of the test."""
+    @staticmethod
+    def offer_gpus(count, node):
+        """Gives a node GPUs to offer, by name alone."""
         path = f"/api/v1/nodes/{node}/status"
+        for _ in range(10):
+            changed = json.loads(kubectl("get", "--raw", path.removesuffix("/status")))
+            for part in ("capacity", "allocatable"):
+                changed["status"][part]["nvidia.com/gpu"] = str(count)
+            if kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(changed), check=False).returncode == 0:
+                return
+        raise AssertionError(f"{node} took no GPUs")
 
-        def patch(value):
-            for _ in range(10):
-                changed = json.loads(self.kubectl("get", "--raw", path.removesuffix("/status")))
-                for part in ("capacity", "allocatable"):
-                    changed["status"][part]["nvidia.com/gpu"] = str(value)
-                if self.kubectl("replace", "--raw", path, "-f", "-", text=json.dumps(changed), check=False).returncode == 0:
-                    return
-            raise AssertionError(f"{node} took no GPUs")
-
-        patch(count)
-        self.addCleanup(patch, 0)
+    def set_gpus(self, count, node):
+        """The same until the end of the test."""
+        self.offer_gpus(count, node)
+        self.addCleanup(self.offer_gpus, 0, node)
 
 
 def _owner(job):

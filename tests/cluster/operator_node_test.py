@@ -1,46 +1,15 @@
 """Simulates a power loss of a node, and checks that a job with a replica there moves to the remaining node."""
 
-import os
-import pathlib
-import signal
-import subprocess
-
-import cluster_keeper
 import cluster_support
 from cluster_support import kubectl
 from operator_support import OperatorTest
 
 NODE = "node1"
 NOTICED = 120  # seconds; longer than Kubernetes needs to mark a node without heartbeats as not ready
-CGROUPS = pathlib.Path("/sys/fs/cgroup")
-
-
-def kube_cluster(*arguments):
-    subprocess.run([cluster_keeper.KUBE_CLUSTER, *arguments], check=True, timeout=120)
 
 
 class NodeTest(OperatorTest):
     settings = {r"nodeSelector.kubernetes\.io/hostname": "node0"}
-
-    @staticmethod
-    def power_off():
-        """Kills the node's kubelet, then all processes of its pods."""
-        kube_cluster("kill", "kubelet1")
-        for file in CGROUPS.glob(f"*/adaptdl-kubernetes-{NODE}/**/cgroup.procs"):
-            for process in file.read_text().split():
-                try:
-                    os.kill(int(process), signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-
-    def power_on(self):
-        kube_cluster("start", "kubelet1")
-        self.wait_for(f"{NODE} is ready", self.is_ready)
-
-    @staticmethod
-    def is_ready():
-        condition = '{.status.conditions[?(@.type=="Ready")].status}'
-        return kubectl("get", "node", NODE, "-o", f"jsonpath={condition}", check=False).stdout == "True"
 
     def test_a_job_leaves_a_node_that_loses_power_and_continues_from_its_checkpoint(self):
         for node in ("node0", NODE):
@@ -50,8 +19,9 @@ class NodeTest(OperatorTest):
         self.assertEqual(sorted(before["allocation"]), ["node0", NODE])
         self.wait_for("it has saved a checkpoint", lambda: any((self.shares["job"].parent / "checkpoint").glob("checkpoint-*")))
 
-        self.power_off()
-        self.addCleanup(self.power_on)
+        self.power_off(NODE)
+        self.addCleanup(lambda: self.wait_for(f"{NODE} is ready", lambda: self.is_ready(NODE)))
+        self.addCleanup(self.power_on, NODE)
         # The replica on the other node fails because it loses its peer. This must not fail the job.
         stopped = self.wait_for_status("stopped", "job", lambda status: status.get("phase") != "Running", NOTICED)
         self.assertEqual(stopped["phase"], "Stopping", stopped)

@@ -33,6 +33,7 @@ SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s"}
 DEPLOYMENT = "adaptdl-operator"
 OPERATOR_LABEL = "app.kubernetes.io/name=adaptdl-operator"
 ONE_GPU = {"limits": {"nvidia.com/gpu": 1}}
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CHECKPOINT_SECONDS = 5  # interval between checkpoints, and so the work that a crash may repeat
 ENDED = ("Succeeded", "Failed")
 
@@ -304,6 +305,33 @@ class OperatorTest(TrainedOnce, ClusterTest):
     def kill_operator_process(self):
         """Sends SIGKILL to the operator's process. Returns False if none is running."""
         return bool(self.signal_operator_process(signal.SIGKILL))
+
+    # The methods below control nodes.
+
+    @staticmethod
+    def kube_cluster(*arguments):
+        subprocess.run([cluster_keeper.KUBE_CLUSTER, *arguments], check=True, timeout=120)
+
+    @classmethod
+    def power_off(cls, node):
+        """Kills the node's kubelet, then all processes of its pods."""
+        cls.kube_cluster("kill", node.replace("node", "kubelet"))
+        for file in CGROUPS.glob(f"*/{cluster_keeper.STATE.name}-{node}/**/cgroup.procs"):
+            try:
+                for process in file.read_text().split():
+                    os.kill(int(process), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has ended
+
+    @classmethod
+    def power_on(cls, node):
+        cls.kube_cluster("start", node.replace("node", "kubelet"))
+
+    @staticmethod
+    def is_ready(node):
+        condition = '{.status.conditions[?(@.type=="Ready")].status}'
+        done = cluster_support.kubectl("get", "node", node, "-o", f"jsonpath={condition}", check=False)
+        return done.stdout == "True"
 
     # The methods below create and check jobs.
 

@@ -271,7 +271,7 @@ def files_of_python(root):
 
 
 class WithRegistry(Submitting):
-    """With Debian's registry in the cluster, as AdaptDL's chart installs one."""
+    """With Debian's registry in the cluster, like that of share/deploy."""
 
     @classmethod
     def setUpClass(cls):
