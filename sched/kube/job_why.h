@@ -16,8 +16,8 @@ namespace adaptdl::kube {
 // What keeps a pod from running, or how it failed, as far as the pod itself says; empty if nothing does. One line.
 std::string pod_trouble(const nlohmann::json& pod);
 
-// Says which device of the pod is unhealthy, as nodes report it from Kubernetes 1.36 on; empty if none is. The pod runs
-// on, but its program may fail because of the device.
+// Says which device of the pod is unhealthy, as nodes report it from Kubernetes 1.36 on; empty if none is. The pod
+// continues to run, but its program may fail because of the device.
 std::string unhealthy_device(const nlohmann::json& pod);
 
 // Whether a container waits for this reason because its image cannot be pulled.

@@ -258,6 +258,9 @@ class Planner {
       if (is_failure(*pod) && earlier) first = pod;
     }
     if (first == nullptr) return false;
+    // Its node does not give the device to a pod again while it is unhealthy.
+    if (first->unhealthy_device)
+      return restart("ReplicaLost", fmt::format("replica {} {}", first->rank, first->message));
     if (is_consequence(*first)) return true;
     fail(first->reason.empty() ? "PodFailure" : first->reason,
          fmt::format("replica {} {}", first->rank, first->message.empty() ? "failed" : first->message));

@@ -88,11 +88,12 @@ void set_end(const json& pod, PodFacts& facts) {
     facts.end = PodEnd::kLost;
   } else if (ends.any && ends.all_checkpointed && !late) {
     facts.end = PodEnd::kCheckpointed;
-  } else if (facts.leaving || !kube::unhealthy_device(pod).empty()) {
+  } else if (facts.leaving) {
     facts.end = PodEnd::kLost;
   } else {
     facts.end = PodEnd::kFailed;
     facts.reason = ends.out_of_memory ? "OOMKilled" : "PodFailure";
+    facts.unhealthy_device = !ends.out_of_memory && !late && !kube::unhealthy_device(pod).empty();
   }
 }
 

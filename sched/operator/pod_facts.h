@@ -1,9 +1,8 @@
 // The properties of a job's pod that the operator needs: which replica it is, its node, and how it ended.
 //
 // Two kinds of ends are not failures of the job: the pod was ended by something other than its program (an eviction, a
-// preemption, a deletion, a node that refused it or is gone, an unhealthy device), or the program exited with code 143,
-// which means that it saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see
-// lifecycle.cc.)
+// preemption, a deletion, a node that refused it or is gone), or the program exited with code 143, which means that it
+// saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see lifecycle.cc.)
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -32,7 +31,8 @@ struct PodFacts {
   bool leaving = false;       // the pod is terminating
   bool running = false;       // all containers run
   PodEnd end = PodEnd::kNone;
-  std::string reason;  // for kFailed: PodFailure or OOMKilled
+  std::string reason;             // for kFailed: PodFailure or OOMKilled
+  bool unhealthy_device = false;  // for kFailed: a device that the pod used may be the cause
   std::optional<kube::Time> created;
   std::optional<kube::Time> ended;       // when the first container failed
   std::optional<kube::Time> last_ended;  // when the last container ended, if the pod has and its status says so

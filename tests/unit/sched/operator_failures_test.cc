@@ -81,6 +81,24 @@ TEST_CASE("a failure of the program fails the job, with the reason of the first 
   CHECK(removals[0].uid == "uid-0-1");
 }
 
+TEST_CASE("a failure on an unhealthy device restarts the job, unless another replica failed before") {
+  Scene scene = running({"a", "b"});
+  scene.pods[1] = ended(scene.pods[1], PodEnd::kFailed, kNow - 50s);
+  scene.pods[1].unhealthy_device = true;
+  scene.pods[0] = ended(scene.pods[0], PodEnd::kFailed, kNow - 40s);
+  SUBCASE("the first") {
+    scene.step();
+    CHECK(scene.phase() == "Stopping");
+    CHECK(scene.reason() == "ReplicaLost");
+  }
+  SUBCASE("a consequence") {
+    scene.pods[0].ended = kNow - 60s;
+    scene.step();
+    CHECK(scene.phase() == "Failed");
+    CHECK(scene.reason() == "PodFailure");
+  }
+}
+
 TEST_CASE("exit code 143 fails a job that is not preemptible, unless something else ended the pod") {
   Scene scene = running({"a"});
   scene.job["spec"]["preemptible"] = false;

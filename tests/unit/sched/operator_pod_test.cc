@@ -241,7 +241,7 @@ TEST_CASE("a container that its node lost track of, for example in a reboot, has
   CHECK(failed(exited(255)).end == PodEnd::kFailed);
 }
 
-TEST_CASE("a program that fails on an unhealthy device has not failed the job") {
+TEST_CASE("a program that fails on an unhealthy device is told from others that fail") {
   json status = exited(1);
   const auto with_health = [&](const char* health) {
     status["allocatedResourcesStatus"] = {
@@ -252,9 +252,10 @@ TEST_CASE("a program that fails on an unhealthy device has not failed the job") 
            {{"resourceID", "GPU-1"}, {"health", health}, {"message", "ECC errors"}}}}}};
     return failed(status);
   };
-  CHECK(with_health("Healthy").end == PodEnd::kFailed);
-  CHECK(with_health("Unknown").end == PodEnd::kFailed);
-  CHECK(with_health("Unhealthy").end == PodEnd::kLost);
+  CHECK_FALSE(with_health("Healthy").unhealthy_device);
+  CHECK_FALSE(with_health("Unknown").unhealthy_device);
+  CHECK(with_health("Unhealthy").unhealthy_device);
+  CHECK(with_health("Unhealthy").end == PodEnd::kFailed);
   CHECK(with_health("Unhealthy").message ==
         "exited with code 1; its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
   // While it runs, it is only said.
@@ -263,7 +264,11 @@ TEST_CASE("a program that fails on an unhealthy device has not failed the job") 
   CHECK(running.live());
   CHECK(running.message == "its device GPU-1 (nvidia.com/gpu) is unhealthy: ECC errors");
   status["allocatedResourcesStatus"] = "garbage";
-  CHECK(failed(status).end == PodEnd::kFailed);
+  CHECK_FALSE(failed(status).unhealthy_device);
+  // Limits are the job's own.
+  status = exited(137, "OOMKilled");
+  CHECK_FALSE(with_health("Unhealthy").unhealthy_device);
+  CHECK_FALSE(failed(status, "DeadlineExceeded").unhealthy_device);
 }
 
 TEST_CASE("exceeding the deadline of the template is a failure of the job") {
