@@ -252,15 +252,16 @@ bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
   return !job.held && job.current.empty() && could_run(job.pod, new_node);
 }
 
-// Returns false if all nodes of the pool are so new that what a waiting job requests may still be added to them.
+// Returns false if all nodes of the pool are so new that what a waiting job requests, and no node offers, may still be
+// added to them.
 bool is_set_up(const NodePool& pool, const std::vector<Member>& members, const AllocatorCluster& cluster,
                const NodeFacts& new_node) {
   const auto is_new = [&](const Member& member) { return cluster.now - member.node->created <= kSetUpTime; };
   if (members.empty() || !pool.node_resources.empty() || !std::ranges::all_of(members, is_new)) return true;
   return std::ranges::none_of(cluster.jobs, [&](const AllocatorJob& job) {
     return waits(job, new_node) && std::ranges::any_of(job.info.resources, [&](const auto& requested) {
-             return requested.second > 0 && std::ranges::all_of(members, [&](const Member& member) {
-                      return lacks(*member.node, requested.first);
+             return requested.second > 0 && std::ranges::all_of(cluster.nodes, [&](const NodeFacts& node) {
+                      return lacks(node, requested.first);
                     });
            });
   });
@@ -285,8 +286,7 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     if (node.ready && could_run(pool.pod, node) && !may_run(pool.pod, node)) result.closed.insert(node.name);
   }
   const NodeFacts new_node = make_new_node(pool, cluster);
-  const bool known = !new_node.allocatable.empty() && is_set_up(pool, members, cluster, new_node);
-  if (known) result.new_node = new_node;
+  if (!new_node.allocatable.empty()) result.new_node = new_node;
   const auto [limit, why] = limit_of(pool, members, new_node);
   result.addable_nodes = std::max(limit - result.nodes, 0);
   int desired = 0;
@@ -298,10 +298,15 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     desired = decision.desired_nodes - problem.min_nodes;
     needed = desired > result.nodes && decision.for_waiting_jobs;
   } else {
-    // Once there is a node, and its device plugins, its resources are known.
-    const bool any_waits =
-        std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) { return waits(job, new_node); });
-    desired = std::max(result.nodes, any_waits ? 1 : 0);
+    // Once there is a node, its resources are known.
+    desired = std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) { return waits(job, new_node); }) ? 1 : 0;
+  }
+  if (!is_set_up(pool, members, cluster, new_node)) {
+    result.new_node.reset();
+    if (desired <= result.nodes) {
+      desired = result.nodes;
+      result.utility.reset();
+    }
   }
   result.desired_nodes = std::clamp(desired, std::min(pool.min_nodes, limit), limit);
   result.surplus = surplus_of(members, std::min(result.desired_nodes, result.nodes), cluster);

@@ -284,9 +284,17 @@ TEST_CASE("operator_pool: the first node is kept until its devices can be there,
   CHECK(decisions.pool->surplus.empty());
   CHECK(decisions.pool->reason == "the resources of new nodes are not known yet");
   CHECK(waiting(decisions) == 2);
-  // No job that waits needs more than the node has.
-  cluster.jobs[0].info.resources = cluster.jobs[1].info.resources = {{"pods", 10}};
+  // For jobs that need no more than the node has, others are added.
+  for (const char* name : {"c", "d", "e"}) {
+    cluster.jobs.push_back(make_job(name, 1, 1));
+    cluster.jobs.back().info.resources = {{"pods", 60}};
+  }
+  CHECK(desired(cluster) > 1);
+  // Nodes outside the pool have GPUs, so that those of the pool need not get any.
+  cluster.jobs.resize(2);
+  cluster.nodes.push_back(make_node("other", "fixed"));
   CHECK(cycle(cluster).pool->new_node);
+  cluster.nodes.pop_back();
   // Devices that have not come in 15 minutes will not.
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   cluster.nodes[0].created = cluster.now - 1000;
