@@ -1,10 +1,12 @@
 #include "foreign_json.h"
 
+#include <string>
+
 namespace adaptdl {
 
 namespace {
 
-// Calls `use` with each character outside of strings until it returns false.
+// Calls `use` with each character outside of strings, and its place, until it returns false.
 template <typename Use>
 void each_outside_strings(std::string_view text, Use use) {
   bool in_string = false;
@@ -14,7 +16,7 @@ void each_outside_strings(std::string_view text, Use use) {
       ++at;
     } else if (c == '"') {
       in_string = !in_string;
-    } else if (!in_string && !use(c)) {
+    } else if (!in_string && !use(c, at)) {
       return;
     }
   }
@@ -24,7 +26,7 @@ void each_outside_strings(std::string_view text, Use use) {
 
 bool is_nested_deeper(std::string_view text, int deepest) {
   int depth = 0;
-  each_outside_strings(text, [&](char c) {
+  each_outside_strings(text, [&](char c, std::size_t) {
     if (c == '[' || c == '{') ++depth;
     if (c == ']' || c == '}') --depth;
     return depth <= deepest;
@@ -34,7 +36,7 @@ bool is_nested_deeper(std::string_view text, int deepest) {
 
 std::size_t count_values(std::string_view text) {
   std::size_t count = 0;
-  each_outside_strings(text, [&](char c) {
+  each_outside_strings(text, [&](char c, std::size_t) {
     count += c == '[' || c == '{' || c == ',' ? 1 : 0;
     return true;
   });
@@ -47,13 +49,17 @@ nlohmann::json parse_foreign_json(std::string_view text, int deepest) {
 }
 
 nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
-  using nlohmann::json;
-  if (!is_nested_deeper(text, deepest)) return json::parse(text, nullptr, false);
-  const auto keep = [deepest](int depth_around, json::parse_event_t event, json&) {
-    const bool begins = event == json::parse_event_t::array_start || event == json::parse_event_t::object_start;
-    return !begins || depth_around < deepest;
-  };
-  return json::parse(text, keep, false);
+  if (!is_nested_deeper(text, deepest)) return nlohmann::json::parse(text, nullptr, false);
+  std::string kept;
+  std::size_t from = 0;  // begin of what is to be kept next
+  int depth = 0;
+  each_outside_strings(text, [&](char c, std::size_t at) {
+    if ((c == '[' || c == '{') && ++depth == deepest + 1) kept.append(text.substr(from, at - from)).append("null");
+    if ((c == ']' || c == '}') && depth-- == deepest + 1) from = at + 1;
+    return true;
+  });
+  if (depth <= deepest) kept.append(text.substr(from));
+  return nlohmann::json::parse(kept, nullptr, false);
 }
 
 }  // namespace adaptdl

@@ -20,7 +20,7 @@ std::size_t count_values(std::string_view text);
 // is nested deeper than `deepest`.
 nlohmann::json parse_foreign_json(std::string_view text, int deepest = kDeepestJson);
 
-// The same, but arrays and objects that are nested deeper are left out.
+// The same, but arrays and objects that are nested deeper are replaced by null.
 nlohmann::json parse_shallow_json(std::string_view text, int deepest = kDeepestJson);
 
 }  // namespace adaptdl

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <string_view>
 
 #include "adaptdl/error.h"
@@ -31,9 +33,9 @@ constexpr std::size_t kMaxValues = 250'000;
 // The host names of replicas contain the number of the group, and must not become too long while a job trains.
 constexpr int kLateGroup = 999;
 
-// Finds request.uid, and keeps nothing else.
-struct UidReader : json::json_sax_t {
-  std::string uid;
+// Keeps nothing but a few strings of a review.
+struct SummaryReader : json::json_sax_t {
+  std::string uid, operation, deletion;
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -42,23 +44,34 @@ struct UidReader : json::json_sax_t {
   bool number_float(number_float_t, const string_t&) override { return true; }
   bool binary(binary_t&) override { return true; }
   bool string(string_t& text) override {
-    if (depth_ == 2 && in_request_ && at_uid_) uid = text;
-    return uid.empty();
-  }
-  bool key(string_t& name) override {
-    if (depth_ == 1) in_request_ = name == "request";
-    at_uid_ = depth_ == 2 && name == "uid";
+    if (is_at({"request", "uid"})) uid = text;
+    if (is_at({"request", "operation"})) operation = text;
+    if (is_at({"request", "object", "metadata", "deletionTimestamp"})) deletion = text;
     return true;
   }
-  bool start_object(std::size_t) override { return ++depth_, true; }
+  bool key(string_t& name) override {
+    if (depth_ <= kDepth) keys_[depth_ - 1] = name.size() <= kMaxKey ? name : string_t();
+    return true;
+  }
+  bool start_object(std::size_t) override { return enter(); }
   bool end_object() override { return --depth_, true; }
-  bool start_array(std::size_t) override { return ++depth_, true; }
+  bool start_array(std::size_t) override { return enter(); }
   bool end_array() override { return --depth_, true; }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
  private:
-  int depth_ = 0;
-  bool in_request_ = false, at_uid_ = false;
+  static constexpr std::size_t kDepth = 4, kMaxKey = 32;
+
+  bool enter() {
+    if (++depth_ <= kDepth) keys_[depth_ - 1].clear();
+    return true;
+  }
+  bool is_at(std::initializer_list<std::string_view> path) const {
+    return depth_ == path.size() && std::equal(path.begin(), path.end(), keys_.begin());
+  }
+
+  std::size_t depth_ = 0;
+  std::array<std::string, kDepth> keys_;  // of the objects around, from the outermost; empty: an array
 };
 
 bool is_empty(const json& value) {
@@ -245,16 +258,17 @@ json submitter_patch(const json& request) {
 }
 
 std::string reading_fault(std::string_view review) {
-  if (count_values(review) > kMaxValues) return fmt::format("the job has more than {} values", kMaxValues);
+  if (count_values(review) > kMaxValues)
+    return fmt::format("the job has too many values: a request may have {}", kMaxValues);
   if (is_nested_deeper(review, kDeepestJson))
     return fmt::format("the job is nested deeper than {} levels", kDeepestJson);
   return "";
 }
 
-std::string review_uid(std::string_view review) {
-  UidReader reader;
+ReviewSummary summarize_review(std::string_view review) {
+  SummaryReader reader;
   json::sax_parse(review, &reader, json::input_format_t::json, false);
-  return reader.uid;
+  return {.uid = reader.uid, .being_deleted = reader.operation == "UPDATE" && !reader.deletion.empty()};
 }
 
 json patch_answer(const json& request, const json& patch) {

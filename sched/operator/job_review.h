@@ -46,8 +46,12 @@ nlohmann::json submitter_patch(const nlohmann::json& request);
 // Returns why the AdmissionReview is not read, to limit the memory and the stack that this takes; empty if it is.
 std::string reading_fault(std::string_view review);
 
-// Returns the `request.uid` of an AdmissionReview that is not read otherwise; empty if it has none.
-std::string review_uid(std::string_view review);
+// What is known of the request of an AdmissionReview that is not read otherwise.
+struct ReviewSummary {
+  std::string uid;             // empty: it is not an AdmissionReview
+  bool being_deleted = false;  // an update of a job that is being deleted, such as the removal of a finalizer
+};
+ReviewSummary summarize_review(std::string_view review);
 
 // Returns an AdmissionReview that accepts the request with a JSON patch.
 nlohmann::json patch_answer(const nlohmann::json& request, const nlohmann::json& patch);

@@ -91,9 +91,11 @@ void Validator::drain() {
 WebhookServer::Answer Validator::answer(const std::string& path, const std::string& body) const {
   if (const std::string fault = reading_fault(body); !fault.empty()) {
     // An error would have the job accepted without a check where the webhooks fail open.
-    const std::string uid = review_uid(body);
-    if (uid.empty()) return {413, fault + '\n'};
-    return {200, to_text(review_answer({{"uid", uid}}, {.faults = {fault}, .warnings = {}}))};
+    const ReviewSummary summary = summarize_review(body);
+    if (summary.uid.empty()) return {413, fault + '\n'};
+    ReviewVerdict verdict;
+    if (!summary.being_deleted) verdict.faults = {fault};
+    return {200, to_text(review_answer({{"uid", summary.uid}}, verdict))};
   }
   const json parsed = parse_foreign_json(body);
   const json& request = kube::field(parsed, {"request"});

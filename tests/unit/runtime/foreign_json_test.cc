@@ -42,7 +42,7 @@ TEST_CASE("values are counted before they are parsed, and not in strings") {
   CHECK(count_values('[' + std::string(1000, ',')) == 1001);
 }
 
-TEST_CASE("what is nested too deep can be left out instead, and all else stays") {
+TEST_CASE("what is nested too deep can be replaced by null instead, and all else stays") {
   const auto nested = [](int depth) {
     const auto count = static_cast<std::size_t>(depth);
     return std::string(count, '[') + std::string(count, ']');
@@ -52,14 +52,18 @@ TEST_CASE("what is nested too deep can be left out instead, and all else stays")
       R"({"items": [{"a": 1, "b": )" + deep + R"(, "c": [2]}, {"a": )" + deep + R"(}, {"a": [[3]]}]})", 5);
   CHECK(list["items"].size() == 3);
   CHECK(list["items"][0]["a"] == 1);
-  CHECK(list["items"][0]["b"] == nlohmann::json::parse("[[]]"));
+  CHECK(list["items"][0]["b"] == nlohmann::json::parse("[[null]]"));
   CHECK(list["items"][0]["c"] == nlohmann::json{2});
   CHECK(list["items"][2] == nlohmann::json::parse(R"({"a": [[3]]})"));
-  CHECK(parse_shallow_json("[[[1]], 2]", 1) == nlohmann::json{2});
+  CHECK(parse_shallow_json("[[[1]], 2]", 1) == nlohmann::json{nullptr, 2});
+  CHECK(parse_shallow_json(R"({"a": [[1], "]"], "b": 1, "[": {}})", 1) ==
+        nlohmann::json{{"a", nullptr}, {"b", 1}, {"[", nullptr}});
   CHECK(parse_shallow_json("[[[1], 2", 1).is_discarded());
-  CHECK(parse_shallow_json(R"({"a": {"b": {"c": 1}}})", 2) == nlohmann::json::parse(R"({"a": {}})"));
+  CHECK(parse_shallow_json(R"({"a": {"b": {"c": 1}}})", 2) == nlohmann::json::parse(R"({"a": {"b": null}})"));
+  CHECK(parse_shallow_json("[[[1]]]]", 1).is_discarded());
   std::string objects, ends;
   for (int i = 0; i < 9000; ++i) objects += R"({"a":)", ends += '}';
   const auto shallow = parse_shallow_json(objects + "1" + ends);
+  CHECK(is_nested_deeper(shallow.dump(), kDeepestJson - 1));
   CHECK_FALSE(is_nested_deeper(shallow.dump(), kDeepestJson));
 }

@@ -1,5 +1,6 @@
 // Tests which AdaptDLJobs the validator refuses, and what it says.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <vector>
@@ -374,10 +375,20 @@ TEST_CASE("operator_review: a review that is too large or too deep to be read is
                                R"("uid":"right","object":{"uid":"c","spec":)" +
                                value + "}}}";
     CHECK_FALSE(reading_fault(review).empty());
-    CHECK(review_uid(review) == "right");
-    CHECK(review_uid(R"({"request":{"object":)" + value + R"(,"uid":"last"}})") == "last");
-    CHECK(review_uid(R"({"request":{"object":)" + value + "}}").empty());
+    CHECK(summarize_review(review).uid == "right");
+    CHECK_FALSE(summarize_review(review).being_deleted);
+    CHECK(summarize_review(R"({"request":{"object":)" + value + R"(,"uid":"last"}})").uid == "last");
+    CHECK(summarize_review(R"({"request":{"object":)" + value + "}}").uid.empty());
+    // The garbage collector removes a finalizer.
+    const auto deletion = [&](const char* operation, const char* part) {
+      return summarize_review(fmt::format(R"({{"request":{{"uid":"u","operation":"{}","object":{{"spec":{},"{}":{{)"
+                                          R"("deletionTimestamp":"2026-11-26T00:00:00Z"}}}}}}}})",
+                                          operation, value, part));
+    };
+    CHECK(deletion("UPDATE", "metadata").being_deleted);
+    CHECK_FALSE(deletion("CREATE", "metadata").being_deleted);
+    CHECK_FALSE(deletion("UPDATE", "spec").being_deleted);
   }
   for (const char* text : {"", "[", "{\"request\":[\"uid\"]}", R"({"request":{"uid":1}})", R"({"request":{"uid")"})
-    CHECK(review_uid(text).empty());
+    CHECK(summarize_review(text).uid.empty());
 }
