@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
@@ -15,7 +17,8 @@ using nlohmann::json;
 
 constexpr const char* kService = "adaptdl-registry";
 constexpr const char* kPort = "registry";
-constexpr const char* kNameSpace = "adaptdl";  // where it is usually installed
+// Where registries usually are: that of share/deploy, and one beside the operator.
+constexpr std::array kNameSpaces = {"adaptdl-registry", "adaptdl"};
 constexpr const char* kWaysOut =
     "install that of share/deploy/registry.yaml, or name your own repository by ADAPTDL_SUBMIT_REPO, or an image that "
     "was pushed already by --image";
@@ -51,8 +54,9 @@ ImageRegistry find_image_registry(Client& client, const std::string& name_space)
     services = client.list(path(kServices, ""), ours);
   } catch (const ApiError& error) {
     if (error.code() != 403) throw;
-    for (const std::string& there : {std::string(kNameSpace), name_space}) {
-      if (there == kNameSpace && there == name_space) continue;
+    std::set<std::string> places(kNameSpaces.begin(), kNameSpaces.end());
+    places.insert(name_space);
+    for (const std::string& there : places) {
       try {
         const auto some = client.list(path(kServices, there), ours);
         services.insert(services.end(), some.begin(), some.end());

@@ -22,8 +22,8 @@ struct ImageRegistry {
 // adaptdl-registry; any other only if it is the only one. Throws Error if there are several.
 std::optional<ImageRegistry> choose_image_registry(const std::vector<nlohmann::json>& services);
 
-// That of a cluster; who may not look at all namespaces is asked for in `name_space` and in "adaptdl". Throws Error
-// that says what can be done if there is none.
+// That of a cluster; who may not look at all namespaces is asked for in `name_space`, "adaptdl-registry" and
+// "adaptdl". Throws Error that says what can be done if there is none.
 ImageRegistry find_image_registry(Client& client, const std::string& name_space);
 
 }  // namespace adaptdl::kube

@@ -96,7 +96,8 @@ class FilesTest(unittest.TestCase):
             self.assertTrue(job["spec"]["template"]["spec"]["containers"][0]["image"])
 
     def test_the_registry_is_one_that_submit_finds(self):
-        *_, service = documents(DEPLOY / "registry.yaml")
+        (service,) = [found for found in documents(DEPLOY / "registry.yaml") if found["kind"] == "Service"]
+        self.assertEqual(service["metadata"]["namespace"], "adaptdl-registry")  # as in sched/kube/image_registry.cc
         self.assertEqual(service["metadata"]["labels"]["app"], "docker-registry")
         (port,) = service["spec"]["ports"]
         self.assertEqual(port["name"], "registry")
