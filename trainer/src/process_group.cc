@@ -276,8 +276,7 @@ void destroy_process_group() {
     if (!generation::follows()) throw;
     log::warn(fmt::format("a replica was lost when all were done: {}", error.what()));
   } catch (const c10::Error& error) {
-    log::warn(
-        fmt::format("the process group did not end well, when all were done: {}", error.what_without_backtrace()));
+    log::warn(fmt::format("cannot shut down the process group: {}", error.what_without_backtrace()));
   }
   group_slot().reset();
   backend_slot().clear();

@@ -147,6 +147,12 @@ std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const Redu
   return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
 }
 
+// Early releases of 2.x cannot.
+template <class Backend>
+void shut_down_if_it_can(Backend& backend) {
+  if constexpr (requires { backend.shutdown(); }) backend.shutdown();
+}
+
 }  // namespace
 
 bool has_nccl() {
@@ -193,7 +199,7 @@ void shut_down(const ProcessGroupPtr& group) {
 #if defined(USE_C10D_NCCL) && TORCH_VERSION_MAJOR >= 2
   if (group->getBackendType() != c10d::ProcessGroup::BackendType::NCCL) return;
   const auto backend = group->getBackend(c10::DeviceType::CUDA);
-  if (auto* const nccl = dynamic_cast<c10d::ProcessGroupNCCL*>(backend.get())) nccl->shutdown();
+  if (auto* const nccl = dynamic_cast<c10d::ProcessGroupNCCL*>(backend.get())) shut_down_if_it_can(*nccl);
 #else
   (void)group;
 #endif
