@@ -82,6 +82,12 @@ def borrow():
     return STATE / "admin.conf", READY.read_text(encoding="utf-8").strip()
 
 
+def give_back():
+    """What was borrowed goes back now."""
+    if hasattr(borrow, "users"):
+        borrow.users.close()
+
+
 def load(archive):
     """Gives every node the images of an archive."""
     subprocess.run([KUBE_CLUSTER, "load", archive], check=True, timeout=300)

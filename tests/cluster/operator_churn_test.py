@@ -17,16 +17,18 @@ NODES = 20  # besides the one of the operators
 os.environ["KUBE_CLUSTER_STATE"] = "/run/adaptdl-churn"
 os.environ["KUBE_CLUSTER_NODES"] = str(NODES + 1)
 
+import cluster_keeper  # noqa: E402
 import cluster_support  # noqa: E402
 from cluster_support import kubectl  # noqa: E402
 from operator_support import ENDED, OperatorTest  # noqa: E402
 
 SECONDS = int(os.environ.get("ADAPTDL_CHURN_SECONDS", "600"))
 SEED = int(os.environ.get("ADAPTDL_CHURN_SEED", secrets.randbelow(1 << 32)))
-FEWEST = 6  # nodes
+MIN_NODES = 6
 JOBS = 6  # at the same time
 TAINT = "aws-node-termination-handler/spot-itn"
 START_PATIENCE = 60  # seconds
+GONE = 45  # seconds; longer than the operator waits for a node whose object is missing
 NOTICE = 40  # seconds from a spot notice to the end of the node
 PATIENCE = 600  # seconds; jobs may have to start several times, on a busy machine
 
@@ -56,7 +58,7 @@ class ChurnTest(OperatorTest):
 
     def change(self):
         """One node comes or goes."""
-        goes = len(self.up) > FEWEST and (not self.gone or self.choice.random() < 0.5)
+        goes = len(self.up) > MIN_NODES and (not self.gone or self.choice.random() < 0.5)
         if goes:
             number = self.up.pop(self.choice.randrange(len(self.up)))
             if self.choice.random() < 0.5:
@@ -79,7 +81,8 @@ class ChurnTest(OperatorTest):
 
     def delete(self, number):
         kubectl("delete", "node", f"node{number}", "--wait=false")
-        self.gone.append(number)
+        # Another node of that name may come once the operator counts this one as gone.
+        self.later(GONE, self.gone.append, number)
 
     def equip(self, number, started):
         """What a device plugin does once the node is there. A kubelet that does not start is started again, as systemd would."""
@@ -95,7 +98,9 @@ class ChurnTest(OperatorTest):
 
     def bring_back(self):
         """All nodes come back."""
+        deadline = time.monotonic() + PATIENCE
         while self.events or self.gone:
+            self.assertLess(time.monotonic(), deadline, f"not all nodes came back: {len(self.up)} of {NODES} did")
             while self.gone:
                 number = self.gone.pop()
                 self.power_on(f"node{number}")
@@ -142,4 +147,9 @@ class ChurnTest(OperatorTest):
 
 
 if __name__ == "__main__":
-    cluster_support.main()
+    try:
+        cluster_support.main()
+    finally:
+        # No other test uses it.
+        cluster_keeper.give_back()
+        cluster_keeper.end()

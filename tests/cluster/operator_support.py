@@ -318,10 +318,14 @@ class OperatorTest(TrainedOnce, ClusterTest):
         cls.kube_cluster("kill", node.replace("node", "kubelet"))
         for file in CGROUPS.glob(f"*/{cluster_keeper.STATE.name}-{node}/**/cgroup.procs"):
             try:
-                for process in file.read_text().split():
+                processes = file.read_text().split()
+            except FileNotFoundError:
+                continue  # all of them have ended
+            for process in processes:
+                try:
                     os.kill(int(process), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError):
-                pass  # it has ended
+                except ProcessLookupError:
+                    pass
 
     @classmethod
     def power_on(cls, node):
