@@ -69,10 +69,14 @@ class ChurnTest(OperatorTest):
                 self.counts["power loss"] += 1
                 self.end_node(number, self.choice.uniform(1, 60))
         elif self.gone:
-            self.counts["new node"] += 1
-            number = self.gone.pop(self.choice.randrange(len(self.gone)))
-            self.power_on(f"node{number}")
-            self.later(0, self.equip, number, time.monotonic())
+            self.add_node(self.choice.randrange(len(self.gone)))
+
+    def add_node(self, place):
+        """One of those that are gone comes back."""
+        self.counts["new node"] += 1
+        number = self.gone.pop(place)
+        self.power_on(f"node{number}")
+        self.later(0, self.equip, number, time.monotonic())
 
     def end_node(self, number, seconds):
         self.power_off(f"node{number}")
@@ -102,9 +106,7 @@ class ChurnTest(OperatorTest):
         while self.events or self.gone:
             self.assertLess(time.monotonic(), deadline, f"not all nodes came back: {len(self.up)} of {NODES} did")
             while self.gone:
-                number = self.gone.pop()
-                self.power_on(f"node{number}")
-                self.later(0, self.equip, number, time.monotonic())
+                self.add_node(0)
             self.happen()
             time.sleep(0.5)
 
