@@ -20,8 +20,8 @@ constexpr const char* kPort = "registry";
 // Where registries usually are: that of share/deploy, and one beside the operator.
 constexpr std::array kNameSpaces = {"adaptdl-registry", "adaptdl"};
 constexpr const char* kWaysOut =
-    "install that of share/deploy/registry.yaml, or name your own repository by ADAPTDL_SUBMIT_REPO, or an image that "
-    "was pushed already by --image";
+    "install one as docs/deploy.md describes, or name your own repository by ADAPTDL_SUBMIT_REPO, or an image that was "
+    "pushed already by --image";
 
 }  // namespace
 
