@@ -51,7 +51,7 @@ nlohmann::json parse_foreign_json(std::string_view text, int deepest) {
 nlohmann::json parse_shallow_json(std::string_view text, int deepest) {
   if (!is_nested_deeper(text, deepest)) return nlohmann::json::parse(text, nullptr, false);
   std::string kept;
-  std::size_t from = 0;  // begin of what is to be kept next
+  std::size_t from = 0;  // start of the next part that is kept
   int depth = 0;
   each_outside_strings(text, [&](char c, std::size_t at) {
     if ((c == '[' || c == '{') && ++depth == deepest + 1) kept.append(text.substr(from, at - from)).append("null");

@@ -67,10 +67,10 @@ void order_simultaneous(std::vector<ReplicaEnd>& ends);
 //
 // The first failure is the first end that is one, with two exceptions. A process that dies closes its connections
 // before the kernel counts it as ended, so a peer may notice and end in between: if its last lines say which replica it
-// lost, and that one failed as well, that one came first. And a SIGKILL from outside comes before any exit code, since
-// it is never a consequence, and a process that holds a GPU may take longer to die of it than its peers to notice. The
-// exit code is the replica's own, or 128 + its signal; but never 143, which is kept for a checkpoint that is there, nor
-// 0.
+// lost, and that one failed as well, that one came first, unless this one crashed. And a SIGKILL from outside comes
+// before any exit code, since it is never a consequence, and a process that holds a GPU may take longer to die of it
+// than its peers to notice. The exit code is the replica's own, or 128 + its signal; but never 143, which is kept for a
+// checkpoint that is there, nor 0.
 Outcome judge(const AttemptEnd& attempt, bool new_checkpoint);
 
 // "exited with code 3", "was killed by SIGSEGV (segmentation fault)", "ran out of memory (killed by SIGKILL)".

@@ -273,7 +273,7 @@ TEST_CASE("operator_pool: a new node whose devices are not there yet does not ca
   CHECK(desired(cluster) == 3);
 }
 
-TEST_CASE("operator_pool: the first node is kept until its devices can be there, and no other is added meanwhile") {
+TEST_CASE("operator_pool: the first node is kept until its devices can be there, and no other is added for them") {
   AllocatorCluster cluster = make_cluster(0);
   cluster.jobs = {make_job("a", 8), make_job("b", 8)};
   CHECK(desired(cluster) == 1);

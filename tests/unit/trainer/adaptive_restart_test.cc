@@ -125,7 +125,7 @@ TEST_CASE("resumed on as many replicas with recorded decisions, batches and para
   check_bit_equal(false, {{1}, {17}, {30, 5, 22}, {41, 1, 1}});
 }
 
-TEST_CASE("a job of one replica with sparse gradients goes on, and its noise scale with it") {
+TEST_CASE("a job of one replica with sparse gradients continues from its checkpoint, with the same noise scale") {
   std::string expected;
   for (const bool stops : {false, true}) {
     const ElasticJob job;

@@ -176,7 +176,7 @@ TEST_CASE("replicas that share a GPU average their gradients, and keep equal par
 
 TEST_CASE(
     "a job stopped again and again on a GPU trains, dropout and all, what an undisturbed one trains, bit for bit") {
-  // cuBLAS picks its kernels anew in each process, but the same ones for the same sizes.
+  // Each process chooses the kernels of cuBLAS again, but chooses the same ones for the same sizes.
   for (const auto& [backend, replicas] : {std::pair{"nccl", 1}, {"gloo", 2}}) {
     CAPTURE(backend);
     const ElasticJob whole, stopped;
@@ -187,7 +187,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a checkpoint of a GPU goes on on a CPU, and one of a CPU on a GPU, with the same losses") {
+TEST_CASE("a job that moves between a GPU and a CPU by its checkpoints has the losses of one that stays") {
   const ElasticJob whole, moved;
   train(whole, "gloo", 2, {kCpu}, {}, 0);
   train(moved, "gloo", 2, {kGpu, kCpu}, {5, 6, 7}, 0);
