@@ -46,6 +46,16 @@ sched::AllocatorCluster look(kube::Client& client, const std::stop_token& stop) 
   }
   client.list(
       kube::path(kube::kPods, ""), from_memory, [&](nlohmann::json&& pod) { state.put_pod(pod); }, stop);
+  for (const kube::Resource* resource : sched::kDeviceResources) {
+    try {
+      client.list(
+          kube::path(*resource, ""), from_memory,
+          [&](nlohmann::json&& object) { state.put_device_object(*resource, object); }, stop);
+    } catch (const kube::ApiError& error) {
+      // Not every cluster has the resource, and not every user may list it.
+      if (!error.not_found() && error.code() != 403) throw;
+    }
+  }
   return state.cluster({}, std::chrono::system_clock::now());
 }
 

@@ -27,6 +27,12 @@ inline constexpr Resource kValidatingWebhookConfigurations{
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"};
 inline constexpr Resource kMutatingWebhookConfigurations{
     "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"};
+// Dynamic resource allocation, since Kubernetes 1.34.
+inline constexpr Resource kDeviceClasses{"resource.k8s.io", "v1", "deviceclasses", "DeviceClass"};
+inline constexpr Resource kResourceClaims{"resource.k8s.io", "v1", "resourceclaims", "ResourceClaim"};
+inline constexpr Resource kResourceClaimTemplates{"resource.k8s.io", "v1", "resourceclaimtemplates",
+                                                  "ResourceClaimTemplate"};
+inline constexpr Resource kResourceSlices{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice"};
 inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
 
 // The path of a collection, of one object, or of its part (as "log", "exec", "status"). An empty namespace: of all

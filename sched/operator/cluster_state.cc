@@ -51,12 +51,20 @@ json replica_pod(const json& job, const PodSettings& settings) {
   }
 }
 
+// Returns what the claims of a pod are determined by.
+json claims_of(const json& pod) {
+  const json& claims = field(pod, {"spec", "resourceClaims"});
+  if (claims.empty()) return nullptr;
+  return {{"metadata", {{"namespace", text_field(pod, {"metadata", "namespace"})}}},
+          {"spec", {{"resourceClaims", claims}}}};
+}
+
+// Returns the job without `info.resources`.
 AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const PodSettings& settings, kube::Time now) {
   AllocatorJob each;
   JobInfo& info = each.info;
   info.name = job.name_space + '/' + job.name;
   each.pod = replica_pod(object, settings);
-  info.resources = pod_requests(each.pod);
   info.min_replicas = std::max(job.min_replicas.value_or(0), 0);
   info.max_replicas = std::clamp(job.max_replicas.value_or(kMostReplicas), 1, kMostReplicas);
   info.preemptible = job.preemptible;
@@ -121,6 +129,7 @@ std::string ClusterState::put_pod(const json& object) {
   pod.job_uid = owner;
   pod.node = text_field(object, {"spec", "nodeName"});
   pod.requests = pod_requests(object);
+  pod.claims = claims_of(object);
   pod.holds = phase != "Succeeded" && phase != "Failed";
   if (pod.job_uid.empty()) return "";
   pod.facts = parse_pod(object);
@@ -165,6 +174,21 @@ std::vector<std::string> ClusterState::drop_node(const json& object) {
   return jobs_on(name);
 }
 
+std::string ClusterState::put_device_object(const kube::Resource& resource, const json& object) {
+  const std::lock_guard lock(mutex_);
+  return devices_.put(resource, object);
+}
+
+void ClusterState::drop_device_object(const kube::Resource& resource, const json& object) {
+  const std::lock_guard lock(mutex_);
+  devices_.drop(resource, object);
+}
+
+void ClusterState::clear_device_objects(const kube::Resource& resource) {
+  const std::lock_guard lock(mutex_);
+  devices_.clear(resource);
+}
+
 std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) const {
   const std::lock_guard lock(mutex_);
   const auto found = jobs_.find(key);
@@ -197,9 +221,14 @@ std::string ClusterState::hostname(const std::string& node) const {
 
 UsageRate ClusterState::usage_rate(const json& job, const Allocation& nodes, const PodSettings& settings,
                                    const std::vector<NodePrice>& prices) const {
-  const Resources replica = pod_requests(replica_pod(job, settings));
+  const json pod = replica_pod(job, settings);
   const std::lock_guard lock(mutex_);
-  return sched::usage_rate(replica, nodes, nodes_, prices);
+  std::map<std::string, NodeFacts> used;
+  for (const std::string& name : nodes) {
+    if (const auto node = nodes_.find(name); node != nodes_.end() && !used.contains(name))
+      used.emplace(name, with_devices(node->second));
+  }
+  return sched::usage_rate(requests_of(pod), nodes, used, prices);
 }
 
 std::vector<std::string> ClusterState::jobs() const {
@@ -231,24 +260,57 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     const kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
     index[entry.uid] = cluster.jobs.size();
-    cluster.jobs.push_back(to_allocator_job(job, entry.object, settings, now));
+    AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
+    added.info.resources = requests_of(added.pod);
     stopping.push_back(job.phase == "Stopping");
   }
-  for (const auto& [name, node] : nodes_) cluster.nodes.push_back(node);
+  for (const auto& [name, node] : nodes_) cluster.nodes.push_back(with_devices(node));
   for (const auto& [uid, pod] : pods_) {
     if (!pod.holds || pod.node.empty()) continue;
+    Resources requests = pod.requests;
+    devices_.complete_requests(pod.claims, requests);
     if (const auto found = index.find(pod.job_uid); found != index.end()) {
       AllocatorJob& job = cluster.jobs[found->second];
       ++job.live[pod.node];
-      job.requests[pod.node] += pod.requests;
+      job.requests[pod.node] += requests;
       // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
       const auto node = nodes_.find(pod.node);
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
-      cluster.used[pod.node] += pod.requests;
+      cluster.used[pod.node] += requests;
+    }
+  }
+  // The claims of other pods include those that the requests above do not: claims that are shared or that no pod uses.
+  const auto is_replica = [&](const std::string& uid) {
+    const auto pod = pods_.find(uid);
+    return pod != pods_.end() && index.contains(pod->second.job_uid);
+  };
+  for (const auto& [node, devices] : devices_.allocated(is_replica)) {
+    for (const auto& [resource, amount] : devices) {
+      std::int64_t& used = cluster.used[node][resource];
+      used = std::max(used, amount);
     }
   }
   return cluster;
+}
+
+// Returns the node with its devices. Those of a device plugin replace those of the same resource, which is how the
+// Kubernetes scheduler counts them.
+NodeFacts ClusterState::with_devices(NodeFacts node) const {
+  const auto found = devices_.by_node().find(node.name);
+  if (found == devices_.by_node().end()) return node;
+  for (const auto& [resource, amount] : found->second) {
+    std::int64_t& here = node.allocatable[resource];
+    if (here == 0) here = amount;
+  }
+  if (node.gpu_type.empty()) node.gpu_type = devices_.product(node.name);
+  return node;
+}
+
+Resources ClusterState::requests_of(const json& pod) const {
+  Resources requests = pod_requests(pod);
+  devices_.complete_requests(pod, requests);
+  return requests;
 }
 
 void ClusterState::remember_deleted(const std::string& uid) {

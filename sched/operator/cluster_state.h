@@ -19,6 +19,7 @@
 
 #include "kube/usage_ledger.h"
 #include "operator/allocator.h"
+#include "operator/device_inventory.h"
 #include "operator/node_facts.h"
 #include "operator/node_price.h"
 #include "operator/pod_facts.h"
@@ -44,6 +45,10 @@ class ClusterState {
   // Each returns the keys of the affected jobs.
   std::vector<std::string> put_node(const nlohmann::json& object);
   std::vector<std::string> drop_node(const nlohmann::json& object);
+  // For the resources of kDeviceResources, like DeviceInventory::put(), drop() and clear().
+  std::string put_device_object(const kube::Resource& resource, const nlohmann::json& object);
+  void drop_device_object(const kube::Resource& resource, const nlohmann::json& object);
+  void clear_device_objects(const kube::Resource& resource);
 
   std::optional<JobView> job(const std::string& key) const;
   // How long a node must have no Node object before it counts as gone. If the object was deleted by mistake, the pods
@@ -68,15 +73,18 @@ class ClusterState {
  private:
   struct Pod {
     std::string version, job_uid, node;  // job_uid is empty if the pod does not belong to a job
-    Resources requests;
-    bool holds = false;  // whether it holds its requests, because it has not ended
-    PodFacts facts;      // only set for pods of jobs
+    Resources requests;                  // without those by its claims
+    nlohmann::json claims;               // the pod, with only what its claims are; null if it has none
+    bool holds = false;                  // whether it holds its requests, because it has not ended
+    PodFacts facts;                      // only set for pods of jobs
   };
   struct JobEntry {
     nlohmann::json object;
     std::string uid;
   };
   bool was_deleted(const std::string& uid) const { return deleted_.contains(uid); }
+  NodeFacts with_devices(NodeFacts node) const;
+  Resources requests_of(const nlohmann::json& pod) const;
   void remember_deleted(const std::string& uid);
   void leave_job(const std::string& pod_uid, const std::string& job_uid);
   std::string key_of_uid(const std::string& uid) const;
@@ -88,9 +96,10 @@ class ClusterState {
   std::map<std::string, std::string> key_by_uid_;             // keys of jobs, by uid
   std::map<std::string, Pod> pods_;                           // by uid
   std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by uid of the job
-  std::map<std::string, NodeFacts> nodes_;                    // by name
-  std::map<std::string, kube::Time> missing_since_;           // by name: nodes without an object
-  std::set<std::string> deleted_;                             // uids
+  std::map<std::string, NodeFacts> nodes_;                    // by name, without devices_
+  DeviceInventory devices_;
+  std::map<std::string, kube::Time> missing_since_;  // by name: nodes without an object
+  std::set<std::string> deleted_;                    // uids
   std::deque<std::string> deleted_order_;
   std::vector<kube::UsageRecord> deleted_usage_;
 };

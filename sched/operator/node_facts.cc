@@ -196,7 +196,9 @@ bool may_run(const json& pod, const NodeFacts& node) {
   return node.ready && node.leaving.empty() && is_selected(pod, node) && tolerates_all(pod, node, true);
 }
 
-bool is_gpu(const std::string& resource) { return resource.ends_with("/gpu"); }
+bool is_gpu(const std::string& resource) {
+  return resource.ends_with("/gpu") || resource.starts_with("deviceclass.resource.kubernetes.io/gpu.");
+}
 
 double in_kubernetes_units(const std::string& resource, std::int64_t amount) {
   return static_cast<double>(amount) / (resource == "cpu" ? 1000 : 1);

@@ -48,7 +48,8 @@ bool could_run(const nlohmann::json& pod, const NodeFacts& node);
 // Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
-// Whether the resource is a kind of GPU.
+// Whether the resource is a kind of GPU: of a device plugin, such as nvidia.com/gpu, or of a DeviceClass, such as
+// deviceclass.resource.kubernetes.io/gpu.nvidia.com.
 bool is_gpu(const std::string& resource);
 
 // Returns an amount as Kubernetes counts it: CPUs in cores, everything else as it is.

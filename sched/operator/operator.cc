@@ -17,13 +17,16 @@ namespace {
 constexpr const char* kLeaderLabel = "adaptdl/leader";
 // Pause between two cycles because of nodes that are about to be removed. A job may not be able to move yet.
 constexpr std::chrono::seconds kMoveAgain{5};
-constexpr int kWatches = 3;
+constexpr const kube::Resource* kWatched[] = {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes};
+constexpr std::size_t kKinds = std::size(kWatched) + std::size(kDeviceResources);
+// Pause before devices are watched again that the operator could not read.
+constexpr std::chrono::minutes kWatchDevicesAgain{5};
 // Pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
 
 // Whether the object requests resources or may have released some.
 bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& object) {
-  if (resource.kind == kube::kNodes.kind) return true;
+  if (resource.kind == kube::kNodes.kind || resource.kind == kube::kResourceSlices.kind) return true;
   const std::string phase = kube::text_field(object, {"status", "phase"});
   const bool ended = phase == "Succeeded" || phase == "Failed";
   return ended || (resource.kind == kube::kAdaptDLJobs.kind && (phase.empty() || phase == "Pending"));
@@ -89,8 +92,11 @@ void Operator::run(std::stop_token stop) {
   if (metrics_server_) log::info(fmt::format("metrics: {}/metrics", metrics_server_->url()));
   {
     std::vector<std::jthread> threads;
-    for (const kube::Resource* resource : {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes})
+    for (const kube::Resource* resource : kWatched)
       threads.emplace_back([this, resource, ends] { guard(ends, [&] { watch(*resource, ends.get_token()); }); });
+    for (const kube::Resource* resource : kDeviceResources)
+      threads.emplace_back(
+          [this, resource, ends] { guard(ends, [&] { watch_devices(*resource, ends.get_token()); }); });
     guard(ends, [&] {
       // The label of an earlier process in this pod.
       label_own_pod(false);
@@ -121,7 +127,7 @@ void Operator::guard(std::stop_source ends, const std::function<void()>& work) {
 bool Operator::wait_until_synced(std::stop_token stop) {
   {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [this] { return synced_ == kWatches; });
+    wake_.wait(lock, stop, [this] { return synced_.size() == kKinds; });
   }
   if (stop.stop_requested()) return false;
   log::info("received all jobs, pods and nodes of the cluster");
@@ -170,16 +176,36 @@ void Operator::label_own_pod(bool leads) {
 }
 
 void Operator::watch(const kube::Resource& resource, std::stop_token stop) {
-  bool synced = false;
   kube::watch(client_, kube::path(resource, ""), {}, stop, [&](kube::Change&& change) {
     apply(resource, change);
-    if (change.kind == kube::Change::Kind::kSynced && !std::exchange(synced, true)) {
-      const std::lock_guard lock(mutex_);
-      ++synced_;
-      wake_.notify_all();
-    }
+    if (change.kind == kube::Change::Kind::kSynced) set_synced(resource);
     return true;
   });
+}
+
+void Operator::set_synced(const kube::Resource& resource) {
+  const std::lock_guard lock(mutex_);
+  synced_.insert(resource.kind);
+  wake_.notify_all();
+}
+
+// Clusters before Kubernetes 1.34 do not have the resource, and an operator that was updated without its ClusterRole
+// lacks the permission.
+void Operator::watch_devices(const kube::Resource& resource, std::stop_token stop) {
+  std::string last;
+  while (!stop.stop_requested()) {
+    try {
+      watch(resource, stop);
+    } catch (const kube::ApiError& error) {
+      if (!error.not_found() && last != error.what())
+        log::warn(fmt::format("devices of dynamic resource allocation are not counted: {}", error.what()));
+      last = error.what();
+    }
+    state_.clear_device_objects(resource);
+    set_synced(resource);
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, stop, kWatchDevicesAgain, [] { return false; });
+  }
 }
 
 void Operator::apply(const kube::Resource& resource, const kube::Change& change) {
@@ -187,7 +213,13 @@ void Operator::apply(const kube::Resource& resource, const kube::Change& change)
   if (change.kind == Kind::kInterrupted) log::warn(fmt::format("cannot reach the API server: {}", change.message));
   if (change.kind == Kind::kInterrupted || change.kind == Kind::kSynced) return;
   const bool gone = change.kind == Kind::kDeleted;
-  if (resource.kind == kube::kNodes.kind) {
+  if (std::ranges::find(kDeviceResources, &resource) != std::end(kDeviceResources)) {
+    if (gone) {
+      state_.drop_device_object(resource, change.object);
+    } else if (const std::string fault = state_.put_device_object(resource, change.object); !fault.empty()) {
+      log::warn(fault);
+    }
+  } else if (resource.kind == kube::kNodes.kind) {
     add(gone ? state_.drop_node(change.object) : state_.put_node(change.object));
   } else if (resource.kind == kube::kPods.kind) {
     add({gone ? state_.drop_pod(change.object) : state_.put_pod(change.object)});

@@ -1,7 +1,7 @@
 // The scheduler of a Kubernetes cluster: allocates nodes to AdaptDLJobs, creates the pods of their replicas, and serves
 // the requests of the replicas.
 //
-//   watches      keep the jobs, pods and nodes of the cluster in a cache (ClusterState)
+//   watches      keep the jobs, pods, nodes and devices of the cluster in a cache (ClusterState)
 //   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
 //   workers      reconcile jobs, each worker one job at a time (Controller)
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
@@ -23,8 +23,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -94,6 +96,8 @@ class Operator final : private SupervisorListener {
   void label_own_pod(bool leads);
   std::string metrics_text();
   void watch(const kube::Resource& resource, std::stop_token stop);
+  void set_synced(const kube::Resource& resource);
+  void watch_devices(const kube::Resource& resource, std::stop_token stop);
   void apply(const kube::Resource& resource, const kube::Change& change);
   void work(std::stop_token stop);
   Clock::time_point first_cycle() const;
@@ -129,8 +133,8 @@ class Operator final : private SupervisorListener {
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;
-  int synced_ = 0;        // number of watches that have reported all existing objects
-  bool changed_ = false;  // since the allocator last ran
+  std::set<std::string_view> synced_;  // kinds of objects of which all existing ones have been reported
+  bool changed_ = false;               // since the allocator last ran
   std::exception_ptr failure_;
 };
 

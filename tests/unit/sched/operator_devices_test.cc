@@ -1,0 +1,275 @@
+// Tests how devices of dynamic resource allocation are selected and counted.
+#include <doctest/doctest.h>
+
+#include "adaptdl/error.h"
+#include "operator/cluster_state.h"
+#include "operator/device_inventory.h"
+#include "operator/device_selector.h"
+
+using namespace adaptdl;
+using namespace adaptdl::sched;
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kGpus =
+    "device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'";
+
+json gpu(const std::string& name, const std::string& type = "gpu", const std::string& product = "Example A1") {
+  return {{"name", name},
+          {"attributes",
+           {{"type", {{"string", type}}},
+            {"productName", {{"string", product}}},
+            {"other.example.com/cores", {{"int", 64}}},
+            {"healthy", {{"bool", true}}},
+            {"driverVersion", {{"version", "1.2.3"}}}}}};
+}
+
+json slice(const std::string& name, const std::string& node, const std::vector<json>& devices, int generation = 1) {
+  return {{"metadata", {{"name", name}}},
+          {"spec",
+           {{"driver", "gpu.example.com"},
+            {"nodeName", node},
+            {"pool", {{"name", node}, {"generation", generation}, {"resourceSliceCount", 1}}},
+            {"devices", devices}}}};
+}
+
+json device_class(const std::string& name, const std::string& expression, const std::string& extended = "") {
+  json object{{"metadata", {{"name", name}}},
+              {"spec", {{"selectors", json::array({{{"cel", {{"expression", expression}}}}})}}}};
+  if (!extended.empty()) object["spec"]["extendedResourceName"] = extended;
+  return object;
+}
+
+json claim_template(const std::string& name, const json& request) {
+  return {{"metadata", {{"namespace", "ns"}, {"name", name}}},
+          {"spec", {{"spec", {{"devices", {{"requests", json::array({request})}}}}}}}};
+}
+
+using Places = std::vector<std::pair<std::string, std::string>>;  // node and device
+
+json claim(const std::string& name, const std::vector<json>& users, const Places& devices) {
+  json results = json::array();
+  for (const auto& [node, device] : devices)
+    results.push_back({{"driver", "gpu.example.com"}, {"pool", node}, {"device", device}, {"request", "gpu"}});
+  return {{"metadata", {{"namespace", "ns"}, {"name", name}}},
+          {"status", {{"allocation", {{"devices", {{"results", results}}}}}, {"reservedFor", users}}}};
+}
+
+json node(const std::string& name, const json& allocatable) {
+  return {{"metadata", {{"name", name}}},
+          {"status", {{"allocatable", allocatable}, {"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}};
+}
+
+bool selects(const std::string& expression, const json& device = gpu("gpu-0")) {
+  return DeviceSelector(expression).matches("gpu.example.com", device);
+}
+
+DeviceInventory inventory_of_two_nodes(const std::string& extended = "") {
+  DeviceInventory inventory;
+  inventory.put(kube::kDeviceClasses, device_class("gpu.example.com", kGpus, extended));
+  inventory.put(kube::kResourceSlices, slice("s-a", "a", {gpu("gpu-0"), gpu("gpu-1"), gpu("part-0", "partition")}));
+  inventory.put(kube::kResourceSlices, slice("s-b", "b", {gpu("gpu-0")}));
+  return inventory;
+}
+
+constexpr const char* kClass = "deviceclass.resource.kubernetes.io/gpu.example.com";
+
+}  // namespace
+
+TEST_CASE("selectors compare the driver and attributes of a device") {
+  CHECK(selects("device.driver == 'gpu.example.com'"));
+  CHECK(selects("device.driver==\"gpu.example.com\""));
+  CHECK_FALSE(selects("device.driver == 'other.example.com'"));
+  CHECK_FALSE(selects("device.driver != 'gpu.example.com'"));
+  CHECK(selects(kGpus));
+  CHECK_FALSE(selects(kGpus, gpu("part-0", "partition")));
+  CHECK(
+      selects("  (device.driver == 'gpu.example.com')\n && (device.attributes['other.example.com'].cores == 64 "
+              "&& device.attributes['gpu.example.com'].healthy)\n"));
+  CHECK_FALSE(selects("!device.attributes['gpu.example.com'].healthy"));
+  CHECK(selects("device.attributes['gpu.example.com'].healthy == true"));
+  CHECK_FALSE(selects("device.attributes['other.example.com'].cores == 63"));
+  CHECK(selects("device.attributes['other.example.com'].cores != -1"));
+}
+
+TEST_CASE("a device without an attribute, or with one of another type, does not match") {
+  CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing == 'x'"));
+  CHECK_FALSE(selects("device.attributes['gpu.example.com'].missing != 'x'"));
+  CHECK_FALSE(selects("device.attributes['other.example.com'].type == 'gpu'"));
+  CHECK_FALSE(selects("device.attributes['gpu.example.com'].type == 1"));
+  CHECK_FALSE(selects("device.attributes['gpu.example.com'].driverVersion == '1.2.3'"));
+  CHECK_FALSE(selects(kGpus, json::object()));
+  CHECK_FALSE(selects(kGpus, {{"attributes", {{"type", "gpu"}}}}));
+}
+
+TEST_CASE("a selector that is not a conjunction of comparisons is refused with its place") {
+  const auto fault = [](const std::string& expression) {
+    try {
+      DeviceSelector selector(expression);
+      return std::string();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  CHECK(fault("device.driver == 'a' || device.driver == 'b'") == "expected '&&' at '|| device.driver == 'b''");
+  CHECK(fault("") == "expected 'device' at its end");
+  CHECK(fault("device.driver") == "expected '==' or '!=' at its end");
+  CHECK(fault("device.driver == 'a") == "unterminated string at 'a'");
+  CHECK(fault("device.driver == 'a\\'b'") == "escape sequences are not supported at ''b''");
+  CHECK(fault("(device.driver == 'a'") == "expected ')' at its end");
+  CHECK(fault("device.driver == 'a')") == "expected '&&' at ')'");
+  CHECK(fault("devices.driver == 'a'") == "expected 'device' at 'devices.driver == 'a''");
+  CHECK(fault("device.attributes['a'].b in ['c']") == "expected '&&' at 'in ['c']'");
+  CHECK(fault("device.attributes['a'].b == c") == "expected a string, an integer, true or false at 'c'");
+  CHECK(fault("!device.driver == 'a'") == "expected 'attributes' at 'driver == 'a''");
+  CHECK(fault("!device.attributes['a'].b == true") == "expected '&&' at '== true'");
+}
+
+TEST_CASE("the devices that a class selects are resources of their node") {
+  const DeviceInventory inventory = inventory_of_two_nodes();
+  CHECK(inventory.by_node() == std::map<std::string, Resources>{{"a", {{kClass, 2}}}, {"b", {{kClass, 1}}}});
+  CHECK(inventory.product("a") == "Example-A1");
+  CHECK(inventory.product("c").empty());
+}
+
+TEST_CASE("devices of a class with an extended resource count as that") {
+  const DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
+  CHECK(inventory.by_node().at("a") == Resources{{"example.com/gpu", 2}});
+}
+
+TEST_CASE("classes and slices that change or are deleted are counted again") {
+  DeviceInventory inventory = inventory_of_two_nodes();
+  inventory.put(kube::kResourceSlices, slice("s-a", "a", {gpu("gpu-0", "gpu", "Example B2"), gpu("gpu-1")}, 2));
+  CHECK(inventory.by_node().at("a").at(kClass) == 2);
+  CHECK(inventory.product("a").empty());
+  inventory.put(kube::kDeviceClasses,
+                device_class("gpu.example.com", "device.attributes['gpu.example.com'].productName == 'Example B2'"));
+  CHECK(inventory.by_node() == std::map<std::string, Resources>{{"a", {{kClass, 1}}}});
+  inventory.drop(kube::kResourceSlices, slice("s-a", "a", {}));
+  CHECK(inventory.by_node().empty());
+  inventory.put(kube::kDeviceClasses, device_class("gpu.example.com", kGpus));
+  CHECK(inventory.by_node().size() == 1);
+  inventory.drop(kube::kDeviceClasses, device_class("gpu.example.com", kGpus));
+  CHECK(inventory.by_node().empty());
+  inventory = inventory_of_two_nodes();
+  inventory.clear(kube::kResourceSlices);
+  CHECK(inventory.by_node().empty());
+}
+
+TEST_CASE("devices are not counted if their slice is outdated or of no single node, or if they are tainted") {
+  DeviceInventory inventory = inventory_of_two_nodes();
+  inventory.put(kube::kResourceSlices, slice("s-a-2", "a", {gpu("gpu-2")}, 2));  // s-a is of generation 1
+  CHECK(inventory.by_node().at("a").at(kClass) == 1);
+  json everywhere = slice("s-all", "", {gpu("gpu-9")});
+  everywhere["spec"]["allNodes"] = true;
+  inventory.put(kube::kResourceSlices, everywhere);
+  CHECK(inventory.by_node().size() == 2);
+  json tainted = gpu("gpu-3");
+  tainted["taints"] = json::array({{{"key", "unhealthy"}, {"effect", "NoSchedule"}}});
+  inventory.put(kube::kResourceSlices, slice("s-b", "b", {gpu("gpu-0"), tainted}));
+  CHECK(inventory.by_node().at("b").at(kClass) == 1);
+}
+
+TEST_CASE("a class whose selector cannot be read has no devices, and others are counted") {
+  DeviceInventory inventory = inventory_of_two_nodes();
+  CHECK(inventory.put(kube::kDeviceClasses, device_class("large", "device.capacity['x'].memory.isGreaterThan(1)")) ==
+        "cannot count the devices of device class large: its selector is not a conjunction of comparisons: expected "
+        "'attributes' at 'capacity['x'].memory.isGreaterThan(1)'");
+  CHECK(inventory.by_node().at("a") == Resources{{kClass, 2}});
+  CHECK(inventory.put(kube::kDeviceClasses, device_class("gpu.example.com", "x")) != "");
+  CHECK(inventory.by_node().empty());
+}
+
+TEST_CASE("pods request devices by the name of the class, by its extended resource, and by claims") {
+  DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
+  inventory.put(
+      kube::kResourceClaimTemplates,
+      claim_template("two", {{"name", "gpu"}, {"exactly", {{"deviceClassName", "gpu.example.com"}, {"count", 2}}}}));
+  inventory.put(kube::kResourceClaimTemplates,
+                claim_template("any", {{"name", "gpu"},
+                                       {"firstAvailable",
+                                        {{{"name", "x"}, {"deviceClassName", "gpu.example.com"}},
+                                         {{"name", "y"}, {"deviceClassName", "other"}, {"count", 4}}}}}));
+  const auto requests = [&](const json& spec, Resources known = {}) {
+    inventory.complete_requests({{"metadata", {{"namespace", "ns"}}}, {"spec", spec}}, known);
+    return known;
+  };
+  const auto claims = [](const char* name) {
+    return json{{"resourceClaims", {{{"name", "gpus"}, {"resourceClaimTemplateName", name}}}}};
+  };
+  CHECK(requests(claims("two"), {{"cpu", 1000}}) == Resources{{"cpu", 1000}, {"example.com/gpu", 2}});
+  CHECK(requests(claims("any")) == Resources{{"example.com/gpu", 1}});
+  CHECK(requests(claims("missing")).empty());
+  CHECK(requests(json::object(), {{kClass, 1}, {"example.com/gpu", 1}}) == Resources{{"example.com/gpu", 2}});
+  CHECK(requests({{"resourceClaims", {{{"name", "shared"}, {"resourceClaimName", "two"}}}}}).empty());
+  json admin = claim_template("two", {{"exactly", {{"deviceClassName", "gpu.example.com"}, {"adminAccess", true}}}});
+  inventory.put(kube::kResourceClaimTemplates, admin);
+  CHECK(requests(claims("two")).empty());
+}
+
+TEST_CASE("devices that are allocated to claims of other pods are held") {
+  DeviceInventory inventory = inventory_of_two_nodes();
+  const auto held = [&](const std::string& replica) {
+    return inventory.allocated([&](const std::string& uid) { return uid == replica; });
+  };
+  inventory.put(kube::kResourceClaims, claim("c", {{{"uid", "p"}}}, {{"a", "gpu-0"}, {"b", "gpu-0"}}));
+  CHECK(held("") == std::map<std::string, Resources>{{"a", {{kClass, 1}}}, {"b", {{kClass, 1}}}});
+  CHECK(held("p").empty());
+  // A claim may be allocated before or after a pod uses it.
+  inventory.put(kube::kResourceClaims, claim("c", {}, {{"a", "gpu-1"}, {"a", "unknown"}}));
+  CHECK(held("p") == std::map<std::string, Resources>{{"a", {{kClass, 1}}}});
+  json owned = claim("c", {}, {{"a", "gpu-1"}});
+  owned["metadata"]["ownerReferences"] = {{{"kind", "Pod"}, {"uid", "p"}}};
+  inventory.put(kube::kResourceClaims, owned);
+  CHECK(held("p").empty());
+  CHECK(held("").size() == 1);
+  owned.erase("status");
+  inventory.put(kube::kResourceClaims, owned);
+  CHECK(held("").empty());
+}
+
+TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods") {
+  ClusterState state;
+  state.put_node(node("a", {{"cpu", "8"}, {"example.com/gpu", "0"}}));  // of a device plugin that was removed
+  state.put_node(node("b", {{"cpu", "8"}, {"example.com/gpu", "7"}}));  // of one that runs
+  state.put_device_object(kube::kDeviceClasses, device_class("gpu.example.com", kGpus, "example.com/gpu"));
+  state.put_device_object(kube::kResourceSlices, slice("s-a", "a", {gpu("0"), gpu("1"), gpu("2"), gpu("3")}));
+  state.put_device_object(kube::kResourceSlices, slice("s-b", "b", {gpu("0")}));
+  state.put_device_object(kube::kResourceClaimTemplates,
+                          claim_template("one", {{"exactly", {{"deviceClassName", "gpu.example.com"}}}}));
+  const json claims = {{{"name", "gpu"}, {"resourceClaimTemplateName", "one"}}};
+  state.put_job(
+      {{"metadata", {{"namespace", "ns"}, {"name", "job"}, {"uid", "u"}}},
+       {"spec", {{"template", {{"spec", {{"resourceClaims", claims}, {"containers", {{{"name", "main"}}}}}}}}}}});
+  const auto pod = [&](const std::string& uid, const json& resource_claims) {
+    return json{{"metadata", {{"namespace", "ns"}, {"name", uid}, {"uid", uid}}},
+                {"spec", {{"nodeName", "a"}, {"resourceClaims", resource_claims}}},
+                {"status", {{"phase", "Running"}}}};
+  };
+  json replica = pod("replica", claims);
+  replica["metadata"]["labels"] = {{"adaptdl", "true"}};
+  replica["metadata"]["ownerReferences"] = {
+      {{"apiVersion", "adaptdl.petuum.com/v1"}, {"kind", "AdaptDLJob"}, {"name", "job"}, {"uid", "u"}}};
+  state.put_pod(replica);
+  state.put_pod(pod("other", claims));
+  state.put_pod(pod("sharing", {{{"name", "gpu"}, {"resourceClaimName", "shared"}}}));
+  state.put_device_object(kube::kResourceClaims, claim("c-r", {{{"uid", "replica"}}}, {{"a", "0"}}));
+  state.put_device_object(kube::kResourceClaims, claim("c-o", {{{"uid", "other"}}}, {{"a", "1"}}));
+  state.put_device_object(kube::kResourceClaims, claim("shared", {{{"uid", "sharing"}}}, {{"a", "2"}}));
+
+  const AllocatorCluster cluster = state.cluster({}, std::chrono::system_clock::now());
+  REQUIRE(cluster.nodes.size() == 2);
+  CHECK(cluster.nodes[0].allocatable.at("example.com/gpu") == 4);
+  CHECK(cluster.nodes[0].gpu_type == "Example-A1");
+  CHECK(cluster.nodes[1].allocatable.at("example.com/gpu") == 7);
+  REQUIRE(cluster.jobs.size() == 1);
+  CHECK(cluster.jobs[0].info.resources.at("example.com/gpu") == 1);
+  CHECK(cluster.jobs[0].requests.at("a").at("example.com/gpu") == 1);
+  CHECK(cluster.used.at("a").at("example.com/gpu") == 2);
+
+  const std::vector<NodePrice> prices;
+  CHECK(state.usage_rate(state.job("ns/job")->job, {"a", "a"}, {}, prices).gpus == 2);
+  state.clear_device_objects(kube::kResourceSlices);
+  CHECK(state.cluster({}, std::chrono::system_clock::now()).nodes[0].allocatable.at("example.com/gpu") == 0);
+}
