@@ -130,7 +130,6 @@ class SharingTest(OperatorTest):
         self.wait_for_phase("waiting", "Starting", "Running", "Succeeded")
         self.wait_for_status("ended", "waiting", lambda status: status.get("phase") == "Succeeded")
 
-
     def test_wrong_jobs_are_refused_with_the_reason(self):
         self.wait_for_validator()
         refusal = self.apply_refused(self.job_document("wrong", "true", minReplicas=3, maxReplicas=2))
@@ -167,48 +166,6 @@ class SharingTest(OperatorTest):
         time.sleep(INTERVAL)
         self.assertEqual(self.cost_of("dora"), deleted)
         self.assertIsNone(self.cost_of("eve"))
-
-
-class LeavingTest(OperatorTest):
-    """Between cycles, which are far apart, jobs leave nodes at once."""
-
-    settings = {"interval": "1h"}
-
-    def start_on(self, node, other):
-        """Starts a job with two replicas on `node`, then gives `other` room for it."""
-        self.set_gpus(0, other)
-        self.set_gpus(2, node)
-        self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
-        before = self.wait_for_replicas("job", 2)
-        self.assertEqual(before["allocation"], [node, node])
-        self.set_gpus(2, other)
-        return before
-
-    def assert_moved_without_a_repeated_step(self, node, before):
-        after = self.wait_for_replicas("job", 2)
-        self.assertEqual(after["allocation"], [node, node])
-        self.assertEqual(after["group"], before["group"] + 1)
-        self.finish("job")
-        self.wait_for_phase("job", "Succeeded")
-        self.assert_trained_once("job")
-
-    def test_jobs_are_checkpointed_and_moved_off_a_node_that_is_about_to_be_reclaimed(self):
-        taint = "aws-node-termination-handler/spot-itn"
-        before = self.start_on("node1", "node0")
-        self.addCleanup(self.kubectl_in, "default", "taint", "node", "node1", f"{taint}-")
-        self.kubectl_in("default", "taint", "node", "node1", f"{taint}=1:NoSchedule")
-        self.wait_for_status("moved", "job", lambda status: status.get("allocation") == ["node0", "node0"])
-        self.assert_moved_without_a_repeated_step("node0", before)
-        said = [event["message"] for event in self.get("events") if event["reason"] == "Reallocated"]
-        self.assertEqual(len(said), 1, said)
-        self.assertTrue(said[0].endswith(f"; node node1 is about to be removed (taint {taint})"), said)
-
-    def test_jobs_do_not_return_to_a_node_that_is_drained(self):
-        before = self.start_on("node1", "node0")
-        self.addCleanup(self.kubectl_in, "default", "uncordon", "node1")
-        self.kubectl_in("default", "drain", "node1", "--delete-emptydir-data", "--pod-selector=adaptdl=true", timeout=120)
-        self.wait_for_status("moved", "job", lambda status: status.get("allocation") == ["node0", "node0"])
-        self.assert_moved_without_a_repeated_step("node0", before)
 
 
 if __name__ == "__main__":
