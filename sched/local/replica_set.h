@@ -13,7 +13,7 @@
 #include "local/exit_order.h"
 #include "local/launch_context.h"
 #include "local/local_replica.h"
-#include "local/membership.h"
+#include "membership/membership.h"
 #include "local/replica_environment.h"
 
 namespace adaptdl::sched {

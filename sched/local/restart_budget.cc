@@ -1,9 +1,6 @@
 #include "local/restart_budget.h"
 
-#include <algorithm>
 #include <utility>
-
-#include "local/launch_plan.h"
 
 namespace adaptdl::sched {
 
@@ -11,13 +8,6 @@ bool RestartBudget::spend() {
   if (used_ >= max_) return false;
   ++used_;
   return true;
-}
-
-std::chrono::milliseconds RestartBudget::back_off(Time now) {
-  const bool forgotten = pause_.count() == 0 || now - failed_at_ >= kBackOffMemory;
-  pause_ = forgotten ? kFirstBackOff : std::min(pause_ * 2, kLongestBackOff);
-  failed_at_ = now;
-  return pause_;
 }
 
 bool RestartBudget::in_vain(const ExitStatus& status, const std::string& last_line, bool trained) {

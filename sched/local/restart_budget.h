@@ -8,24 +8,20 @@
 #include <string>
 
 #include "local/replica_process.h"
+#include "membership/membership.h"
 
 namespace adaptdl::sched {
 
-class RestartBudget {
+class RestartBudget final : public FailureBudget {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-
   // `max`: failures that are survived; those that are not counted need no budget.
   explicit RestartBudget(int max) : max_(max) {}
 
-  // Counts a failure. Returns false, and counts nothing, if there were too many already.
-  bool spend();
+  bool spend() override;
   int used() const noexcept { return used_; }
   int max() const noexcept { return max_; }
 
-  // How long to wait before anything is started after a failure now, counted or not: kFirstBackOff, twice as long after
-  // each further one up to kLongestBackOff, and the first again after kBackOffMemory without any.
-  std::chrono::milliseconds back_off(Time now);
+  std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
 
   // Whether to start again is in vain: all replicas are gone, as the first that failed did in this way with this last
   // line, before any of them had `trained`, and it was just the same the time before. A program that says nothing
@@ -42,8 +38,7 @@ class RestartBudget {
 
   int max_;
   int used_ = 0;
-  std::chrono::milliseconds pause_{0};
-  Time failed_at_{};
+  BackOff back_off_;
   std::optional<Failure> at_start_;  // the failure before, if nobody had trained
 };
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "local/launch_plan.h"
-#include "local/membership.h"
+#include "membership/membership.h"
 
 namespace adaptdl::sched {
 

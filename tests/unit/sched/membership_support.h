@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "local/launch_plan.h"
-#include "local/membership.h"
+#include "local/restart_budget.h"
+#include "membership/membership.h"
 
 namespace testing {
 

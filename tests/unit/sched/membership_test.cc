@@ -1,4 +1,4 @@
-#include "local/membership.h"
+#include "membership/membership.h"
 
 #include <doctest/doctest.h>
 
@@ -359,4 +359,39 @@ TEST_CASE("over many random changes the members are those of the target in the e
   auto devices = run.membership.devices();
   std::ranges::sort(devices);
   CHECK(devices == Devices{"1", "3", "4"});
+}
+
+TEST_CASE("another membership continues from the target and the state of one") {
+  Run run({"0", "1"}), other({"0", "1"});
+  const auto both = [&](auto&& change) {
+    change(run);
+    const MembershipTarget target = other.membership.target();
+    other.membership = Membership({.survives = true}, target, other.budget, other.membership.state());
+    other.membership.set_follows(true);
+    change(other);
+    REQUIRE(run.membership.state() == other.membership.state());
+    REQUIRE(run.membership.target().devices == other.membership.target().devices);
+  };
+  both([](Run& each) { each.train(); });
+  both([](Run& each) { each.want({"0", "1", "2", "3"}, 2); });
+  both([](Run& each) { each.decide(); });
+  both([](Run& each) { each.membership.waits(3, each.now); });
+  both([](Run& each) { each.membership.ended(2, End::kFailed, each.now); });
+  both([](Run& each) { each.decide(kFirstBackOff); });  // another one for the newcomer that failed
+  both([](Run& each) { each.decide(kJoinLimit); });     // which is late
+  CHECK(run.membership.members() == Numbers{0, 1, 3});
+  both([](Run& each) { each.train(); });
+  both([](Run& each) { each.membership.ended(4, End::kKilled, each.now); });
+  both([](Run& each) { each.membership.ended(0, End::kKilled, each.now); });
+  both([](Run& each) { each.decide(); });
+  CHECK(run.membership.members() == Numbers{1, 3});
+  both([](Run& each) { each.membership.broken(1, each.membership.generation(), each.now); });
+  both([](Run& each) { each.decide(kHangWait); });  // 3 hangs
+  both([](Run& each) { each.membership.ended(3, End::kKilled, each.now); });
+  both([](Run& each) { each.decide(); });
+  both([](Run& each) { each.decide(kLongestBackOff); });
+  CHECK(run.membership.members() == Numbers{1});
+  both([](Run& each) { each.want({"1"}); });
+  both([](Run& each) { each.decide(); });
+  CHECK(run.membership.generation() == other.membership.generation());
 }

@@ -1,12 +1,13 @@
-// Which replicas a run on one machine has, and how that changes while it goes on: a state machine without processes,
-// sockets or a clock, over one start of the job.
+// Which replicas a job has, and how that changes while it runs: a state machine without processes, pods, sockets or a
+// clock, over one start of the job. The launcher of a machine and the operator of a cluster use it; to them, a device
+// is a GPU of the machine and a node of the cluster.
 //
 // A generation is an ordered list of members; a member's place in it is its rank. Planned changes: newcomers are
 // started and load while the members train on; the next generation lists them last, once they wait for it. Leavers are
 // no longer listed and end by themselves. Failures: the members that a death leaves go on in the next generation at
 // once if they are enough, and otherwise once replacements have come. A program that cannot follow generations is
 // stopped with a checkpoint instead, to be started again on the new number. What counts as a failure and what does not:
-// RestartBudget is asked for those alone that have another cause than a SIGKILL.
+// FailureBudget is asked for those alone that have another cause than a SIGKILL.
 //
 // Use: report what happens, then carry out what decide() gives, in its order. Replicas are known by a number that
 // counts up from 0 and is never used twice.
@@ -20,7 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "local/restart_budget.h"
+#include "membership/back_off.h"
+#include "membership/membership_limits.h"
 
 namespace adaptdl::sched {
 
@@ -52,21 +54,71 @@ struct MembershipAction {
   std::string why;
 };
 
+// How many failures a job survives, and how long it waits after each.
+class FailureBudget {
+ public:
+  using Time = BackOff::Time;
+  virtual ~FailureBudget() = default;
+
+  // Counts a failure. Returns false, and counts nothing, if there were too many already.
+  virtual bool spend() = 0;
+  // Returns how long to wait before anything is started after a failure now, counted or not.
+  virtual std::chrono::milliseconds back_off(Time now) = 0;
+};
+
+// What a Membership knows of its replicas, which is all that has to be kept to continue it elsewhere. Times are the
+// caller's.
+struct MembershipState {
+  using Time = FailureBudget::Time;
+  enum class Role { kLoading, kWaiting, kMember, kLeaving };
+  struct Replica {
+    int number = 0;
+    std::string device;
+    Role role = Role::kLoading;
+    Time started{};                // of a newcomer
+    int trains = -1;               // the newest generation that it said it trains in
+    bool trained = false;          // in any; those that start the job together are taken to
+    bool broken = false;           // it said that the present generation is
+    bool killed = false;           // an action killed it
+    bool late = false;             // because it did not get ready in time
+    std::optional<Time> leave_by;  // of a leaver, once the others have left it
+
+    bool operator==(const Replica&) const = default;
+  };
+
+  int generation = 0;
+  int next = 0;                   // number of the next replica that is started
+  std::vector<Replica> replicas;  // the members by rank, among the others
+  std::optional<Time> broken_since;
+  std::optional<Time> finished_at;  // a member was done
+  bool regroup = false;             // the present generation is lost
+  bool can_join = true;
+  Time start_after{};  // no newcomer is started before, because of a failure
+  int newcomer_failures = 0;
+  std::string noticed;
+
+  bool operator==(const MembershipState&) const = default;
+};
+
 class Membership {
  public:
-  using Time = RestartBudget::Time;
+  using Time = FailureBudget::Time;
 
   struct Options {
-    bool survives = false;                   // the others survive a member's death
-    bool can_join = true;                    // replicas can join the program while it runs
-    bool can_restart = true;                 // there are checkpoints to start again from
-    std::chrono::milliseconds grace{30000};  // for leavers, once the others have left them
-    Time restart_after{};                    // kRestart comes no earlier, unless a user asked
+    bool survives = false;                              // the others survive a member's death
+    bool can_join = true;                               // replicas can join the program while it runs
+    bool can_restart = true;                            // there are checkpoints to start again from
+    std::chrono::milliseconds grace{30000};             // for leavers, once the others have left them
+    std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load; the job trains meanwhile
+    Time restart_after{};                               // kRestart comes no earlier, unless a user asked
   };
   enum class End { kDone, kCheckpointed, kKilled, kFailed };  // kKilled: by a SIGKILL
 
   // The members of generation 0 are the replicas 0, 1, ...: one for each device of the target.
-  Membership(Options options, MembershipTarget target, RestartBudget& budget);
+  Membership(Options options, MembershipTarget target, FailureBudget& budget);
+  // Continues where another one with this target and state was. What the program said of itself has to be reported
+  // again.
+  Membership(Options options, MembershipTarget target, FailureBudget& budget, MembershipState state);
 
   // What should be is now this. A change that is under way is completed or undone as it takes.
   void set_target(MembershipTarget target);
@@ -91,14 +143,15 @@ class Membership {
 
   std::vector<MembershipAction> decide(Time now);
 
-  int generation() const noexcept { return generation_; }
+  int generation() const noexcept { return state_.generation; }
+  const MembershipState& state() const noexcept { return state_; }
   // By rank.
   std::vector<int> members() const;
   std::vector<std::string> devices() const;
   bool is_member(int replica) const;
   // Whether it was started to join and has not been listed yet.
   bool is_newcomer(int replica) const;
-  bool can_join() const noexcept { return can_join_; }
+  bool can_join() const noexcept { return state_.can_join; }
   const MembershipTarget& target() const noexcept { return target_; }
   // Whether the members are those that should be, and all train together.
   bool steady() const;
@@ -106,19 +159,8 @@ class Membership {
   bool is_stuck(Time now) const;
 
  private:
-  enum class State { kLoading, kWaiting, kMember, kLeaving };
-  struct Replica {
-    int number = 0;
-    std::string device;
-    State state = State::kLoading;
-    Time started;                  // of a newcomer
-    int trains = -1;               // the newest generation that it said it trains in
-    bool trained = false;          // in any; those that start the job together are taken to
-    bool broken = false;           // it said that the present generation is
-    bool killed = false;           // an action killed it
-    bool late = false;             // because it did not get ready in time
-    std::optional<Time> leave_by;  // of a leaver, once the others have left it
-  };
+  using Role = MembershipState::Role;
+  using Replica = MembershipState::Replica;
   // What the target asks for and the members are not.
   struct Difference {
     std::vector<int> leavers;
@@ -130,7 +172,7 @@ class Membership {
   Replica* find(int replica);
   const Replica* find(int replica) const;
   // Those that were killed are no newcomers any more, but members until they are gone.
-  std::size_t count(State state) const;
+  std::size_t count(Role role) const;
   bool settled() const;
   Difference difference() const;
   bool known_not_to_follow(Time now) const;
@@ -152,21 +194,12 @@ class Membership {
 
   Options options_;
   MembershipTarget target_;
-  RestartBudget& budget_;
-  bool can_join_;
+  FailureBudget* budget_;
   std::optional<bool> follows_;
   std::optional<Time> began_at_;  // the first decision
   std::optional<Time> progressed_at_;
-  int generation_ = 0;
-  int next_ = 0;
-  std::vector<Replica> replicas_;  // the members by rank, among the others
-  std::optional<Time> broken_since_;
-  std::optional<Time> finished_at_;  // a member was done
-  bool regroup_ = false;             // the present generation is lost
   bool stopping_ = false;
-  Time start_after_{};  // no newcomer is started before, because of a failure
-  int newcomer_failures_ = 0;
-  std::string noticed_;
+  MembershipState state_;
   std::vector<MembershipAction> actions_;
 };
 

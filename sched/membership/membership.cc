@@ -1,11 +1,9 @@
-#include "local/membership.h"
+#include "membership/membership.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
-
-#include "local/launch_plan.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -24,11 +22,17 @@ std::string replicas(std::size_t count) { return fmt::format("{} replica{}", cou
 
 }  // namespace
 
-Membership::Membership(Options options, MembershipTarget target, RestartBudget& budget)
-    : options_(options), budget_(budget), can_join_(options.can_join) {
+Membership::Membership(Options options, MembershipTarget target, FailureBudget& budget)
+    : options_(options), budget_(&budget) {
+  state_.can_join = options.can_join;
   for (const std::string& device : target.devices) {
-    replicas_.push_back({.number = next_++, .device = device, .state = State::kMember, .trained = true});
+    state_.replicas.push_back({.number = state_.next++, .device = device, .role = Role::kMember, .trained = true});
   }
+  set_target(std::move(target));
+}
+
+Membership::Membership(Options options, MembershipTarget target, FailureBudget& budget, MembershipState state)
+    : options_(options), target_(target), budget_(&budget), state_(std::move(state)) {
   set_target(std::move(target));
 }
 
@@ -36,58 +40,59 @@ void Membership::set_target(MembershipTarget target) {
   target.min = std::clamp(target.min, 1, std::max(1, static_cast<int>(target.devices.size())));
   // What a user asked for stays so until it is done.
   target.by_user = target.by_user || (target_.by_user && target.devices == target_.devices);
-  if (target.devices != target_.devices) newcomer_failures_ = 0;
+  if (target.devices != target_.devices) state_.newcomer_failures = 0;
   target_ = std::move(target);
 }
 
 Membership::Replica* Membership::find(int replica) {
-  const auto found = std::ranges::find(replicas_, replica, &Replica::number);
-  return found == replicas_.end() ? nullptr : &*found;
+  const auto found = std::ranges::find(state_.replicas, replica, &Replica::number);
+  return found == state_.replicas.end() ? nullptr : &*found;
 }
 
 const Membership::Replica* Membership::find(int replica) const { return const_cast<Membership*>(this)->find(replica); }
 
-std::size_t Membership::count(State state) const {
-  return static_cast<std::size_t>(std::ranges::count_if(replicas_, [state](const Replica& replica) {
-    return replica.state == state && (state == State::kMember || !replica.killed);
+std::size_t Membership::count(Role role) const {
+  return static_cast<std::size_t>(std::ranges::count_if(state_.replicas, [role](const Replica& replica) {
+    return replica.role == role && (role == Role::kMember || !replica.killed);
   }));
 }
 
 std::vector<int> Membership::members() const {
   std::vector<int> result;
-  for (const Replica& replica : replicas_) {
-    if (replica.state == State::kMember) result.push_back(replica.number);
+  for (const Replica& replica : state_.replicas) {
+    if (replica.role == Role::kMember) result.push_back(replica.number);
   }
   return result;
 }
 
 std::vector<std::string> Membership::devices() const {
   std::vector<std::string> result;
-  for (const Replica& replica : replicas_) {
-    if (replica.state == State::kMember) result.push_back(replica.device);
+  for (const Replica& replica : state_.replicas) {
+    if (replica.role == Role::kMember) result.push_back(replica.device);
   }
   return result;
 }
 
 bool Membership::is_member(int replica) const {
   const Replica* found = find(replica);
-  return found != nullptr && found->state == State::kMember;
+  return found != nullptr && found->role == Role::kMember;
 }
 
 bool Membership::is_newcomer(int replica) const {
   const Replica* found = find(replica);
-  return found != nullptr && (found->state == State::kLoading || found->state == State::kWaiting);
+  return found != nullptr && (found->role == Role::kLoading || found->role == Role::kWaiting);
 }
 
 bool Membership::settled() const {
-  return std::ranges::all_of(replicas_, [this](const Replica& replica) {
-    return replica.state != State::kMember || replica.trains == generation_;
+  return std::ranges::all_of(state_.replicas, [this](const Replica& replica) {
+    return replica.role != Role::kMember || replica.trains == state_.generation;
   });
 }
 
 bool Membership::steady() const {
   const Difference difference = this->difference();
-  return !regroup_ && (settled() || generation_ == 0) && difference.leavers.empty() && difference.missing.empty();
+  return !state_.regroup && (settled() || state_.generation == 0) && difference.leavers.empty() &&
+         difference.missing.empty();
 }
 
 void Membership::progressed(Time now) {
@@ -100,74 +105,74 @@ bool Membership::known_not_to_follow(Time now) const {
 }
 
 bool Membership::is_stuck(Time now) const {
-  return !options_.can_restart && (known_not_to_follow(now) || (follows_ == true && !can_join_));
+  return !options_.can_restart && (known_not_to_follow(now) || (follows_ == true && !state_.can_join));
 }
 
 void Membership::waits(int replica, Time) {
   Replica* newcomer = find(replica);
-  if (newcomer != nullptr && newcomer->state == State::kLoading) newcomer->state = State::kWaiting;
+  if (newcomer != nullptr && newcomer->role == Role::kLoading) newcomer->role = Role::kWaiting;
 }
 
 void Membership::broken(int replica, int generation, Time now) {
   Replica* member = find(replica);
-  if (member == nullptr || member->state != State::kMember || generation != generation_) return;
+  if (member == nullptr || member->role != Role::kMember || generation != state_.generation) return;
   member->broken = true;
-  if (!broken_since_) broken_since_ = now;
+  if (!state_.broken_since) state_.broken_since = now;
 }
 
 void Membership::trains(int replica, int generation) {
   Replica* member = find(replica);
   if (member == nullptr) return;
   member->trains = std::max(member->trains, generation);
-  if (!std::exchange(member->trained, true)) newcomer_failures_ = 0;
+  if (!std::exchange(member->trained, true)) state_.newcomer_failures = 0;
 }
 
 void Membership::cannot_join(int replica) {
-  if (find(replica) != nullptr) can_join_ = false;
+  if (find(replica) != nullptr) state_.can_join = false;
 }
 
 void Membership::newcomer_failed(Time now) {
-  start_after_ = now + budget_.back_off(now);
-  ++newcomer_failures_;
+  state_.start_after = now + budget_->back_off(now);
+  ++state_.newcomer_failures;
 }
 
 bool Membership::ended(int replica, End end, Time now) {
-  const auto found = std::ranges::find(replicas_, replica, &Replica::number);
-  if (found == replicas_.end()) return true;
+  const auto found = std::ranges::find(state_.replicas, replica, &Replica::number);
+  if (found == state_.replicas.end()) return true;
   const Replica gone = std::move(*found);
-  replicas_.erase(found);
-  if (gone.state == State::kMember) return member_ended(gone, end, now);
+  state_.replicas.erase(found);
+  if (gone.role == Role::kMember) return member_ended(gone, end, now);
   // One that was killed because it is not needed has not failed; one that came too late has.
   const bool unneeded = gone.killed && !gone.late;
-  if (gone.state == State::kLeaving || unneeded || stopping_) return true;
+  if (gone.role == Role::kLeaving || unneeded || stopping_) return true;
   newcomer_failed(now);
   // Whoever killed it says nothing about the next one.
-  if (end == End::kKilled && !gone.killed) --newcomer_failures_;
+  if (end == End::kKilled && !gone.killed) --state_.newcomer_failures;
   return true;
 }
 
 bool Membership::member_ended(const Replica& gone, End end, Time now) {
   if (end == End::kDone) {
-    if (!finished_at_) finished_at_ = now;
+    if (!state_.finished_at) state_.finished_at = now;
     return false;
   }
   // It came when the work was done, which the others have done without it.
-  if (finished_at_ && !gone.trained) return true;
-  if (end == End::kCheckpointed || stopping_ || finished_at_ || !options_.survives) return false;
-  const std::size_t left = count(State::kMember);
+  if (state_.finished_at && !gone.trained) return true;
+  if (end == End::kCheckpointed || stopping_ || state_.finished_at || !options_.survives) return false;
+  const std::size_t left = count(Role::kMember);
   const bool enough = left >= static_cast<std::size_t>(target_.min);
   // Those that were listed and have not begun to train have nothing to go on from.
   const bool have_state = std::ranges::any_of(
-      replicas_, [](const Replica& replica) { return replica.state == State::kMember && replica.trained; });
-  if (follows_ != true || !have_state || (!enough && !can_join_)) return false;
+      state_.replicas, [](const Replica& replica) { return replica.role == Role::kMember && replica.trained; });
+  if (follows_ != true || !have_state || (!enough && !state_.can_join)) return false;
   // One that was listed, but had not begun to train, ends only itself.
-  if (end == End::kFailed && gone.trained && !budget_.spend()) return false;
+  if (end == End::kFailed && gone.trained && !budget_->spend()) return false;
   if (gone.trained) {
-    start_after_ = now + budget_.back_off(now);
+    state_.start_after = now + budget_->back_off(now);
   } else {
     newcomer_failed(now);
   }
-  regroup_ = true;
+  state_.regroup = true;
   return true;
 }
 
@@ -177,20 +182,20 @@ void Membership::kill(Replica& replica, const std::string& why, bool hung) {
 }
 
 void Membership::notice_once(const std::string& text) {
-  if (std::exchange(noticed_, text) != text) actions_.push_back({.kind = Kind::kNotice, .why = text});
+  if (std::exchange(state_.noticed, text) != text) actions_.push_back({.kind = Kind::kNotice, .why = text});
 }
 
 std::vector<MembershipAction> Membership::decide(Time now) {
   actions_.clear();
   if (!began_at_) began_at_ = now;
   take_leave(now);
-  if (finished_at_ || stopping_) {
+  if (state_.finished_at || stopping_) {
     finish(now);
   } else {
-    if (!regroup_) kill_hung(now);
-    if (regroup_) {
+    if (!state_.regroup) kill_hung(now);
+    if (state_.regroup) {
       regroup(now);
-    } else if (!broken_since_) {
+    } else if (!state_.broken_since) {
       plan(now);
     }
   }
@@ -200,45 +205,45 @@ std::vector<MembershipAction> Membership::decide(Time now) {
 // The others have left a leaver behind once all of them train without it; it must not end before.
 void Membership::take_leave(Time now) {
   if (!settled()) return;
-  for (Replica& replica : replicas_) {
-    if (replica.state != State::kLeaving) continue;
+  for (Replica& replica : state_.replicas) {
+    if (replica.role != Role::kLeaving) continue;
     if (!replica.leave_by) replica.leave_by = now + options_.grace;
     if (now >= *replica.leave_by) kill(replica, "it did not end when it had left");
   }
 }
 
 void Membership::kill_hung(Time now) {
-  if (!broken_since_) return;
+  if (!state_.broken_since) return;
   bool all = true;
-  for (Replica& replica : replicas_) {
-    if (replica.state != State::kMember || replica.broken) continue;
+  for (Replica& replica : state_.replicas) {
+    if (replica.role != Role::kMember || replica.broken) continue;
     all = false;
-    if (now - *broken_since_ >= kHangWait) kill(replica, "it hangs: the others lost it", true);
+    if (now - *state_.broken_since >= kHangWait) kill(replica, "it hangs: the others lost it", true);
   }
-  regroup_ = all;
+  state_.regroup = all;
 }
 
 void Membership::finish(Time now) {
-  for (Replica& replica : replicas_) {
-    const bool never_joined = replica.state == State::kLoading || replica.state == State::kWaiting;
+  for (Replica& replica : state_.replicas) {
+    const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;
     // One that was listed at the very end may find nobody to join.
-    const bool too_late =
-        replica.state == State::kMember && !replica.trained && finished_at_ && now - *finished_at_ >= kFailureGrace;
+    const bool too_late = replica.role == Role::kMember && !replica.trained && state_.finished_at &&
+                          now - *state_.finished_at >= kFailureGrace;
     if (never_joined || too_late) kill(replica, "it is not needed any more");
   }
-  const bool can_meet = regroup_ && !finished_at_ && count(State::kMember) > 0;
-  if (can_meet) issue({}, false, fmt::format("going on with {} to save a checkpoint", replicas(count(State::kMember))));
+  const bool can_meet = state_.regroup && !state_.finished_at && count(Role::kMember) > 0;
+  if (can_meet) issue({}, false, fmt::format("going on with {} to save a checkpoint", replicas(count(Role::kMember))));
 }
 
 Membership::Difference Membership::difference() const {
   Difference result;
   std::vector<std::string> open = target_.devices;
-  for (const Replica& replica : replicas_) {
-    if (replica.state == State::kMember && !take_device(open, replica.device)) result.leavers.push_back(replica.number);
+  for (const Replica& replica : state_.replicas) {
+    if (replica.role == Role::kMember && !take_device(open, replica.device)) result.leavers.push_back(replica.number);
   }
   result.missing = open;
-  for (const Replica& replica : replicas_) {
-    const bool newcomer = replica.state == State::kLoading || replica.state == State::kWaiting;
+  for (const Replica& replica : state_.replicas) {
+    const bool newcomer = replica.role == Role::kLoading || replica.role == Role::kWaiting;
     // One that was killed may still be on its device.
     if (newcomer && !take_device(open, replica.device) && !replica.killed) result.surplus.push_back(replica.number);
   }
@@ -248,11 +253,11 @@ Membership::Difference Membership::difference() const {
 
 bool Membership::bring_newcomers(const Difference& difference, std::size_t staying, Time now) {
   for (const int surplus : difference.surplus) kill(*find(surplus), "it is not needed any more");
-  const bool start = now >= start_after_ && newcomer_failures_ < kNewcomerTries;
+  const bool start = now >= state_.start_after && state_.newcomer_failures < kNewcomerTries;
   bool loading = false;
-  for (Replica& replica : replicas_) {
-    if (replica.state != State::kLoading || replica.killed) continue;
-    if (now - replica.started < kJoinLimit) {
+  for (Replica& replica : state_.replicas) {
+    if (replica.role != Role::kLoading || replica.killed) continue;
+    if (now - replica.started < options_.join_limit) {
       loading = true;
       continue;
     }
@@ -261,10 +266,10 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
   }
   // A device on which somebody still ends is not free.
   std::vector<std::string> taken;
-  for (const Replica& replica : replicas_) {
-    if (replica.state == State::kLeaving) taken.push_back(replica.device);
+  for (const Replica& replica : state_.replicas) {
+    if (replica.role == Role::kLeaving) taken.push_back(replica.device);
   }
-  auto rank = static_cast<int>(staying + count(State::kLoading) + count(State::kWaiting));
+  auto rank = static_cast<int>(staying + count(Role::kLoading) + count(Role::kWaiting));
   const auto size = static_cast<int>(staying + difference.missing.size());
   for (const std::string& device : difference.to_start) {
     if (!device.empty() && take_device(taken, device)) {
@@ -273,10 +278,10 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
     }
     if (!start) continue;
     loading = true;
-    replicas_.push_back({.number = next_, .device = device, .state = State::kLoading, .started = now});
+    state_.replicas.push_back({.number = state_.next, .device = device, .role = Role::kLoading, .started = now});
     actions_.push_back({.kind = Kind::kStart,
-                        .replica = next_++,
-                        .generation = generation_ + 1,
+                        .replica = state_.next++,
+                        .generation = state_.generation + 1,
                         .rank = rank++,
                         .size = size,
                         .device = device});
@@ -286,9 +291,9 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
 
 // The present generation is lost: the next one as soon as enough can be in it.
 void Membership::regroup(Time now) {
-  const std::size_t left = count(State::kMember);
+  const std::size_t left = count(Role::kMember);
   const bool one_dies = std::ranges::any_of(
-      replicas_, [](const Replica& replica) { return replica.state == State::kMember && replica.killed; });
+      state_.replicas, [](const Replica& replica) { return replica.role == Role::kMember && replica.killed; });
   if (one_dies) return;
   const auto min = static_cast<std::size_t>(target_.min);
   if (left >= min) {
@@ -297,9 +302,9 @@ void Membership::regroup(Time now) {
   }
   const Difference difference = this->difference();
   const bool all_here = bring_newcomers(difference, left, now);
-  if (all_here && left + count(State::kWaiting) >= min) {
-    issue({}, true, fmt::format("going on with {}", replicas(left + count(State::kWaiting))));
-  } else if (newcomer_failures_ >= kNewcomerTries || !can_join_) {
+  if (all_here && left + count(Role::kWaiting) >= min) {
+    issue({}, true, fmt::format("going on with {}", replicas(left + count(Role::kWaiting))));
+  } else if (state_.newcomer_failures >= kNewcomerTries || !state_.can_join) {
     actions_.push_back(
         {.kind = Kind::kFail,
          .why = fmt::format("{} left, of at least {}, and replacements cannot join", replicas(left), target_.min)});
@@ -310,14 +315,14 @@ void Membership::plan(Time now) {
   const Difference difference = this->difference();
   if (difference.leavers.empty() && difference.missing.empty()) {
     target_.by_user = false;
-    noticed_.clear();
+    state_.noticed.clear();
     bring_newcomers(difference, 0, now);  // those of a change that was taken back go
     return;
   }
-  if (follows_ == true && can_join_) {
+  if (follows_ == true && state_.can_join) {
     plan_live(difference, now);
-  } else if (known_not_to_follow(now) || (follows_ == true && !can_join_)) {
-    for (Replica& replica : replicas_) {
+  } else if (known_not_to_follow(now) || (follows_ == true && !state_.can_join)) {
+    for (Replica& replica : state_.replicas) {
       if (is_newcomer(replica.number)) kill(replica, "it is not needed any more");
     }
     plan_restart(now);
@@ -325,7 +330,7 @@ void Membership::plan(Time now) {
 }
 
 void Membership::plan_live(const Difference& difference, Time now) {
-  const std::size_t members = count(State::kMember);
+  const std::size_t members = count(Role::kMember);
   const std::size_t staying = members - difference.leavers.size();
   const bool may_issue = settled();
   // Who asked for its devices waits for no newcomer, unless too few would be left.
@@ -334,13 +339,13 @@ void Membership::plan_live(const Difference& difference, Time now) {
     return;
   }
   const bool all_here = bring_newcomers(difference, staying, now);
-  const std::size_t ready = count(State::kWaiting);
+  const std::size_t ready = count(Role::kWaiting);
   const bool enough = staying + ready >= static_cast<std::size_t>(target_.min);
   if (may_issue && all_here && enough && ready > 0) {
     // Newcomers get the states from a member: if none stays, the leavers leave once these have joined.
     const std::vector<int> leavers = staying > 0 ? difference.leavers : std::vector<int>();
     issue(leavers, true, fmt::format("from {} to {}", members, replicas(members - leavers.size() + ready)));
-  } else if (newcomer_failures_ >= kNewcomerTries && ready == 0) {
+  } else if (state_.newcomer_failures >= kNewcomerTries && ready == 0) {
     notice_once(fmt::format("newcomers failed {} times in a row: staying at {}", kNewcomerTries, replicas(members)));
   }
 }
@@ -350,34 +355,34 @@ void Membership::plan_restart(Time now) {
     notice_once(fmt::format(
         "the program cannot change its replicas while it runs, and without checkpoints it cannot be started "
         "again with others: staying at {}",
-        replicas(count(State::kMember))));
+        replicas(count(Role::kMember))));
   } else if (target_.by_user || now >= options_.restart_after) {
     actions_.push_back({.kind = Kind::kRestart,
-                        .why = fmt::format("from {} to {}", count(State::kMember), replicas(target_.devices.size()))});
+                        .why = fmt::format("from {} to {}", count(Role::kMember), replicas(target_.devices.size()))});
   }
 }
 
 void Membership::issue(const std::vector<int>& leavers, bool with_newcomers, const std::string& why) {
-  ++generation_;
+  ++state_.generation;
   const auto listed = [&](const Replica& replica) {
-    if (replica.state == State::kWaiting) return with_newcomers && !replica.killed;
-    return replica.state == State::kMember && std::ranges::find(leavers, replica.number) == leavers.end();
+    if (replica.role == Role::kWaiting) return with_newcomers && !replica.killed;
+    return replica.role == Role::kMember && std::ranges::find(leavers, replica.number) == leavers.end();
   };
   // Those that stay keep their order, and newcomers come last.
-  std::ranges::stable_sort(replicas_, {}, [&](const Replica& replica) {
-    return !listed(replica) ? 2 : replica.state == State::kMember ? 0 : 1;
+  std::ranges::stable_sort(state_.replicas, {}, [&](const Replica& replica) {
+    return !listed(replica) ? 2 : replica.role == Role::kMember ? 0 : 1;
   });
-  for (Replica& replica : replicas_) {
+  for (Replica& replica : state_.replicas) {
     if (listed(replica)) {
-      replica.state = State::kMember;
-    } else if (replica.state == State::kMember) {
-      replica.state = State::kLeaving;
+      replica.role = Role::kMember;
+    } else if (replica.role == Role::kMember) {
+      replica.role = Role::kLeaving;
     }
     replica.broken = false;
   }
-  broken_since_.reset();
-  regroup_ = false;
-  actions_.push_back({.kind = Kind::kIssue, .generation = generation_, .members = members(), .why = why});
+  state_.broken_since.reset();
+  state_.regroup = false;
+  actions_.push_back({.kind = Kind::kIssue, .generation = state_.generation, .members = members(), .why = why});
 }
 
 }  // namespace adaptdl::sched
