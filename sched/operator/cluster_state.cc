@@ -184,9 +184,15 @@ void ClusterState::drop_device_object(const kube::Resource& resource, const json
   devices_.drop(resource, object);
 }
 
-void ClusterState::clear_device_objects(const kube::Resource& resource) {
+std::vector<std::string> ClusterState::replace_device_objects(const kube::Resource& resource,
+                                                              const std::vector<json>& objects) {
   const std::lock_guard lock(mutex_);
-  devices_.clear(resource);
+  return devices_.replace(resource, objects);
+}
+
+void ClusterState::complete_node(Resources& resources) const {
+  const std::lock_guard lock(mutex_);
+  devices_.complete_node(resources);
 }
 
 std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) const {
@@ -228,7 +234,7 @@ UsageRate ClusterState::usage_rate(const json& job, const Allocation& nodes, con
     if (const auto node = nodes_.find(name); node != nodes_.end() && !used.contains(name))
       used.emplace(name, with_devices(node->second));
   }
-  return sched::usage_rate(requests_of(pod), nodes, used, prices);
+  return sched::usage_rate(requests_of(pod, false), nodes, used, prices);
 }
 
 std::vector<std::string> ClusterState::jobs() const {
@@ -261,31 +267,32 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (job.ended() || job.deleted) continue;
     index[entry.uid] = cluster.jobs.size();
     AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
-    added.info.resources = requests_of(added.pod);
+    added.info.resources = requests_of(added.pod, added.current.empty());
     stopping.push_back(job.phase == "Stopping");
   }
   for (const auto& [name, node] : nodes_) cluster.nodes.push_back(with_devices(node));
   for (const auto& [uid, pod] : pods_) {
     if (!pod.holds || pod.node.empty()) continue;
-    Resources requests = pod.requests;
-    devices_.complete_requests(pod.claims, requests);
     if (const auto found = index.find(pod.job_uid); found != index.end()) {
       AllocatorJob& job = cluster.jobs[found->second];
       ++job.live[pod.node];
+      Resources requests = pod.requests;
+      devices_.complete_requests(pod.claims, false, requests);
       job.requests[pod.node] += requests;
       // The job cannot start elsewhere until the pod has ended, and its node cannot confirm that.
       const auto node = nodes_.find(pod.node);
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
-      cluster.used[pod.node] += requests;
+      cluster.used[pod.node] += pod.requests;
     }
   }
-  // The claims of other pods include those that the requests above do not: claims that are shared or that no pod uses.
-  const auto is_replica = [&](const std::string& uid) {
+  const auto owner = [&](const std::string& uid) {
     const auto pod = pods_.find(uid);
-    return pod != pods_.end() && index.contains(pod->second.job_uid);
+    if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
+    return index.contains(pod->second.job_uid) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
-  for (const auto& [node, devices] : devices_.allocated(is_replica)) {
+  // What other pods request by the name of an extended resource is also in their claims.
+  for (const auto& [node, devices] : devices_.allocated(owner)) {
     for (const auto& [resource, amount] : devices) {
       std::int64_t& used = cluster.used[node][resource];
       used = std::max(used, amount);
@@ -307,9 +314,9 @@ NodeFacts ClusterState::with_devices(NodeFacts node) const {
   return node;
 }
 
-Resources ClusterState::requests_of(const json& pod) const {
+Resources ClusterState::requests_of(const json& pod, bool is_new) const {
   Resources requests = pod_requests(pod);
-  devices_.complete_requests(pod, requests);
+  devices_.complete_requests(pod, is_new, requests);
   return requests;
 }
 

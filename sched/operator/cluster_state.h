@@ -45,10 +45,12 @@ class ClusterState {
   // Each returns the keys of the affected jobs.
   std::vector<std::string> put_node(const nlohmann::json& object);
   std::vector<std::string> drop_node(const nlohmann::json& object);
-  // For the resources of kDeviceResources, like DeviceInventory::put(), drop() and clear().
+  // For the resources of kDeviceResources, like those of DeviceInventory.
   std::string put_device_object(const kube::Resource& resource, const nlohmann::json& object);
   void drop_device_object(const kube::Resource& resource, const nlohmann::json& object);
-  void clear_device_objects(const kube::Resource& resource);
+  std::vector<std::string> replace_device_objects(const kube::Resource& resource,
+                                                  const std::vector<nlohmann::json>& objects);
+  void complete_node(Resources& resources) const;
 
   std::optional<JobView> job(const std::string& key) const;
   // How long a node must have no Node object before it counts as gone. If the object was deleted by mistake, the pods
@@ -84,7 +86,7 @@ class ClusterState {
   };
   bool was_deleted(const std::string& uid) const { return deleted_.contains(uid); }
   NodeFacts with_devices(NodeFacts node) const;
-  Resources requests_of(const nlohmann::json& pod) const;
+  Resources requests_of(const nlohmann::json& pod, bool is_new) const;
   void remember_deleted(const std::string& uid);
   void leave_job(const std::string& pod_uid, const std::string& job_uid);
   std::string key_of_uid(const std::string& uid) const;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
+#include "operator/node_facts.h"
 #include "printable.h"
 
 namespace adaptdl::sched {
@@ -24,19 +26,6 @@ constexpr int kMaxDevicesPerClaim = 32;
 
 std::string full_name(const json& object) {
   return text_field(object, {"metadata", "namespace"}) + '/' + text_field(object, {"metadata", "name"});
-}
-
-// Returns the number of devices that a claim requests, by class. Of alternatives, it is the first that counts.
-Resources requests_of_claim(const json& spec) {
-  Resources requests;
-  for (const json& request : array_field(spec, {"devices", "requests"})) {
-    const auto& alternatives = array_field(request, {"firstAvailable"});
-    const json& wanted = alternatives.empty() ? field(request, {"exactly"}) : alternatives.front();
-    const std::string name = text_field(wanted, {"deviceClassName"});
-    if (name.empty() || kube::bool_field(wanted, {"adminAccess"}, false)) continue;
-    requests[name] += std::clamp(kube::int_field(wanted, {"count"}).value_or(1), 0, kMaxDevicesPerClaim);
-  }
-  return requests;
 }
 
 // Whether Kubernetes gives the device to pods.
@@ -72,7 +61,16 @@ std::string DeviceInventory::put(const kube::Resource& resource, const json& obj
     slices_[kube::name_of(object)] = object;
     counted_ = false;
   } else if (resource.kind == kube::kResourceClaimTemplates.kind) {
-    templates_[full_name(object)] = requests_of_claim(field(object, {"spec", "spec"}));
+    ClaimTemplate& entry = templates_[full_name(object)] = {};
+    for (const json& request : array_field(object, {"spec", "spec", "devices", "requests"})) {
+      // Of alternatives, the first one counts.
+      const auto& alternatives = array_field(request, {"firstAvailable"});
+      const json& wanted = alternatives.empty() ? field(request, {"exactly"}) : alternatives.front();
+      if (kube::bool_field(wanted, {"adminAccess"}, false)) continue;
+      entry.is_counted = entry.is_counted && text_field(wanted, {"allocationMode"}) != "All";
+      entry.devices[text_field(wanted, {"deviceClassName"})] +=
+          std::clamp(kube::int_field(wanted, {"count"}).value_or(1), 0, kMaxDevicesPerClaim);
+    }
   } else if (field(object, {"status", "allocation"}).is_object()) {
     claims_[full_name(object)] = object;
   } else {
@@ -85,40 +83,51 @@ void DeviceInventory::drop(const kube::Resource& resource, const json& object) {
   counted_ = false;
   if (resource.kind == kube::kDeviceClasses.kind) classes_.erase(kube::name_of(object));
   if (resource.kind == kube::kResourceSlices.kind) slices_.erase(kube::name_of(object));
-  if (resource.kind == kube::kResourceClaimTemplates.kind) templates_.erase(full_name(object));
   if (resource.kind == kube::kResourceClaims.kind) claims_.erase(full_name(object));
+  // Pods that were created with a template keep their devices when it is deleted.
 }
 
-void DeviceInventory::clear(const kube::Resource& resource) {
+std::vector<std::string> DeviceInventory::replace(const kube::Resource& resource, const std::vector<json>& objects) {
   counted_ = false;
   if (resource.kind == kube::kDeviceClasses.kind) classes_.clear();
   if (resource.kind == kube::kResourceSlices.kind) slices_.clear();
-  if (resource.kind == kube::kResourceClaimTemplates.kind) templates_.clear();
   if (resource.kind == kube::kResourceClaims.kind) claims_.clear();
+  std::vector<std::string> faults;
+  for (const json& object : objects) {
+    if (std::string fault = put(resource, object); !fault.empty()) faults.push_back(std::move(fault));
+  }
+  return faults;
 }
 
 std::string DeviceInventory::put_class(const json& object) {
   const std::string name = kube::name_of(object);
   counted_ = false;
   DeviceClass& entry = classes_[name];
-  const std::string extended = text_field(object, {"spec", "extendedResourceName"});
-  entry = {.resource = extended.empty() ? std::string(kClassResource) + name : extended, .selectors = {}};
+  entry = {.extended = text_field(object, {"spec", "extendedResourceName"}),
+           .created = kube::time_field(object, {"metadata", "creationTimestamp"}),
+           .selectors = {}};
   for (const json& selector : array_field(object, {"spec", "selectors"})) {
     try {
       entry.selectors.emplace_back(text_field(selector, {"cel", "expression"}));
     } catch (const Error& error) {
       classes_.erase(name);
       return fmt::format(
-          "cannot count the devices of device class {}: its selector is not a conjunction of comparisons: {}", name,
-          one_line(error.what()));
+          "cannot count the devices of device class '{}': its selector is not a conjunction of "
+          "comparisons: {}; use another class for jobs",
+          name, one_line(error.what()));
     }
   }
   return "";
 }
 
-std::string DeviceInventory::resource_of_class(const std::string& name) const {
+// Returns the names of resources as which the devices of a class count.
+std::vector<std::string> DeviceInventory::names_of_class(const std::string& name) const {
+  count();
   const auto found = classes_.find(name);
-  return found == classes_.end() ? std::string(kClassResource) + name : found->second.resource;
+  const std::string extended = found == classes_.end() ? "" : found->second.extended;
+  if (const auto first = class_by_extended_.find(extended); first != class_by_extended_.end() && first->second == name)
+    return {extended, name + " (DeviceClass)"};
+  return {std::string(kClassResource) + name};
 }
 
 void DeviceInventory::count() const {
@@ -127,8 +136,14 @@ void DeviceInventory::count() const {
   devices_.clear();
   by_node_.clear();
   products_.clear();
-  // While a driver replaces the slices of a pool, those of an older generation are not valid.
-  std::map<std::string, double> generations;  // by driver and pool
+  class_by_extended_.clear();
+  // Of several classes with the same extended resource, Kubernetes uses the one that was created last, and of those
+  // that were created at the same time the first by name.
+  for (const auto& [name, each] : classes_) {
+    if (each.extended.empty()) continue;
+    const auto [chosen, added] = class_by_extended_.try_emplace(each.extended, name);
+    if (!added && each.created > classes_.at(chosen->second).created) chosen->second = name;
+  }
   const auto pool_of = [](const json& slice) {
     return id_of(text_field(slice, {"spec", "driver"}), text_field(slice, {"spec", "pool", "name"}), "");
   };
@@ -136,6 +151,8 @@ void DeviceInventory::count() const {
     const json& generation = field(slice, {"spec", "pool", "generation"});
     return generation.is_number() ? generation.get<double>() : 0;
   };
+  // While a driver replaces the slices of a pool, those of an older generation are not valid.
+  std::map<std::string, double> generations;  // by pool
   for (const auto& [name, slice] : slices_) {
     double& newest = generations[pool_of(slice)];
     newest = std::max(newest, generation_of(slice));
@@ -144,17 +161,19 @@ void DeviceInventory::count() const {
     const std::string node = text_field(slice, {"spec", "nodeName"}), driver = text_field(slice, {"spec", "driver"});
     if (node.empty() || generation_of(slice) < generations[pool_of(slice)]) continue;
     for (const json& device : array_field(slice, {"spec", "devices"})) {
-      Device counted{.node = node, .resources = {}};
+      Device counted{.node = node, .names = {}};
       for (const auto& [class_name, each] : classes_) {
-        if (each.selects(driver, device) &&
-            std::ranges::find(counted.resources, each.resource) == counted.resources.end())
-          counted.resources.push_back(each.resource);
+        if (!each.selects(driver, device)) continue;
+        for (std::string& resource : names_of_class(class_name)) counted.names.insert(std::move(resource));
       }
-      if (counted.resources.empty() || !is_usable(device)) continue;
-      for (const std::string& resource : counted.resources) ++by_node_[node][resource];
-      const std::string product = product_of(device);
-      if (const auto [known, added] = products_.try_emplace(node, product); !added && known->second != product)
-        known->second.clear();
+      if (counted.names.empty() || !is_usable(device)) continue;
+      for (const std::string& resource : counted.names) ++by_node_[node][resource];
+      if (const std::string product = product_of(device);
+          !product.empty() &&
+          std::ranges::any_of(counted.names, [](const std::string& each) { return is_gpu(each); })) {
+        const auto [known, added] = products_.try_emplace(node, product);
+        if (!added && known->second != product) known->second.clear();
+      }
       devices_[id_of(driver, text_field(slice, {"spec", "pool", "name"}), text_field(device, {"name"}))] =
           std::move(counted);
     }
@@ -172,38 +191,77 @@ std::string DeviceInventory::product(const std::string& node) const {
   return found == products_.end() ? std::string() : found->second;
 }
 
-void DeviceInventory::complete_requests(const json& pod, Resources& requests) const {
-  Resources named;
+void DeviceInventory::complete_requests(const json& pod, bool is_new, Resources& requests) const {
+  Resources classes;
   std::erase_if(requests, [&](const auto& request) {
     const auto& [resource, amount] = request;
     if (!resource.starts_with(kClassResource)) return false;
-    named[resource_of_class(resource.substr(kClassResource.size()))] += amount;
+    classes[resource.substr(kClassResource.size())] += amount;
     return true;
   });
-  for (const auto& [resource, amount] : named) requests[resource] += amount;
   for (const json& claim : array_field(pod, {"spec", "resourceClaims"})) {
-    const auto found = templates_.find(text_field(pod, {"metadata", "namespace"}) + '/' +
-                                       text_field(claim, {"resourceClaimTemplateName"}));
-    if (found == templates_.end()) continue;
-    for (const auto& [name, amount] : found->second) requests[resource_of_class(name)] += amount;
+    const std::string name = text_field(claim, {"resourceClaimTemplateName"});
+    if (name.empty()) continue;
+    const std::string full = text_field(pod, {"metadata", "namespace"}) + '/' + name;
+    const auto found = templates_.find(full);
+    if (found != templates_.end()) classes += found->second.devices;
+    if (!is_new || (found != templates_.end() && found->second.is_counted)) continue;
+    const char* const which = found == templates_.end() ? "" : " with a fixed number of devices";
+    requests[fmt::format("ResourceClaimTemplate '{}'{}", full, which)] = 1;
+  }
+  for (const auto& [name, amount] : classes) {
+    for (const std::string& resource : names_of_class(name)) requests[resource] += amount;
   }
 }
 
+void DeviceInventory::complete_node(Resources& resources) const {
+  count();
+  for (const auto& [extended, name] : class_by_extended_) {
+    std::int64_t amount = 0;
+    for (const std::string& resource : {extended, std::string(kClassResource) + name}) {
+      if (const auto found = resources.find(resource); found != resources.end()) amount = found->second;
+    }
+    if (amount == 0) continue;
+    resources.erase(std::string(kClassResource) + name);
+    for (const std::string& resource : names_of_class(name)) resources[resource] = amount;
+  }
+}
+
+// Returns the names of resources that a request of a claim stands for.
+std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
+  // Results of an alternative name the request and the alternative: gpu/large.
+  const std::size_t slash = request.find('/');
+  for (const json& each : array_field(claim, {"spec", "devices", "requests"})) {
+    if (text_field(each, {"name"}) != request.substr(0, slash)) continue;
+    if (slash == std::string::npos) return names_of_class(text_field(each, {"exactly", "deviceClassName"}));
+    for (const json& alternative : array_field(each, {"firstAvailable"})) {
+      if (text_field(alternative, {"name"}) == request.substr(slash + 1))
+        return names_of_class(text_field(alternative, {"deviceClassName"}));
+    }
+  }
+  return {};
+}
+
 std::map<std::string, Resources> DeviceInventory::allocated(
-    const std::function<bool(const std::string& uid)>& except) const {
+    const std::function<Owner(const std::string& uid)>& owner) const {
   count();
   std::map<std::string, Resources> held;
   for (const auto& [name, claim] : claims_) {
-    const auto is_excepted = [&](const json& user) { return except(text_field(user, {"uid"})); };
-    if (std::ranges::any_of(array_field(claim, {"status", "reservedFor"}), is_excepted) ||
-        std::ranges::any_of(array_field(claim, {"metadata", "ownerReferences"}), is_excepted))
-      continue;
+    Owner of = Owner::kOtherPod;
+    for (const json& reference : array_field(claim, {"metadata", "ownerReferences"})) {
+      if (text_field(reference, {"kind"}) == "Pod") of = owner(text_field(reference, {"uid"}));
+    }
+    if (of == Owner::kUnknownPod) continue;
     for (const json& result : array_field(claim, {"status", "allocation", "devices", "results"})) {
       if (kube::bool_field(result, {"adminAccess"}, false)) continue;
       const auto device = devices_.find(
           id_of(text_field(result, {"driver"}), text_field(result, {"pool"}), text_field(result, {"device"})));
       if (device == devices_.end()) continue;
-      for (const std::string& resource : device->second.resources) ++held[device->second.node][resource];
+      std::set<std::string> names = device->second.names;
+      if (of == Owner::kReplica) {
+        for (const std::string& own : requested_names(claim, text_field(result, {"request"}))) names.erase(own);
+      }
+      for (const std::string& resource : names) ++held[device->second.node][resource];
     }
   }
   return held;

@@ -25,7 +25,7 @@ std::vector<NodePrice> parse_node_prices(const nlohmann::json& list, const std::
 double price_of(const NodeFacts& node, const std::vector<NodePrice>& prices);
 
 struct UsageRate {
-  double gpus = 0;  // of all resources whose names end in "/gpu"
+  double gpus = 0;  // of all resources for which is_gpu() is true
   // The job's share of the price of each of its nodes: the largest share of any resource. Empty without prices.
   std::optional<double> cost_per_hour;
 

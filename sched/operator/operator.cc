@@ -9,6 +9,7 @@
 
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
+#include "http/http.h"
 #include "kube/json_fields.h"
 
 namespace adaptdl::sched {
@@ -19,14 +20,21 @@ constexpr const char* kLeaderLabel = "adaptdl/leader";
 constexpr std::chrono::seconds kMoveAgain{5};
 constexpr const kube::Resource* kWatched[] = {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes};
 constexpr std::size_t kKinds = std::size(kWatched) + std::size(kDeviceResources);
-// Pause before devices are watched again that the operator could not read.
-constexpr std::chrono::minutes kWatchDevicesAgain{5};
+// Pauses before objects are watched again that the operator could not read: the first time, as an API server that is
+// starting may not know all its resources, and later.
+constexpr std::chrono::seconds kWatchAgain{15}, kWatchAgainLater{300};
 // Pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
 
+bool is_device_resource(const kube::Resource& resource) {
+  return std::ranges::find(kDeviceResources, &resource) != std::end(kDeviceResources);
+}
+
 // Whether the object requests resources or may have released some.
 bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& object) {
-  if (resource.kind == kube::kNodes.kind || resource.kind == kube::kResourceSlices.kind) return true;
+  if (resource.kind == kube::kNodes.kind) return true;
+  if (resource.kind == kube::kResourceClaims.kind) return kube::field(object, {"status", "allocation"}).is_null();
+  if (is_device_resource(resource)) return true;
   const std::string phase = kube::text_field(object, {"status", "phase"});
   const bool ended = phase == "Succeeded" || phase == "Failed";
   return ended || (resource.kind == kube::kAdaptDLJobs.kind && (phase.empty() || phase == "Pending"));
@@ -189,22 +197,47 @@ void Operator::set_synced(const kube::Resource& resource) {
   wake_.notify_all();
 }
 
+bool Operator::is_synced(const kube::Resource& resource) {
+  const std::lock_guard lock(mutex_);
+  return synced_.contains(resource.kind);
+}
+
 // Clusters before Kubernetes 1.34 do not have the resource, and an operator that was updated without its ClusterRole
-// lacks the permission.
+// lacks the permission. What was received before an error is kept until the objects are listed again.
 void Operator::watch_devices(const kube::Resource& resource, std::stop_token stop) {
   std::string last;
+  std::chrono::seconds pause = kWatchAgain;
   while (!stop.stop_requested()) {
     try {
-      watch(resource, stop);
+      std::vector<nlohmann::json> listed;
+      bool synced = false;
+      kube::watch(client_, kube::path(resource, ""), {}, stop, [&](kube::Change&& change) {
+        if (synced) {
+          apply(resource, change);
+        } else if (change.kind == kube::Change::Kind::kSynced) {
+          synced = true;
+          for (const std::string& fault : state_.replace_device_objects(resource, listed)) log::warn(fault);
+          listed.clear();
+          set_synced(resource);
+          wake_allocator();
+        } else if (!change.object.is_null()) {
+          listed.push_back(std::move(change.object));
+        }
+        return true;
+      });
     } catch (const kube::ApiError& error) {
-      if (!error.not_found() && last != error.what())
-        log::warn(fmt::format("devices of dynamic resource allocation are not counted: {}", error.what()));
+      const bool missing = error.not_found(), forbidden = error.code() == 403;
+      if (!missing && !forbidden && !is_synced(resource)) throw;
+      if (!missing && last != error.what())
+        log::warn(fmt::format("cannot watch {}: {}", resource.plural, error.what()));
       last = error.what();
+      set_synced(resource);
+    } catch (const http::ConnectionError&) {
+      if (!is_synced(resource)) throw;  // else the other watches report it
     }
-    state_.clear_device_objects(resource);
-    set_synced(resource);
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, stop, kWatchDevicesAgain, [] { return false; });
+    wake_.wait_for(lock, stop, pause, [] { return false; });
+    pause = kWatchAgainLater;
   }
 }
 
@@ -213,7 +246,7 @@ void Operator::apply(const kube::Resource& resource, const kube::Change& change)
   if (change.kind == Kind::kInterrupted) log::warn(fmt::format("cannot reach the API server: {}", change.message));
   if (change.kind == Kind::kInterrupted || change.kind == Kind::kSynced) return;
   const bool gone = change.kind == Kind::kDeleted;
-  if (std::ranges::find(kDeviceResources, &resource) != std::end(kDeviceResources)) {
+  if (is_device_resource(resource)) {
     if (gone) {
       state_.drop_device_object(resource, change.object);
     } else if (const std::string fault = state_.put_device_object(resource, change.object); !fault.empty()) {
@@ -307,6 +340,7 @@ void Operator::allocate_once(bool all) {
   if (must_move && cycle) moved_ = begin;
   move_again_ = must_move ? moved_ + kMoveAgain : Clock::time_point::max();
   if (cycle && expander_) cluster.pool = expander_->read_pool();
+  if (cluster.pool) state_.complete_node(cluster.pool->node_resources);
   CycleDecisions decisions = cycle ? allocator_.cycle(cluster) : CycleDecisions{Allocator::first_fit(cluster), {}};
   for (auto& [key, decision] : decisions.jobs) controller_->decide(key, std::move(decision));
   if (decisions.pool) {

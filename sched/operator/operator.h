@@ -97,6 +97,7 @@ class Operator final : private SupervisorListener {
   std::string metrics_text();
   void watch(const kube::Resource& resource, std::stop_token stop);
   void set_synced(const kube::Resource& resource);
+  bool is_synced(const kube::Resource& resource);
   void watch_devices(const kube::Resource& resource, std::stop_token stop);
   void apply(const kube::Resource& resource, const kube::Change& change);
   void work(std::stop_token stop);

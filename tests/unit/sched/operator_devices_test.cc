@@ -34,8 +34,9 @@ json slice(const std::string& name, const std::string& node, const std::vector<j
             {"devices", devices}}}};
 }
 
-json device_class(const std::string& name, const std::string& expression, const std::string& extended = "") {
-  json object{{"metadata", {{"name", name}}},
+json device_class(const std::string& name, const std::string& expression, const std::string& extended = "",
+                  const std::string& created = "2026-11-21T12:00:00Z") {
+  json object{{"metadata", {{"name", name}, {"creationTimestamp", created}}},
               {"spec", {{"selectors", json::array({{{"cel", {{"expression", expression}}}}})}}}};
   if (!extended.empty()) object["spec"]["extendedResourceName"] = extended;
   return object;
@@ -48,12 +49,17 @@ json claim_template(const std::string& name, const json& request) {
 
 using Places = std::vector<std::pair<std::string, std::string>>;  // node and device
 
-json claim(const std::string& name, const std::vector<json>& users, const Places& devices) {
+json claim(const std::string& name, const std::string& pod, const Places& devices) {
   json results = json::array();
   for (const auto& [node, device] : devices)
     results.push_back({{"driver", "gpu.example.com"}, {"pool", node}, {"device", device}, {"request", "gpu"}});
-  return {{"metadata", {{"namespace", "ns"}, {"name", name}}},
-          {"status", {{"allocation", {{"devices", {{"results", results}}}}}, {"reservedFor", users}}}};
+  json object{
+      {"metadata", {{"namespace", "ns"}, {"name", name}}},
+      {"spec",
+       {{"devices", {{"requests", {{{"name", "gpu"}, {"exactly", {{"deviceClassName", "gpu.example.com"}}}}}}}}}},
+      {"status", {{"allocation", {{"devices", {{"results", results}}}}}}}};
+  if (!pod.empty()) object["metadata"]["ownerReferences"] = {{{"kind", "Pod"}, {"uid", pod}}};
+  return object;
 }
 
 json node(const std::string& name, const json& allocatable) {
@@ -74,6 +80,8 @@ DeviceInventory inventory_of_two_nodes(const std::string& extended = "") {
 }
 
 constexpr const char* kClass = "deviceclass.resource.kubernetes.io/gpu.example.com";
+constexpr const char* kOnlyDevices = "gpu.example.com (DeviceClass)";
+using Owner = DeviceInventory::Owner;
 
 }  // namespace
 
@@ -135,7 +143,33 @@ TEST_CASE("the devices that a class selects are resources of their node") {
 
 TEST_CASE("devices of a class with an extended resource count as that") {
   const DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
-  CHECK(inventory.by_node().at("a") == Resources{{"example.com/gpu", 2}});
+  CHECK(inventory.by_node().at("a") == Resources{{"example.com/gpu", 2}, {kOnlyDevices, 2}});
+}
+
+TEST_CASE("of several classes with one extended resource, the one that was created last has it") {
+  DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
+  const std::string all = "device.driver == 'gpu.example.com'";
+  inventory.put(kube::kDeviceClasses, device_class("old", all, "example.com/gpu", "2026-11-20T00:00:00Z"));
+  CHECK(inventory.by_node().at("a").at("example.com/gpu") == 2);
+  CHECK(inventory.by_node().at("a").at("deviceclass.resource.kubernetes.io/old") == 3);
+  inventory.put(kube::kDeviceClasses, device_class("same-time", all, "example.com/gpu"));  // sorts after gpu.…
+  CHECK(inventory.by_node().at("a").at("example.com/gpu") == 2);
+  inventory.put(kube::kDeviceClasses, device_class("new", all, "example.com/gpu", "2026-11-22T00:00:00Z"));
+  CHECK(inventory.by_node().at("a").at("example.com/gpu") == 3);
+  CHECK(inventory.by_node().at("a").at(kClass) == 2);
+}
+
+TEST_CASE("devices without a product, and those that are not GPUs, do not hide the product of a node") {
+  DeviceInventory inventory = inventory_of_two_nodes();
+  json channel = gpu("channel-0", "channel");
+  channel["attributes"].erase("productName");
+  const std::vector<json> others{channel, gpu("nic-0", "nic", "Example N1")};
+  json slice_of_others = slice("s-a-others", "a", others);
+  slice_of_others["spec"]["pool"]["name"] = "a-others";
+  inventory.put(kube::kResourceSlices, slice_of_others);
+  inventory.put(kube::kDeviceClasses, device_class("all", "device.driver == 'gpu.example.com'"));
+  CHECK(inventory.product("a") == "Example-A1");
+  CHECK(inventory.by_node().at("a").at("deviceclass.resource.kubernetes.io/all") == 5);
 }
 
 TEST_CASE("classes and slices that change or are deleted are counted again") {
@@ -153,7 +187,9 @@ TEST_CASE("classes and slices that change or are deleted are counted again") {
   inventory.drop(kube::kDeviceClasses, device_class("gpu.example.com", kGpus));
   CHECK(inventory.by_node().empty());
   inventory = inventory_of_two_nodes();
-  inventory.clear(kube::kResourceSlices);
+  CHECK(inventory.replace(kube::kResourceSlices, {slice("s-b", "b", {gpu("gpu-0")})}).empty());
+  CHECK(inventory.by_node().size() == 1);
+  CHECK(inventory.replace(kube::kDeviceClasses, {device_class("gpu.example.com", "x")}).size() == 1);
   CHECK(inventory.by_node().empty());
 }
 
@@ -174,8 +210,8 @@ TEST_CASE("devices are not counted if their slice is outdated or of no single no
 TEST_CASE("a class whose selector cannot be read has no devices, and others are counted") {
   DeviceInventory inventory = inventory_of_two_nodes();
   CHECK(inventory.put(kube::kDeviceClasses, device_class("large", "device.capacity['x'].memory.isGreaterThan(1)")) ==
-        "cannot count the devices of device class large: its selector is not a conjunction of comparisons: expected "
-        "'attributes' at 'capacity['x'].memory.isGreaterThan(1)'");
+        "cannot count the devices of device class 'large': its selector is not a conjunction of comparisons: expected "
+        "'attributes' at 'capacity['x'].memory.isGreaterThan(1)'; use another class for jobs");
   CHECK(inventory.by_node().at("a") == Resources{{kClass, 2}});
   CHECK(inventory.put(kube::kDeviceClasses, device_class("gpu.example.com", "x")) != "");
   CHECK(inventory.by_node().empty());
@@ -183,50 +219,77 @@ TEST_CASE("a class whose selector cannot be read has no devices, and others are 
 
 TEST_CASE("pods request devices by the name of the class, by its extended resource, and by claims") {
   DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
-  inventory.put(
-      kube::kResourceClaimTemplates,
-      claim_template("two", {{"name", "gpu"}, {"exactly", {{"deviceClassName", "gpu.example.com"}, {"count", 2}}}}));
+  const json exactly{{"deviceClassName", "gpu.example.com"}};
+  const auto add_template = [&](const char* name, const json& more) {
+    json wanted = exactly;
+    wanted.update(more);
+    inventory.put(kube::kResourceClaimTemplates, claim_template(name, {{"name", "gpu"}, {"exactly", wanted}}));
+  };
+  add_template("two", {{"count", 2}});
+  add_template("admin", {{"adminAccess", true}});
+  add_template("all", {{"allocationMode", "All"}});
+  const json alternatives = {exactly, {{"deviceClassName", "other"}, {"count", 4}}};
   inventory.put(kube::kResourceClaimTemplates,
-                claim_template("any", {{"name", "gpu"},
-                                       {"firstAvailable",
-                                        {{{"name", "x"}, {"deviceClassName", "gpu.example.com"}},
-                                         {{"name", "y"}, {"deviceClassName", "other"}, {"count", 4}}}}}));
-  const auto requests = [&](const json& spec, Resources known = {}) {
-    inventory.complete_requests({{"metadata", {{"namespace", "ns"}}}, {"spec", spec}}, known);
+                claim_template("any", {{"name", "gpu"}, {"firstAvailable", alternatives}}));
+  const auto requests = [&](const json& spec, Resources known = {}, bool is_new = true) {
+    inventory.complete_requests({{"metadata", {{"namespace", "ns"}}}, {"spec", spec}}, is_new, known);
     return known;
   };
   const auto claims = [](const char* name) {
     return json{{"resourceClaims", {{{"name", "gpus"}, {"resourceClaimTemplateName", name}}}}};
   };
-  CHECK(requests(claims("two"), {{"cpu", 1000}}) == Resources{{"cpu", 1000}, {"example.com/gpu", 2}});
-  CHECK(requests(claims("any")) == Resources{{"example.com/gpu", 1}});
-  CHECK(requests(claims("missing")).empty());
-  CHECK(requests(json::object(), {{kClass, 1}, {"example.com/gpu", 1}}) == Resources{{"example.com/gpu", 2}});
+  const auto gpus = [](int count) { return Resources{{"example.com/gpu", count}, {kOnlyDevices, count}}; };
+  CHECK(requests(claims("two"), {{"cpu", 1000}}) ==
+        Resources{{"cpu", 1000}, {"example.com/gpu", 2}, {kOnlyDevices, 2}});
+  CHECK(requests(claims("any")) == gpus(1));
+  CHECK(requests(json::object(), {{kClass, 1}}) == gpus(1));
+  // A device plugin may provide them, too.
+  CHECK(requests(json::object(), {{"example.com/gpu", 1}}) == Resources{{"example.com/gpu", 1}});
   CHECK(requests({{"resourceClaims", {{{"name", "shared"}, {"resourceClaimName", "two"}}}}}).empty());
-  json admin = claim_template("two", {{"exactly", {{"deviceClassName", "gpu.example.com"}, {"adminAccess", true}}}});
-  inventory.put(kube::kResourceClaimTemplates, admin);
-  CHECK(requests(claims("two")).empty());
+  CHECK(requests(claims("admin")).empty());
+  // New pods wait; for others, it is too late.
+  CHECK(requests(claims("missing")) == Resources{{"ResourceClaimTemplate 'ns/missing'", 1}});
+  CHECK(requests(claims("missing"), {}, false).empty());
+  CHECK(requests(claims("all")).contains("ResourceClaimTemplate 'ns/all' with a fixed number of devices"));
+  CHECK(requests(claims("all"), {}, false) == gpus(1));
+  inventory.drop(kube::kResourceClaimTemplates, claim_template("two", {}));
+  CHECK(requests(claims("two")) == gpus(2));
 }
 
-TEST_CASE("devices that are allocated to claims of other pods are held") {
+TEST_CASE("a node that does not exist yet has its devices under all their names") {
+  const DeviceInventory inventory = inventory_of_two_nodes("example.com/gpu");
+  Resources by_resource{{"example.com/gpu", 4}, {"cpu", 8000}}, by_class{{kClass, 4}, {"cpu", 8000}}, none{{"cpu", 1}};
+  for (Resources* each : {&by_resource, &by_class, &none}) inventory.complete_node(*each);
+  CHECK(by_resource == Resources{{"example.com/gpu", 4}, {kOnlyDevices, 4}, {"cpu", 8000}});
+  CHECK(by_class == by_resource);
+  CHECK(none == Resources{{"cpu", 1}});
+}
+
+TEST_CASE("devices that are allocated to claims are held, but not twice by the replicas that own the claims") {
   DeviceInventory inventory = inventory_of_two_nodes();
-  const auto held = [&](const std::string& replica) {
-    return inventory.allocated([&](const std::string& uid) { return uid == replica; });
+  Owner owner = Owner::kOtherPod;
+  const auto held = [&] {
+    return inventory.allocated([&](const std::string& uid) { return uid == "p" ? owner : Owner::kUnknownPod; });
   };
-  inventory.put(kube::kResourceClaims, claim("c", {{{"uid", "p"}}}, {{"a", "gpu-0"}, {"b", "gpu-0"}}));
-  CHECK(held("") == std::map<std::string, Resources>{{"a", {{kClass, 1}}}, {"b", {{kClass, 1}}}});
-  CHECK(held("p").empty());
-  // A claim may be allocated before or after a pod uses it.
-  inventory.put(kube::kResourceClaims, claim("c", {}, {{"a", "gpu-1"}, {"a", "unknown"}}));
-  CHECK(held("p") == std::map<std::string, Resources>{{"a", {{kClass, 1}}}});
-  json owned = claim("c", {}, {{"a", "gpu-1"}});
-  owned["metadata"]["ownerReferences"] = {{{"kind", "Pod"}, {"uid", "p"}}};
-  inventory.put(kube::kResourceClaims, owned);
-  CHECK(held("p").empty());
-  CHECK(held("").size() == 1);
-  owned.erase("status");
-  inventory.put(kube::kResourceClaims, owned);
-  CHECK(held("").empty());
+  inventory.put(kube::kResourceClaims, claim("c", "p", {{"a", "gpu-0"}, {"b", "gpu-0"}, {"a", "unknown"}}));
+  const std::map<std::string, Resources> both{{"a", {{kClass, 1}}}, {"b", {{kClass, 1}}}};
+  CHECK(held() == both);
+  owner = Owner::kUnknownPod;
+  CHECK(held().empty());
+  // A replica's devices are held under the names that it did not request.
+  owner = Owner::kReplica;
+  CHECK(held()["a"].empty());
+  inventory.put(kube::kDeviceClasses, device_class("all", "device.driver == 'gpu.example.com'"));
+  CHECK(held()["a"] == Resources{{"deviceclass.resource.kubernetes.io/all", 1}});
+  inventory.drop(kube::kDeviceClasses, device_class("all", ""));
+  // A claim that pods share has no pod as its owner.
+  json shared = claim("c", "", {{"a", "gpu-0"}, {"b", "gpu-0"}});
+  shared["status"]["reservedFor"] = {{{"resource", "pods"}, {"uid", "p"}}};
+  inventory.put(kube::kResourceClaims, shared);
+  CHECK(held() == both);
+  shared.erase("status");
+  inventory.put(kube::kResourceClaims, shared);
+  CHECK(held().empty());
 }
 
 TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods") {
@@ -254,15 +317,16 @@ TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods
   state.put_pod(replica);
   state.put_pod(pod("other", claims));
   state.put_pod(pod("sharing", {{{"name", "gpu"}, {"resourceClaimName", "shared"}}}));
-  state.put_device_object(kube::kResourceClaims, claim("c-r", {{{"uid", "replica"}}}, {{"a", "0"}}));
-  state.put_device_object(kube::kResourceClaims, claim("c-o", {{{"uid", "other"}}}, {{"a", "1"}}));
-  state.put_device_object(kube::kResourceClaims, claim("shared", {{{"uid", "sharing"}}}, {{"a", "2"}}));
+  state.put_device_object(kube::kResourceClaims, claim("c-r", "replica", {{"a", "0"}}));
+  state.put_device_object(kube::kResourceClaims, claim("c-o", "other", {{"a", "1"}}));
+  state.put_device_object(kube::kResourceClaims, claim("shared", "", {{"a", "2"}}));
 
   const AllocatorCluster cluster = state.cluster({}, std::chrono::system_clock::now());
   REQUIRE(cluster.nodes.size() == 2);
   CHECK(cluster.nodes[0].allocatable.at("example.com/gpu") == 4);
   CHECK(cluster.nodes[0].gpu_type == "Example-A1");
   CHECK(cluster.nodes[1].allocatable.at("example.com/gpu") == 7);
+  CHECK(cluster.nodes[1].allocatable.at(kOnlyDevices) == 1);
   REQUIRE(cluster.jobs.size() == 1);
   CHECK(cluster.jobs[0].info.resources.at("example.com/gpu") == 1);
   CHECK(cluster.jobs[0].requests.at("a").at("example.com/gpu") == 1);
@@ -270,6 +334,6 @@ TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods
 
   const std::vector<NodePrice> prices;
   CHECK(state.usage_rate(state.job("ns/job")->job, {"a", "a"}, {}, prices).gpus == 2);
-  state.clear_device_objects(kube::kResourceSlices);
+  state.replace_device_objects(kube::kResourceSlices, {});
   CHECK(state.cluster({}, std::chrono::system_clock::now()).nodes[0].allocatable.at("example.com/gpu") == 0);
 }
