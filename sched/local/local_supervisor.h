@@ -51,6 +51,7 @@ class LocalSupervisor : private SupervisorListener {
   void hints_changed(const std::string& job_id) override;
   void foreign_discovers(const std::string& job_id) override { hints_changed(job_id); }
   void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) override;
+  void member_follows(const std::string&, int) override {}
   void wake() const;
 
   std::string job_id_;

@@ -12,6 +12,7 @@
 #include "kube/json_fields.h"
 #include "kube/names.h"
 #include "operator/create_error.h"
+#include "operator/membership_status.h"
 #include "printable.h"
 #include "secret.h"
 
@@ -99,6 +100,7 @@ bool Controller::advance(const std::string& key) {
       .hints = supervisor_.hints(key),
       .node_state = [this, now](const std::string& node) { return state_.node_state(node, now); },
       .now = now,
+      .reports = reports_.of(key, kube::int_field(view->job, {"status", "group"}).value_or(-1)),
       .usage_rate =
           [&](const Allocation& nodes) { return state_.usage_rate(view->job, nodes, pods_, lifecycle_.prices); }};
   Plan plan = plan_job(situation, lifecycle_);
@@ -113,21 +115,22 @@ bool Controller::advance(const std::string& key) {
   }
   for (const JobEvent& event : plan.events) write_event(view->job, event);
   for (const PodRemoval& removal : plan.removals) remove_pod(name_space, removal);
+  for (const PodRank& rank : plan.ranks) set_rank(name_space, rank);
   if (plan.look_again) {
     const auto wait = std::max(*plan.look_again - situation.now, kube::Time::duration(0));
     queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
   // Which pods are missing depends on the status. If it has just changed, the next step computes them again.
   if (!plan.status.is_null()) return true;
-  for (const int rank : plan.missing) {
+  for (const int number : plan.missing) {
     try {
-      situation.refusal = create_pod(view->job, rank, token);
+      situation.refusal = create_pod(view->job, number, token);
     } catch (const kube::ApiError& error) {
       if (!error.conflict()) report_create_error(key, view->job, error.server_message());
       throw;
     }
     // The first pod determines the token of the others.
-    if (!situation.refusal && rank == 0) return true;
+    if (!situation.refusal && number == 0) return true;
     if (!situation.refusal) continue;
     situation.decision.reset();
     const Plan refused = plan_job(situation, lifecycle_);
@@ -193,12 +196,18 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
 }
 
 void Controller::supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan) {
+  if (plan.generation) {
+    supervisor_.set_generation(key, *plan.generation);
+  } else if (kube::field(view.job, {"status", "membership"}).is_null()) {
+    supervisor_.clear_generation(key);
+  }
   if (plan.addresses.empty()) return;
   supervisor_.set_addresses(key, kube::int_field(view.job, {"status", "group"}).value_or(0), plan.addresses);
 }
 
 void Controller::forget(const std::string& key) {
   supervisor_.remove_job(key);
+  reports_.forget(key);
   const std::lock_guard lock(mutex_);
   memory_.erase(key);
 }
@@ -225,13 +234,46 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
   }
 }
 
-std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, const std::string& token) {
+// Has the annotations of a pod say which rank its replica has now.
+void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
+  const json change{
+      {"metadata",
+       {{"uid", rank.uid},
+        {"annotations",
+         {{kRankAnnotation, std::to_string(rank.rank)}, {kReplicasAnnotation, std::to_string(rank.replicas)}}}}}};
+  try {
+    state_.put_pod(client_.patch(kube::path(kube::kPods, name_space, rank.name), kube::Patch::kMerge, change));
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found() && !error.conflict()) throw;
+  }
+}
+
+ReplicaPlace Controller::place_of(const json& job, int number) const {
+  using Role = MembershipState::Role;
   const kube::Job parsed = kube::parse_job(job);
-  const ReplicaPlace place{.nodes = parsed.allocation,
-                           .group = parsed.group.value_or(0),
-                           .rank = rank,
-                           .token = token,
-                           .hostname = state_.hostname(parsed.allocation.at(static_cast<std::size_t>(rank)))};
+  ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
+  if (const auto stored = parse_membership(job)) {
+    // It joins the members after the other newcomers.
+    place.nodes.clear();
+    place.generation = stored->state.generation + 1;
+    for (const Role role : {Role::kMember, Role::kWaiting, Role::kLoading}) {
+      for (const MembershipState::Replica& replica : stored->state.replicas) {
+        if (replica.role != role || replica.killed) continue;
+        if (replica.number == number) place.rank = static_cast<int>(place.nodes.size());
+        place.nodes.push_back(replica.device);
+      }
+    }
+  }
+  place.hostname = state_.hostname(place.nodes.at(static_cast<std::size_t>(place.rank)));
+  return place;
+}
+
+// `number` is that of a replica in its group.
+std::optional<PodRefusal> Controller::create_pod(const json& job, int number, const std::string& token) {
+  ReplicaPlace place = place_of(job, number);
+  place.token = token;
+  std::optional<int> joins;
+  if (place.generation > 0) joins = number;
   std::string name;
   try {
     const json pod = make_replica_pod(job, place, pods_);
@@ -246,13 +288,13 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int rank, cons
     }
     const CreateError kind = create_error(error);
     if (kind != CreateError::kQuota && kind != CreateError::kInvalid) throw;
-    return PodRefusal{kind == CreateError::kQuota, one_line(error.server_message())};
+    return PodRefusal{joins, kind == CreateError::kQuota, one_line(error.server_message())};
   } catch (const http::ConnectionError&) {
     throw;
   } catch (const http::Stopped&) {
     throw;
   } catch (const Error& error) {
-    return PodRefusal{false, one_line(error.what())};
+    return PodRefusal{joins, false, one_line(error.what())};
   }
 }
 

@@ -14,6 +14,7 @@
 #include "operator/lifecycle.h"
 #include "operator/metrics.h"
 #include "operator/replica_pod.h"
+#include "operator/replica_reports.h"
 #include "operator/work_queue.h"
 #include "supervisor/supervisor.h"
 
@@ -23,11 +24,13 @@ class Controller {
  public:
   // All arguments must outlive the controller.
   Controller(kube::Client& client, ClusterState& state, WorkQueue& queue, Supervisor& supervisor,
-             OperatorMetrics& metrics, const PodSettings& pods, const LifecycleSettings& lifecycle)
+             ReplicaReportStore& reports, OperatorMetrics& metrics, const PodSettings& pods,
+             const LifecycleSettings& lifecycle)
       : client_(client),
         state_(state),
         queue_(queue),
         supervisor_(supervisor),
+        reports_(reports),
         metrics_(metrics),
         pods_(pods),
         lifecycle_(lifecycle) {}
@@ -59,13 +62,16 @@ class Controller {
   std::string token_of(const std::string& key, const ClusterState::JobView& view);
   void write_status(const nlohmann::json& job, const nlohmann::json& status);
   void remove_pod(const std::string& name_space, const PodRemoval& removal);
-  std::optional<PodRefusal> create_pod(const nlohmann::json& job, int rank, const std::string& token);
+  std::optional<PodRefusal> create_pod(const nlohmann::json& job, int number, const std::string& token);
+  ReplicaPlace place_of(const nlohmann::json& job, int number) const;
+  void set_rank(const std::string& name_space, const PodRank& rank);
   void write_event(const nlohmann::json& job, const JobEvent& event);
 
   kube::Client& client_;
   ClusterState& state_;
   WorkQueue& queue_;
   Supervisor& supervisor_;
+  ReplicaReportStore& reports_;
   OperatorMetrics& metrics_;
   const PodSettings& pods_;
   const LifecycleSettings& lifecycle_;

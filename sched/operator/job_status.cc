@@ -1,6 +1,7 @@
 #include "operator/job_status.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "kube/job_usage.h"
@@ -80,6 +81,15 @@ void JobStatus::set_created() { after_["createdGroup"] = after_["group"]; }
 
 void JobStatus::set_ready(int replicas) { after_["readyReplicas"] = replicas; }
 
+void JobStatus::set_membership(const json& membership) { after_["membership"] = membership; }
+
+void JobStatus::set_members(int replicas) {
+  if (int_field(after_, {"replicas"}) == replicas) return;
+  after_["attainedService"] = attained_service({{"status", after_}}, now_);
+  after_["phaseSince"] = kube::to_string(now_);
+  after_["replicas"] = replicas;
+}
+
 void JobStatus::set_reason(const std::string& reason, const std::string& message) {
   after_["reason"] = reason;
   after_["message"] = message;
@@ -111,6 +121,14 @@ void JobStatus::hold(const UsageRate& rate, Time when) {
   after_["usage"] = kube::to_json(usage);
 }
 
+void JobStatus::change_hold(const UsageRate& rate) {
+  const kube::JobUsage usage = kube::parse_usage({{"status", after_}});
+  constexpr double kRounding = 1e-9;
+  const auto near = [](double a, double b) { return std::abs(a - b) <= kRounding * std::max(1.0, std::abs(b)); };
+  if (near(usage.gpus, rate.gpus) && near(usage.cost_per_hour.value_or(0), rate.cost_per_hour.value_or(0))) return;
+  hold(rate, now_);
+}
+
 void JobStatus::release(Time when) {
   if (!holds()) return;
   kube::JobUsage usage = kube::parse_usage({{"status", after_}});
@@ -124,7 +142,7 @@ void JobStatus::start(int group, const Allocation& nodes, const std::string& why
   after_["allocation"] = nodes;
   after_["replicas"] = nodes.size();
   after_["readyReplicas"] = 0;
-  after_.erase("retryAfter");
+  for (const char* name : {"retryAfter", "membership"}) after_.erase(name);
 }
 
 void JobStatus::stop(const std::string& reason, const std::string& message, const Allocation& next, int retries,
@@ -146,7 +164,7 @@ void JobStatus::finish(const std::string& phase, const std::string& reason, cons
   std::string when = kube::to_string(now_);
   when.pop_back();
   after_["completionTimestamp"] = when + "+00:00";
-  for (const char* name : {"retryAfter", "unplaceableSince", "retries"}) after_.erase(name);
+  for (const char* name : {"retryAfter", "unplaceableSince", "retries", "membership"}) after_.erase(name);
 }
 
 void JobStatus::set_conditions(json& status) const {

@@ -1,10 +1,10 @@
 // Computes the new status of an AdaptDLJob and the patch that updates it.
 //
 // In addition to the fields of the contract between jobs and schedulers, the operator writes phaseSince (when the phase
-// began), usage (kube/job_usage.h), attainedService (replica-seconds in earlier Running phases), createdGroup (the last
-// group of which all pods were created), retries and retryAfter (consecutive failed starts that were not the job's
-// fault, and the time of the next one), unplaceableSince and troubleSince, and the conditions Allocated, Running and
-// Completed.
+// began, or the number of replicas last changed), membership (membership_status.h), usage (kube/job_usage.h),
+// attainedService (replica-seconds in earlier Running phases), createdGroup (the last group of which all pods were
+// created), retries and retryAfter (consecutive failed starts that were not the job's fault, and the time of the next
+// one), unplaceableSince and troubleSince, and the conditions Allocated, Running and Completed.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,9 @@ class JobStatus {
   void set_hints(const nlohmann::json& hints);  // null keeps the previous hints
   void set_allocation(const Allocation& nodes);
   void set_ready(int replicas);
+  void set_membership(const nlohmann::json& membership);
+  // The running job has these members from now on.
+  void set_members(int replicas);
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
@@ -43,6 +46,8 @@ class JobStatus {
   // The job holds this, or nothing, since `when`. Nothing changes if there is nothing to account for.
   void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
+  // The job, which holds something, holds this from now on.
+  void change_hold(const UsageRate& rate);
   // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
   void start(int group, const Allocation& nodes, const std::string& why);

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <set>
 
+#include "adaptdl/error.h"
 #include "kube/json_fields.h"
 #include "operator/job_status.h"
+#include "operator/members_plan.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
 namespace {
 
+using kube::field;
 using kube::Time;
 using nlohmann::json;
 using std::chrono::seconds;
@@ -21,6 +24,8 @@ constexpr seconds kSettled{60};
 // Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
 constexpr seconds kNodeLossNoticed{90};
 constexpr seconds kNodeCheck{10};
+// While members change, nothing reports that they take too long.
+constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10}, kMaxPause{300};
 
 class Planner {
@@ -29,7 +34,13 @@ class Planner {
       : at_(situation),
         settings_(settings),
         job_(kube::parse_job(situation.job)),
-        status_(situation.job, situation.now) {}
+        status_(situation.job, situation.now) {
+    try {
+      membership_ = parse_membership(situation.job);
+    } catch (const Error&) {
+      // The group is restarted.
+    }
+  }
 
   Plan run() {
     // Kubernetes deletes the pods of a job that is being deleted. Its finalizers may take longer than its pods.
@@ -61,7 +72,16 @@ class Planner {
     // A terminating pod needs no second request, unless its node is gone and nothing else would remove it.
     if (pod.leaving && !gone(pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
-    plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
+    plan_.removals.push_back({pod.name, pod.uid, gone(pod) || has_nothing_to_save(pod)});
+  }
+  // Whether the pod is of a replica that has not joined the job yet, or that waits for others to continue with. It
+  // would not end by itself.
+  bool has_nothing_to_save(const PodFacts& pod) const {
+    if (!membership_ || pod.group != job_.group) return false;
+    return std::ranges::any_of(membership_->state.replicas, [&](const MembershipState::Replica& replica) {
+      const bool joined = replica.role == MembershipState::Role::kMember && replica.trained;
+      return replica.number == pod.number && (!joined || membership_->state.regroup);
+    });
   }
   // Removes all pods that have not ended. Returns whether any pod may still run.
   bool remove_live() {
@@ -89,7 +109,11 @@ class Planner {
     }
     // The end of pods that were deleted is not known. The clock of a node may be ahead.
     if (nodes.empty()) return status_.release(ended > 0 && ended == job_.replicas ? std::min(end, at_.now) : at_.now);
-    if (status_.holds() || !at_.usage_rate) return;
+    if (!at_.usage_rate) return;
+    if (status_.holds()) {
+      if (membership_ && job_.phase == "Running") status_.change_hold(at_.usage_rate(nodes));
+      return;
+    }
     // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
     const bool whole = job_.phase == "Starting" || job_.phase == "Running";
     // The operator may have been replaced after it had created the first pod.
@@ -178,7 +202,8 @@ class Planner {
   // ---- Starting, Running
 
   void watch_group() {
-    if (at_.refusal) return refused(*at_.refusal);
+    if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
+    if (job_.phase == "Running" && may_change_members()) return watch_members();
     collect();
     // Another client changed the status, so the allocation that the pods were created for is unknown.
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
@@ -188,6 +213,43 @@ class Planner {
     if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
     if (std::ranges::any_of(others_, [this](const PodFacts* pod) { return live(*pod); })) return;
     report();
+  }
+
+  bool may_change_members() const {
+    return field(at_.job, {"status", "membership"}).is_object() || follows_generations(at_.hints);
+  }
+
+  void watch_members() {
+    if (at_.decision && at_.decision->nodes.empty()) return reallocate();
+    MembersPlan members;
+    try {
+      members = plan_members(at_, job_, settings_);
+    } catch (const Error& error) {
+      return stop("Reallocated", error.what(), {}, false);
+    }
+    for (const PodFacts& pod : at_.pods) {
+      const auto is_pod = [&](const MembershipState::Replica& replica) { return replica.number == pod.number; };
+      const bool listed = pod.group == job_.group && std::ranges::any_of(members.membership.state.replicas, is_pod);
+      if (!listed && std::ranges::find(members.members, &pod) == members.members.end()) remove(pod);
+    }
+    for (PodRemoval& removal : members.removals) plan_.removals.push_back(std::move(removal));
+    for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
+    replicas_ = std::move(members.members);
+    if (members.whole && (succeeded() || lost() || failed())) return;
+    if (members.failure) return stop("ReplicaLost", *members.failure, if_open(job_.allocation, false), true);
+    if (members.restart) return stop("Reallocated", *members.restart, if_open(members.target, true), false);
+    if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
+    if (!members.whole) {
+      if (membership_ || !members.steady || members.changed) status_.set_membership(to_json(members.membership));
+      status_.set_allocation(members.target);
+      status_.set_members(static_cast<int>(replicas_.size()));
+      plan_.missing = std::move(members.missing);
+      plan_.ranks = std::move(members.ranks);
+      plan_.generation = std::move(members.generation);
+      if (!members.steady) look_again(at_.now + kMembersCheck);
+    }
+    status_.set_ready(static_cast<int>(
+        std::ranges::count_if(replicas_, [](const PodFacts* pod) { return pod != nullptr && pod->running; })));
   }
 
   // Sorts the pods into those of the group, by rank, and others, which are removed.
@@ -407,6 +469,7 @@ class Planner {
   const LifecycleSettings& settings_;
   const kube::Job job_;
   JobStatus status_;
+  std::optional<StoredMembership> membership_;
   std::vector<const PodFacts*> replicas_, others_;
   Plan plan_;
 };

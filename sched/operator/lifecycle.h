@@ -2,7 +2,7 @@
 //
 //   Pending    the job has no nodes
 //   Starting   the job has nodes, and a group of pods is created on them, one pod per replica
-//   Running    all pods of the group run
+//   Running    all pods of the group run; its members may change meanwhile (members_plan.h)
 //   Stopping   the pods were asked to checkpoint and exit; the next group starts when all of them have ended
 //   Succeeded  all replicas of a group exited with code 0
 //   Failed     see `reason`
@@ -14,11 +14,13 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "adaptdl/generation.h"
 #include "kube/job.h"
 #include "kube/timestamp.h"
 #include "operator/node_price.h"
@@ -45,7 +47,8 @@ struct JobDecision {
 
 // The API server or an admission webhook refused to create a pod.
 struct PodRefusal {
-  bool quota = false;  // the pod exceeds a quota of the namespace, so a retry may succeed
+  std::optional<int> replica;  // number of a replica that was to join the job; none: one that begins its group
+  bool quota = false;          // the pod exceeds a quota of the namespace, so a retry may succeed
   std::string message;
 };
 
@@ -57,6 +60,17 @@ enum class NodeState {
   kReady,
 };
 
+// What the replicas of the present group said to the supervisor.
+struct ReplicaReports {
+  struct Wait {
+    int after = 0;  // the generation after which it wants to be in one
+    bool broken = false;
+    bool operator==(const Wait&) const = default;
+  };
+  std::map<int, Wait> waits;  // by number of the replica: the last of each
+  int trains = -1;            // the newest generation whose members are known to train together
+};
+
 struct JobSituation {
   const nlohmann::json& job;
   const std::vector<PodFacts>& pods;    // all pods that the job owns
@@ -65,12 +79,18 @@ struct JobSituation {
   nlohmann::json hints;                 // from its replicas; null: none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
+  ReplicaReports reports;
   std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; none: nothing to account for
 };
 
 struct PodRemoval {
   std::string name, uid;
   bool force = false;  // its node is gone and cannot confirm its end
+};
+
+struct PodRank {
+  std::string name, uid;
+  int rank = 0, replicas = 0;
 };
 
 struct JobEvent {
@@ -82,7 +102,8 @@ struct JobEvent {
 struct Plan {
   nlohmann::json status;  // merge patch of the job's status; null: no change
   std::vector<PodRemoval> removals;
-  std::vector<int> missing;  // ranks of the current group whose pods must be created
+  std::vector<PodRank> ranks;  // of pods whose annotations must say so
+  std::vector<int> missing;    // numbers of the current group's replicas whose pods must be created
   std::vector<JobEvent> events;
   std::optional<kube::Time> look_again;  // when to reconcile the job again
 
@@ -90,8 +111,10 @@ struct Plan {
   bool starts = false;
   // Addresses of the group by rank; empty until all of them are known.
   std::vector<std::string> addresses;
+  // The present generation, if the members of the group have changed and all their addresses are known.
+  std::optional<generation::Generation> generation;
 
-  bool changes_nothing() const { return status.is_null() && removals.empty() && missing.empty(); }
+  bool changes_nothing() const { return status.is_null() && removals.empty() && missing.empty() && ranks.empty(); }
 };
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings);

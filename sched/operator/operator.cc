@@ -69,8 +69,8 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
   supervisor.all_jobs_known = false;
   supervisor_ = std::make_unique<Supervisor>(supervisor, static_cast<SupervisorListener&>(*this));
   if (options_.pods.supervisor_url.empty()) options_.pods.supervisor_url = supervisor_->url();
-  controller_ =
-      std::make_unique<Controller>(client_, state_, queue_, *supervisor_, metrics_, options_.pods, options_.lifecycle);
+  controller_ = std::make_unique<Controller>(client_, state_, queue_, *supervisor_, reports_, metrics_, options_.pods,
+                                             options_.lifecycle);
   if (!options_.metrics_port) return;
   SupervisorOptions metrics;
   metrics.address = options_.address;

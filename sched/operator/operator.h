@@ -40,6 +40,7 @@
 #include "operator/metrics.h"
 #include "operator/node_facts.h"
 #include "operator/replica_pod.h"
+#include "operator/replica_reports.h"
 #include "operator/usage_recorder.h"
 #include "operator/validator.h"
 #include "policy/policies.h"
@@ -86,7 +87,12 @@ class Operator final : private SupervisorListener {
 
   void hints_changed(const std::string& job_id) override { queue_.add(job_id); }
   void foreign_discovers(const std::string&) override {}
-  void replica_waits(const std::string&, const std::string&, int, bool) override {}
+  void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) override {
+    if (reports_.waits(job_id, replica_id, after, broken)) queue_.add(job_id);
+  }
+  void member_follows(const std::string& job_id, int after) override {
+    if (reports_.follows(job_id, after)) queue_.add(job_id);
+  }
 
   // Calls `work`. The first exception is stored and stops all threads.
   void guard(std::stop_source ends, const std::function<void()>& work);
@@ -114,6 +120,7 @@ class Operator final : private SupervisorListener {
   Allocator allocator_;
   ClusterState state_;
   WorkQueue queue_;
+  ReplicaReportStore reports_;
   std::unique_ptr<Supervisor> supervisor_;
   OperatorMetrics metrics_;
   std::atomic<bool> leads_ = false;

@@ -27,6 +27,8 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 struct PodFacts {
   std::string name, uid, node, ip;
   int group = -1, rank = -1;  // -1: missing or invalid
+  int number = -1;            // of the replica in its group, which never changes; the rank of those that began it
+  int replicas = 0;           // of the job, as its annotation says
   std::string token;          // of the job, from the pod's environment
   bool leaving = false;       // the pod is terminating
   bool running = false;       // all containers run

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <set>
 #include <utility>
 #include <vector>
@@ -47,11 +48,18 @@ void apply_patch(json& target, const json& patch, const char* what) {
 
 using Variables = std::vector<std::pair<const char*, std::string>>;
 
+std::optional<int> parse_count(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() || value < 0) return {};
+  return value;
+}
+
 Variables environment(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
   const std::set<std::string> nodes(place.nodes.begin(), place.nodes.end());
-  return {
+  Variables variables{
       {"ADAPTDL_JOB_ID", text_field(job, {"metadata", "namespace"}) + '/' + text_field(job, {"metadata", "name"})},
-      {"ADAPTDL_MASTER_PORT", std::to_string(kFirstPort + place.group % kPorts)},
+      {"ADAPTDL_MASTER_PORT", std::to_string(master_port(place.group, 0))},
       {"ADAPTDL_NUM_NODES", std::to_string(nodes.size())},
       {"ADAPTDL_NUM_REPLICAS", std::to_string(place.nodes.size())},
       {"ADAPTDL_NUM_RESTARTS", std::to_string(place.group)},
@@ -60,6 +68,11 @@ Variables environment(const json& job, const ReplicaPlace& place, const PodSetti
       {"ADAPTDL_SUPERVISOR_URL", settings.supervisor_url},
       {kTokenVariable, place.token},
   };
+  if (settings.live_rescale) {
+    variables.emplace_back("ADAPTDL_REPLICA_ID", replica_id(place.group, place.number));
+    variables.emplace_back("ADAPTDL_GENERATION", std::to_string(place.generation));
+  }
+  return variables;
 }
 
 void complete_container(json& container, const Variables& variables, const PodSettings& settings) {
@@ -79,7 +92,7 @@ void complete_container(json& container, const Variables& variables, const PodSe
 void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
   const std::string name = text_field(job, {"metadata", "name"}), uid = text_field(job, {"metadata", "uid"});
   metadata.erase("generateName");
-  metadata["name"] = fmt::format("{}-{}-{}-{}", name, uid, place.group, place.rank);
+  metadata["name"] = fmt::format("{}-{}-{}-{}", name, uid, place.group, place.number);
   metadata["namespace"] = text_field(job, {"metadata", "namespace"});
   metadata["ownerReferences"] = json::array({{{"apiVersion", "adaptdl.petuum.com/v1"},
                                               {"kind", "AdaptDLJob"},
@@ -94,11 +107,26 @@ void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
   json& annotations = object_at(metadata, "annotations");
   annotations[kGroupAnnotation] = std::to_string(place.group);
   annotations[kRankAnnotation] = std::to_string(place.rank);
-  annotations["adaptdl/replicas"] = std::to_string(place.nodes.size());
+  annotations[kReplicasAnnotation] = std::to_string(place.nodes.size());
+  if (place.generation > 0) annotations[kReplicaAnnotation] = std::to_string(place.number);
   if (!place.nodes.empty()) annotations["adaptdl/node"] = place.nodes[static_cast<std::size_t>(place.rank)];
 }
 
 }  // namespace
+
+std::string replica_id(int group, int number) { return fmt::format("{}-{}", group, number); }
+
+std::optional<ReplicaNumber> parse_replica_id(std::string_view id) {
+  const std::size_t dash = id.find('-');
+  if (dash == std::string_view::npos) return {};
+  const auto group = parse_count(id.substr(0, dash)), number = parse_count(id.substr(dash + 1));
+  if (!group || !number) return {};
+  return ReplicaNumber{*group, *number};
+}
+
+std::uint16_t master_port(int group, int generation) {
+  return static_cast<std::uint16_t>(kFirstPort + (group % kPorts + generation % kPorts) % kPorts);
+}
 
 json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
   const json& given = field(job, {"spec", "template"});
@@ -108,7 +136,7 @@ json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSetti
   set_metadata(object_at(pod, "metadata"), job, place);
   json& spec = object_at(pod, "spec");
   spec["restartPolicy"] = "Never";
-  spec["hostname"] = fmt::format("{}-{}-{}", text_field(job, {"metadata", "name"}), place.group, place.rank);
+  spec["hostname"] = fmt::format("{}-{}-{}", text_field(job, {"metadata", "name"}), place.group, place.number);
   if (!place.nodes.empty())
     object_at(spec, "nodeSelector")["kubernetes.io/hostname"] =
         place.hostname.empty() ? place.nodes[static_cast<std::size_t>(place.rank)] : place.hostname;

@@ -5,8 +5,11 @@
 // (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders need.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "policy/policy.h"
 
@@ -14,6 +17,9 @@ namespace adaptdl::sched {
 
 inline constexpr const char* kGroupAnnotation = "adaptdl/group";
 inline constexpr const char* kRankAnnotation = "adaptdl/rank";
+inline constexpr const char* kReplicasAnnotation = "adaptdl/replicas";
+// Number of a replica that joined its group, which its rank may change.
+inline constexpr const char* kReplicaAnnotation = "adaptdl/replica";
 inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 
 // Settings of the cluster's administrator that apply to all jobs.
@@ -22,16 +28,29 @@ struct PodSettings {
   nlohmann::json resources = nlohmann::json::object();  // of containers that specify none
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
   // a JSON patch (RFC 6902).
+  // Whether the members of a running job are changed without a restart, if its program can do that.
+  bool live_rescale = false;
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 
 struct ReplicaPlace {
-  Allocation nodes;  // of all replicas, by rank
-  int group = 0;     // number of the start, from 0
-  int rank = 0;
+  Allocation nodes;    // of all replicas, by rank
+  int group = 0;       // number of the start, from 0
+  int rank = 0;        // of one that joins the job: the one that it will presumably have
+  int number = 0;      // in the group, from 0: the rank, or a higher one for each replica that joins it later
+  int generation = 0;  // the first one that may have it
   std::string token;
   std::string hostname;  // label kubernetes.io/hostname of the node; empty: the node's name
 };
+
+// Identifies a replica to the supervisor and its peers (ADAPTDL_REPLICA_ID).
+std::string replica_id(int group, int number);
+struct ReplicaNumber {
+  int group = 0, number = 0;
+};
+std::optional<ReplicaNumber> parse_replica_id(std::string_view id);
+// The port on which the replica of rank 0 listens in this generation.
+std::uint16_t master_port(int group, int generation);
 
 // REQUIRES 0 <= rank < nodes.size(), or empty `nodes` for a pod that is not created. Throws Error if a patch cannot be
 // applied.

@@ -150,7 +150,11 @@ std::variant<Answer, Wait> Router::next_generation(const std::string& job_id, co
   const bool broken = number(target, "broken", 0) != 0;
   const std::string replica = replica_of(target);
   if (broken && replica.empty()) throw BadRequest("the parameter \"broken\" needs \"replica\" with it");
-  if (!replica.empty()) listener_.replica_waits(job_id, replica, after, broken);
+  if (replica.empty()) {
+    listener_.member_follows(job_id, after);
+  } else {
+    listener_.replica_waits(job_id, replica, after, broken);
+  }
   return answer_or_wait({Poll::Kind::kGeneration, job_id, after}, target);
 }
 

@@ -42,6 +42,9 @@ class SupervisorListener {
   // A replica asks for a generation after `after`: a newcomer that is ready to join, or one whose group broke. Called
   // for each such request, before its answer.
   virtual void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) = 0;
+  // A member of generation `after`, in which all members train, asks for the next one without waiting for it. Called for
+  // each such request, before its answer.
+  virtual void member_follows(const std::string& job_id, int after) = 0;
 };
 
 // Version of the protocol that replicas are told (ADAPTDL_SCHED_VERSION). The Python package rejects other major

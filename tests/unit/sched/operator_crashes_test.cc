@@ -112,12 +112,13 @@ struct Cluster {
   void create(int rank) {
     const Allocation allocation = job["status"]["allocation"].get<Allocation>();
     REQUIRE(static_cast<std::size_t>(rank) < allocation.size());
-    const json made = make_replica_pod(job, {allocation, group(), rank, "token"}, {});
+    const json made = make_replica_pod(
+        job, {.nodes = allocation, .group = group(), .rank = rank, .number = rank, .token = "token"}, {});
     const json& annotations = field(made, {"metadata", "annotations"});
     PodFacts pod{.name = text_field(made, {"metadata", "name"}), .uid = "pod" + std::to_string(created++)};
     for (const PodFacts& other : pods) REQUIRE(other.name != pod.name);  // the API server would reject it
     pod.group = std::stoi(text_field(annotations, {kGroupAnnotation}));
-    pod.rank = std::stoi(text_field(annotations, {kRankAnnotation}));
+    pod.rank = pod.number = std::stoi(text_field(annotations, {kRankAnnotation}));
     const Allocation& started = starts[pod.group];
     CHECK(text_field(annotations, {"adaptdl/replicas"}) == std::to_string(started.size()));
     CHECK(text_field(made, {"spec", "nodeSelector", "kubernetes.io/hostname"}) ==
@@ -330,7 +331,7 @@ class Storm {
     if (kind == 0 || (waits() && chance(2))) cluster_.decision = JobDecision{any_nodes(), "chosen", true};
     if (kind == 1 && chance(3)) cluster_.decision = JobDecision{{}, "waits", true};
     if (kind == 2) change_node();
-    if (kind == 3 && chance(4)) cluster_.next_refusal = PodRefusal{!chance(8), "refused"};
+    if (kind == 3 && chance(4)) cluster_.next_refusal = PodRefusal{{}, !chance(8), "refused"};
     if (kind == 4) cluster_.all_progress();
     if (kind == 5 && chance(3)) cluster_.now += 700s;
     if (cluster_.pods.empty()) return;

@@ -224,7 +224,7 @@ TEST_CASE("a pod that exceeds a quota pauses the job, and any other refusal fail
   Scene scene = starting({"a", "b"});
   scene.pods.pop_back();
   Scene other = scene;
-  scene.refusal = PodRefusal{true, "exceeded quota: few"};
+  scene.refusal = PodRefusal{{}, true, "exceeded quota: few"};
   scene.step();
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.reason() == "QuotaExceeded");
@@ -232,7 +232,7 @@ TEST_CASE("a pod that exceeds a quota pauses the job, and any other refusal fail
   CHECK(retry_after(scene.job) == kNow + 10s);
   scene.refusal.reset();
   CHECK(scene.plan().removals.size() == 1);
-  other.refusal = PodRefusal{false, "spec.containers: Required value"};
+  other.refusal = PodRefusal{{}, false, "spec.containers: Required value"};
   other.step();
   CHECK(other.phase() == "Failed");
   CHECK(other.reason() == "PodRefused");

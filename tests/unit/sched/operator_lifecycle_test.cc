@@ -270,7 +270,7 @@ TEST_CASE("a pod with a missing or wrong group or rank is removed") {
   for (const auto& [group, rank] : {std::pair(-1, -1), std::pair(0, 1), std::pair(1, 0), std::pair(0, -1)}) {
     PodFacts other = make_pod(7, "b");
     other.group = group;
-    other.rank = rank;
+    other.rank = other.number = rank;
     scene.pods.resize(1);
     scene.pods.push_back(other);
     const auto removals = scene.plan().removals;

@@ -25,7 +25,7 @@ const json kTemplate = {
     {"spec",
      {{"containers", {{{"name", "main"}, {"image", "i"}, {"env", {{{"name", "A"}, {"value", "1"}}}}}}},
       {"nodeSelector", {{"zone", "z"}}}}}};
-const ReplicaPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .token = "secret"};
+const ReplicaPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .number = 2, .token = "secret"};
 
 std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
   std::map<std::string, std::string> variables;  // the last of equal names counts, as in Kubernetes
@@ -127,6 +127,32 @@ TEST_CASE("the port is valid for any number of starts") {
   CHECK(port < 65536);
 }
 
+TEST_CASE("a replica that joins a running job is known by its number, and follows generations") {
+  PodSettings settings;
+  settings.live_rescale = true;
+  ReplicaPlace place = kPlace;
+  json pod = make_replica_pod(make_job(kTemplate), place, settings);
+  CHECK(environment(pod)["ADAPTDL_REPLICA_ID"] == "4-2");
+  CHECK(environment(pod)["ADAPTDL_GENERATION"] == "0");
+  place.number = 7;
+  place.generation = 3;
+  pod = make_replica_pod(make_job(kTemplate), place, settings);
+  CHECK(adaptdl::kube::name_of(pod).ends_with("-4-7"));
+  CHECK(pod["spec"]["hostname"].get<std::string>().ends_with("-4-7"));
+  auto variables = environment(pod);
+  CHECK(variables["ADAPTDL_REPLICA_ID"] == "4-7");
+  CHECK(variables["ADAPTDL_GENERATION"] == "3");
+  CHECK(variables["ADAPTDL_REPLICA_RANK"] == "2");
+  CHECK(variables["ADAPTDL_NUM_REPLICAS"] == "3");
+  const PodFacts facts = parse_pod(pod);
+  CHECK(facts.number == 7);
+  CHECK(facts.rank == 2);
+  CHECK(master_port(4, 3) == 47007);
+  CHECK(master_port(17999, 2) == 47001);
+  CHECK(parse_replica_id("4-7")->number == 7);
+  for (const char* wrong : {"", "4", "-7", "4-", "4-7-1", "a-b", "4--7"}) CHECK_FALSE(parse_replica_id(wrong));
+}
+
 TEST_CASE("containers get shared memory unless they mount their own") {
   json pod_template = kTemplate;
   pod_template["spec"]["containers"].push_back(
@@ -173,6 +199,8 @@ TEST_CASE("invalid templates result in pods that the API server can refuse") {
 
 TEST_CASE("the pod of a replica is parsed as this replica") {
   const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
+  CHECK(facts.number == 2);
+  CHECK(facts.replicas == 3);
   CHECK(facts.group == 4);
   CHECK(facts.rank == 2);
   CHECK(facts.live());

@@ -27,7 +27,7 @@ inline PodFacts make_pod(int rank, const std::string& node, int group = 0) {
   pod.uid = "uid-" + std::to_string(group) + '-' + std::to_string(rank);
   pod.ip = "10.0.0." + std::to_string(10 * group + rank);
   pod.group = group;
-  pod.rank = rank;
+  pod.rank = pod.number = rank;
   pod.running = true;
   return pod;
 }
@@ -62,6 +62,8 @@ struct Scene {
   std::optional<JobDecision> decision;
   std::optional<PodRefusal> refusal;
   std::map<std::string, NodeState> nodes{{"a", NodeState::kReady}, {"b", NodeState::kReady}, {"c", NodeState::kReady}};
+  json hints;
+  ReplicaReports reports;
   Time now = kNow;
   LifecycleSettings settings;
   std::function<UsageRate(const Allocation&)> usage_rate;
@@ -71,7 +73,7 @@ struct Scene {
       const auto found = nodes.find(name);
       return found == nodes.end() ? NodeState::kGone : found->second;
     };
-    return plan_job({job, pods, decision, refusal, json(), state, now, usage_rate}, settings);
+    return plan_job({job, pods, decision, refusal, hints, state, now, reports, usage_rate}, settings);
   }
   // Applies the planned status, and clears the decision.
   Plan step() {

@@ -45,6 +45,15 @@ class Heard : public sched::SupervisorListener {
     changed_.notify_all();
   }
 
+  void member_follows(const std::string& job_id, int after) override {
+    const std::lock_guard lock(mutex_);
+    followers_.emplace_back(job_id, after);
+  }
+
+  std::vector<std::pair<std::string, int>> followers() {
+    const std::lock_guard lock(mutex_);
+    return followers_;
+  }
   // Waits until so many were heard of.
   std::vector<Waiter> waiters(std::size_t count) {
     std::unique_lock lock(mutex_);
@@ -64,6 +73,7 @@ class Heard : public sched::SupervisorListener {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Waiter> waiters_;
+  std::vector<std::pair<std::string, int>> followers_;
   std::vector<std::string> hints_, foreign_;
 };
 
@@ -91,7 +101,9 @@ class RawClient {
     }
     return true;
   }
-  bool get(const std::string& target) { return send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", target)); }
+  bool get(const std::string& target) {
+    return send(fmt::format("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", target));
+  }
 
   // One answer: its status, and its body in `body`; 0 if the server closed the connection.
   int answer() {

@@ -1,0 +1,237 @@
+#include "operator/members_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "kube/json_fields.h"
+#include "operator/replica_pod.h"
+
+namespace adaptdl::sched {
+namespace {
+
+using Role = MembershipState::Role;
+using Replica = MembershipState::Replica;
+using End = Membership::End;
+
+// Failures of a job's program end the job, so that none is survived.
+class OperatorBudget final : public FailureBudget {
+ public:
+  explicit OperatorBudget(BackOff back_off) : back_off_(back_off) {}
+
+  bool spend() override { return false; }
+  std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
+  const BackOff& state() const noexcept { return back_off_; }
+
+ private:
+  BackOff back_off_;
+};
+
+class MembersPlanner {
+ public:
+  MembersPlanner(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings)
+      : at_(situation),
+        job_(job),
+        now_(membership_time(situation.now)),
+        stored_(parse_membership(situation.job)),
+        budget_(stored_ ? stored_->back_off : BackOff()),
+        membership_(make_membership(settings)) {
+    membership_.set_follows(follows_generations(situation.hints));
+    for (const PodFacts& pod : at_.pods) {
+      if (pod.group == job_.group) pods_.emplace(pod.number, &pod);
+    }
+  }
+
+  MembersPlan run() {
+    plan_.whole = is_done() || is_being_deleted();
+    if (plan_.whole) return finish();
+    if (at_.decision) set_target(at_.decision->nodes);
+    take_reports();
+    take_ends();
+    if (!plan_.whole) act();
+    return result();
+  }
+
+ private:
+  Membership make_membership(const LifecycleSettings& settings) {
+    Membership::Options options{.survives = true, .join_limit = settings.start_timeout};
+    const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
+    return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
+  }
+  int min_replicas() const { return std::max(job_.min_replicas.value_or(0), 1); }
+  void set_target(const Allocation& nodes) { membership_.set_target({.devices = nodes, .min = min_replicas()}); }
+
+  const PodFacts* pod_of(int number) const {
+    const auto found = pods_.find(number);
+    return found == pods_.end() ? nullptr : found->second;
+  }
+  bool gone(const PodFacts& pod) const { return !pod.node.empty() && at_.node_state(pod.node) == NodeState::kGone; }
+
+  // Whether a member that has trained is done, so that the others are about to be.
+  bool is_done() const {
+    return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
+      const PodFacts* pod = pod_of(replica.number);
+      return replica.role == Role::kMember && replica.trained && pod != nullptr && pod->end == PodEnd::kSucceeded;
+    });
+  }
+  // Whether something other than this plan deletes the pod of a member, which then saves a checkpoint with all others.
+  bool is_being_deleted() const {
+    return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
+      const PodFacts* pod = pod_of(replica.number);
+      return replica.role == Role::kMember && !replica.killed && pod != nullptr && pod->leaving && pod->live();
+    });
+  }
+
+  // Removes all replicas that are not members or have never trained, and leaves the others to end.
+  MembersPlan finish() {
+    for (const Replica& replica : membership_.state().replicas) {
+      const PodFacts* pod = pod_of(replica.number);
+      if (replica.role == Role::kMember && replica.trained) {
+        plan_.members.push_back(pod);
+      } else if (pod != nullptr && pod->live()) {
+        remove(*pod, true);
+      }
+    }
+    return result();
+  }
+
+  void take_reports() {
+    for (const auto& [number, wait] : at_.reports.waits) {
+      if (wait.broken) {
+        membership_.broken(number, wait.after, now_);
+      } else {
+        membership_.waits(number, now_);
+      }
+    }
+    if (at_.reports.trains != membership_.generation()) return;
+    for (const int number : membership_.members()) membership_.trains(number, membership_.generation());
+  }
+
+  void take_ends() {
+    if (at_.refusal) {
+      membership_.ended(*at_.refusal->replica, End::kFailed, now_);
+      plan_.events.push_back({true, "FailedCreate", at_.refusal->message});
+    }
+    const std::vector<Replica> replicas = membership_.state().replicas;
+    for (const Replica& replica : replicas) {
+      const std::optional<End> end = end_of(replica);
+      if (!end || membership_.ended(replica.number, *end, now_)) continue;
+      // The others do not survive this: what follows concerns the group as it was.
+      plan_.whole = true;
+      for (const Replica& each : replicas) {
+        if (each.role == Role::kMember) plan_.members.push_back(pod_of(each.number));
+      }
+      return;
+    }
+  }
+
+  std::optional<End> end_of(const Replica& replica) const {
+    const PodFacts* pod = pod_of(replica.number);
+    if (pod == nullptr) {
+      // Its pod is yet to be created, or was deleted and can be created again.
+      if (replica.role == Role::kLoading && !replica.killed) return {};
+      return replica.role == Role::kLeaving ? End::kDone : End::kKilled;
+    }
+    if (gone(*pod)) return End::kKilled;
+    switch (pod->end) {
+      case PodEnd::kNone:
+        return {};
+      case PodEnd::kSucceeded:
+        return End::kDone;
+      case PodEnd::kCheckpointed:
+        return End::kCheckpointed;
+      case PodEnd::kLost:
+        return End::kKilled;
+      case PodEnd::kFailed:
+        return pod->unhealthy_device ? End::kKilled : End::kFailed;
+    }
+    return {};
+  }
+
+  void act() {
+    for (const MembershipAction& action : membership_.decide(now_)) {
+      switch (action.kind) {
+        case MembershipAction::Kind::kStart:
+          break;  // it is among those without a pod
+        case MembershipAction::Kind::kIssue:
+          plan_.changed = true;
+          plan_.events.push_back({false, "Rescaled", action.why});
+          break;
+        case MembershipAction::Kind::kKill:
+          if (const PodFacts* pod = pod_of(action.replica); pod != nullptr && pod->live()) {
+            remove(*pod, action.hung || !membership_.is_member(action.replica));
+            plan_.events.push_back({true, "ReplicaStopped", fmt::format("{}: {}", pod->name, action.why)});
+          }
+          break;
+        case MembershipAction::Kind::kRestart:
+          plan_.restart = action.why;
+          break;
+        case MembershipAction::Kind::kFail:
+          plan_.failure = action.why;
+          break;
+        case MembershipAction::Kind::kNotice:
+          plan_.events.push_back({true, "Rescaled", action.why});
+          // The nodes of newcomers that fail are of use to others.
+          set_target(membership_.devices());
+          break;
+      }
+    }
+    for (const Replica& replica : membership_.state().replicas) {
+      const PodFacts* pod = pod_of(replica.number);
+      if (replica.role == Role::kLoading && !replica.killed && pod == nullptr) plan_.missing.push_back(replica.number);
+    }
+    for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
+    rank_members();
+  }
+
+  // Has the annotations of the members agree with their ranks, and announces the generation.
+  void rank_members() {
+    generation::Generation generation{.number = membership_.generation(), .replicas = {}};
+    const auto count = static_cast<int>(plan_.members.size());
+    for (int rank = 0; rank < count; ++rank) {
+      const PodFacts* pod = plan_.members[static_cast<std::size_t>(rank)];
+      if (pod == nullptr) continue;
+      if (pod->rank != rank || pod->replicas != count) plan_.ranks.push_back({pod->name, pod->uid, rank, count});
+      if (pod->ip.empty()) continue;
+      generation.replicas.push_back({.id = replica_id(pod->group, pod->number),
+                                     .address = pod->ip,
+                                     .port = master_port(pod->group, membership_.generation())});
+    }
+    const bool all = static_cast<int>(generation.replicas.size()) == count && count > 0;
+    if (all && generation.number > 0) plan_.generation = std::move(generation);
+  }
+
+  void remove(const PodFacts& pod, bool force) {
+    if (pod.leaving && !gone(pod)) return;
+    plan_.removals.push_back({pod.name, pod.uid, force || gone(pod)});
+  }
+
+  MembersPlan result() {
+    plan_.membership = {membership_.state(), budget_.state()};
+    plan_.steady = membership_.steady();
+    plan_.nodes = membership_.devices();
+    plan_.target = plan_.steady ? plan_.nodes : membership_.target().devices;
+    return std::move(plan_);
+  }
+
+  const JobSituation& at_;
+  const kube::Job& job_;
+  const Membership::Time now_;
+  const std::optional<StoredMembership> stored_;
+  OperatorBudget budget_;
+  Membership membership_;
+  std::map<int, const PodFacts*> pods_;  // of the group, by number
+  MembersPlan plan_;
+};
+
+}  // namespace
+
+bool follows_generations(const nlohmann::json& hints) { return kube::bool_field(hints, {"liveRescale"}, false); }
+
+MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings) {
+  return MembersPlanner(situation, job, settings).run();
+}
+
+}  // namespace adaptdl::sched

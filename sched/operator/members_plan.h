@@ -1,0 +1,48 @@
+// Plans how the members of a running job change without a restart of those that stay: replicas are added and removed,
+// and the others continue after the loss of one. The job's program must follow generations (docs/formats.md), which it
+// says by the hint liveRescale.
+//
+// A pure function around the state machine of membership/membership.h, in which a device is a node. Replicas are known
+// by a number: the rank in the first generation of a group, and a number that was never used in the group for those
+// that join it later.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adaptdl/generation.h"
+#include "operator/lifecycle.h"
+#include "operator/membership_status.h"
+
+namespace adaptdl::sched {
+
+// Whether the job's replicas follow generations.
+bool follows_generations(const nlohmann::json& hints);
+
+struct MembersPlan {
+  StoredMembership membership;  // to be stored in the status
+  Allocation target;            // the nodes that the job is to have; by rank once it has them
+  Allocation nodes;             // of the members, by rank
+  // Pods of the members by rank; null: it has none. If `whole`, a member has ended in a way that the others do not
+  // survive, or is done, and the group as a whole must be checked for its end.
+  std::vector<const PodFacts*> members;
+  bool whole = false;
+  std::optional<std::string> restart;  // why the group must be restarted to get other members
+  std::optional<std::string> failure;  // why the group cannot continue
+  bool changed = false;                // a generation was issued
+  bool steady = true;                  // nothing is under way
+
+  std::vector<PodRemoval> removals;
+  std::vector<int> missing;  // numbers of replicas whose pods must be created
+  std::vector<PodRank> ranks;
+  std::vector<JobEvent> events;
+  std::optional<generation::Generation> generation;  // the present one, once the addresses of its members are known
+};
+
+// REQUIRES that the job's phase is Running. Throws Error if its stored membership is invalid.
+MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
+
+}  // namespace adaptdl::sched

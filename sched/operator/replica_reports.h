@@ -1,0 +1,37 @@
+// What the replicas of jobs said to the supervisor about generations, for the planning of their members.
+//
+// It is kept in memory only: after the operator was replaced, replicas repeat it within their polls' timeout of 30 s.
+//
+// Threading: all methods may be called from any thread.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "operator/lifecycle.h"
+
+namespace adaptdl::sched {
+
+class ReplicaReportStore {
+ public:
+  // A replica asks for a generation after `after`. Returns whether that is new.
+  bool waits(const std::string& job, const std::string& replica_id, int after, bool broken);
+  // A member of generation `after`, whose members all train, asks for the next one. Returns whether that is new.
+  bool follows(const std::string& job, int after);
+
+  // Returns the reports of the replicas of this group, and forgets those of earlier ones.
+  ReplicaReports of(const std::string& job, int group);
+  void forget(const std::string& job);
+
+ private:
+  struct Job {
+    int group = -1;  // -1: not known yet
+    ReplicaReports reports;
+  };
+
+  std::mutex mutex_;
+  std::map<std::string, Job> jobs_;  // by namespace/name
+};
+
+}  // namespace adaptdl::sched

@@ -1,0 +1,503 @@
+// Tests how the operator changes the members of a running job whose program follows generations.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "adaptdl/error.h"
+#include "operator/job_status.h"
+#include "operator/members_plan.h"
+#include "operator/replica_reports.h"
+#include "operator_scene.h"
+
+using namespace adaptdl::sched;
+using namespace adaptdl::sched::testing;
+
+namespace {
+
+// A job that follows generations, and a cluster that does what is planned.
+struct LiveScene : Scene {
+  explicit LiveScene(const Allocation& allocation, int min = 1) : Scene(running(allocation)) {
+    job["spec"]["minReplicas"] = min;
+    hints = {{"liveRescale", true}};
+    reports.trains = 0;
+  }
+
+  // Carries out a plan, and creates the pods that it calls for. Removed pods end when a test says so.
+  Plan act() {
+    Plan plan = step();
+    for (const int number : plan.missing) {
+      const auto stored = parse_membership(job);
+      std::string node = stored ? "" : allocation().at(static_cast<std::size_t>(number));
+      for (const auto& replica : stored ? stored->state.replicas : std::vector<MembershipState::Replica>()) {
+        if (replica.number == number) node = replica.device;
+      }
+      pods.push_back(make_pod(number, node, job["status"]["group"].get<int>()));
+      if (stored) pods.back().rank = 99;
+    }
+    for (const PodRank& rank : plan.ranks) {
+      PodFacts& pod = named(rank.name);
+      pod.rank = rank.rank;
+      pod.replicas = rank.replicas;
+    }
+    for (const PodRemoval& removal : plan.removals) {
+      PodFacts& pod = named(removal.name);
+      pod.leaving = true;
+      removed.insert(pod.number);
+      if (removal.force) std::erase_if(pods, [&](const PodFacts& each) { return each.name == removal.name; });
+    }
+    if (plan.generation) generation = plan.generation;
+    for (const JobEvent& event : plan.events) events.push_back(event.reason + ": " + event.message);
+    return plan;
+  }
+  // Acts until nothing is planned any more.
+  void settle() {
+    for (int steps = 0; steps < 20; ++steps) {
+      if (act().changes_nothing()) return;
+    }
+    FAIL("it does not settle");
+  }
+  PodFacts& named(const std::string& name) {
+    for (PodFacts& pod : pods) {
+      if (pod.name == name) return pod;
+    }
+    throw adaptdl::Error("no pod " + name);
+  }
+  PodFacts& pod(int number) {
+    return named("job-u-" + std::to_string(job["status"]["group"].get<int>()) + '-' + std::to_string(number));
+  }
+  void wait(int number) { reports.waits[number] = {.after = 0, .broken = false}; }
+  void train() { reports.trains = generation->number; }
+  void end(int number, PodEnd how) { pod(number) = ended(pod(number), how); }
+  void erase(int number) {
+    std::erase_if(pods, [&](const PodFacts& each) { return each.number == number; });
+  }
+  std::vector<std::string> members() const {
+    std::vector<std::string> ids;
+    for (const auto& member : generation->replicas) ids.push_back(member.id);
+    return ids;
+  }
+  int replicas() const { return job["status"]["replicas"].get<int>(); }
+
+  std::optional<adaptdl::generation::Generation> generation;
+  std::set<int> removed;
+  std::vector<std::string> events;
+};
+
+using Ids = std::vector<std::string>;
+
+// Grows from {a} to {a, b}, up to the first step of both.
+LiveScene grown() {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  scene.train();
+  scene.settle();
+  return scene;
+}
+
+}  // namespace
+
+TEST_CASE("a job that follows generations and has the nodes that it should have is left alone") {
+  LiveScene scene({"a", "b"});
+  CHECK(scene.act().ranks.size() == 2);  // the fixture's pods do not say how many they are
+  scene.settle();
+  CHECK_FALSE(scene.job["status"].contains("membership"));
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  CHECK_FALSE(scene.job["status"].contains("membership"));
+  CHECK_FALSE(scene.generation);
+  CHECK(scene.text("message") == "chosen");
+}
+
+TEST_CASE("a job grows while it trains: the newcomer joins once it waits, and no pod is removed") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.allocation() == Allocation{"a", "b"});
+  CHECK(scene.replicas() == 1);
+  REQUIRE(scene.pods.size() == 2);
+  CHECK(scene.pods[1].node == "b");
+  CHECK_FALSE(scene.generation);
+  // It loads, and the job trains.
+  scene.now += 10s;
+  scene.settle();
+  CHECK_FALSE(scene.generation);
+  scene.wait(1);
+  scene.settle();
+  REQUIRE(scene.generation);
+  CHECK(scene.generation->number == 1);
+  CHECK(scene.members() == Ids{"0-0", "0-1"});
+  CHECK(scene.generation->replicas[0].address == "10.0.0.0");
+  CHECK(scene.generation->replicas[0].port == 47001);
+  CHECK(scene.replicas() == 2);
+  CHECK(scene.pod(1).rank == 1);
+  CHECK(scene.pod(0).replicas == 2);
+  scene.train();
+  scene.settle();
+  CHECK(scene.job["status"]["group"] == 0);
+  CHECK(scene.removed.empty());
+  CHECK(scene.events == Ids{"Rescaled: from 1 to 2 replicas"});
+}
+
+TEST_CASE("a job shrinks while it trains: the leaver ends by itself, and the others keep their order") {
+  LiveScene scene({"a", "b", "c"});
+  scene.decision = nodes({"a", "c"});
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0", "0-2"});
+  CHECK(scene.allocation() == Allocation{"a", "c"});
+  CHECK(scene.replicas() == 2);
+  CHECK(scene.pod(2).rank == 1);
+  CHECK(scene.removed.empty());
+  scene.end(1, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  scene.train();
+  scene.settle();
+  CHECK(scene.removed == std::set<int>{1});  // its pod, which has ended
+  CHECK(scene.phase() == "Running");
+}
+
+TEST_CASE("a leaver that does not end once the others train without it is removed") {
+  LiveScene scene({"a", "b"});
+  scene.decision = nodes({"a"});
+  scene.settle();
+  scene.train();
+  scene.settle();
+  CHECK(scene.removed.empty());
+  scene.now += 31s;
+  scene.settle();
+  CHECK(scene.removed == std::set<int>{1});
+}
+
+TEST_CASE("a job moves to another node while it trains") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"b"});
+  scene.settle();
+  CHECK(scene.pods.size() == 2);
+  scene.wait(1);
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0", "0-1"});  // the newcomer gets the states from the leaver
+  scene.train();
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-1"});
+  CHECK(scene.generation->replicas[0].port == 47002);
+  CHECK(scene.allocation() == Allocation{"b"});
+  CHECK(scene.pod(1).rank == 0);
+}
+
+TEST_CASE("numbers of replicas are not used again in a group") {
+  LiveScene scene = grown();
+  scene.decision = nodes({"a"});
+  scene.settle();
+  scene.end(1, PodEnd::kSucceeded);
+  scene.train();
+  scene.settle();
+  scene.erase(1);
+  scene.decision = nodes({"a", "c"});
+  scene.settle();
+  CHECK(scene.pod(2).node == "c");
+}
+
+TEST_CASE("a newcomer that does not start in time does not hold up the job, and its node is given back") {
+  LiveScene scene({"a"});
+  scene.settings.start_timeout = 60s;
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  for (int number = 1; number <= 3; ++number) {
+    CHECK(scene.allocation() == Allocation{"a", "b"});
+    CHECK(scene.pod(number).live());
+    scene.now += 61s;
+    scene.settle();
+    CHECK(scene.removed.contains(number));
+    scene.now += 15s;
+    scene.settle();
+  }
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.allocation() == Allocation{"a"});
+  CHECK(scene.replicas() == 1);
+  CHECK(scene.pods.size() == 1);
+  CHECK(scene.events.back() == "Rescaled: newcomers failed 3 times in a row: staying at 1 replica");
+}
+
+TEST_CASE("a newcomer whose pod is refused or fails is tried again, and the job trains") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.step();
+  scene.refusal = PodRefusal{1, true, "exceeded quota"};
+  scene.act();
+  scene.refusal.reset();
+  CHECK(scene.phase() == "Running");
+  scene.now += 1s;
+  scene.settle();
+  CHECK(scene.pod(2).node == "b");
+  scene.end(2, PodEnd::kFailed);
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  scene.now += 2s;
+  scene.settle();
+  scene.wait(3);
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0", "0-3"});
+}
+
+TEST_CASE("the others continue after the loss of a member, and a replacement joins") {
+  for (const bool node_lost : {false, true}) {
+    CAPTURE(node_lost);
+    LiveScene scene = grown();
+    if (node_lost) {
+      scene.nodes.erase("a");
+    } else {
+      scene.end(0, PodEnd::kLost);
+    }
+    scene.settle();
+    CHECK(scene.phase() == "Running");
+    CHECK(scene.members() == Ids{"0-1"});
+    CHECK(scene.generation->number == 2);
+    CHECK(scene.pod(1).rank == 0);
+    if (node_lost) {
+      scene.decision = nodes({"b", "c"});
+      scene.settle();
+    }
+    scene.train();
+    scene.now += 1s;
+    scene.settle();
+    CHECK(scene.pod(2).node == (node_lost ? "c" : "a"));
+    scene.wait(2);
+    scene.settle();
+    CHECK(scene.members() == Ids{"0-1", "0-2"});
+    CHECK(scene.job["status"]["group"] == 0);
+  }
+}
+
+TEST_CASE("a job that loses more members than it can do without waits for replacements") {
+  LiveScene scene({"a", "b"}, 2);
+  scene.settle();
+  scene.end(1, PodEnd::kLost);
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  CHECK_FALSE(scene.generation);
+  scene.now += 1s;
+  scene.settle();
+  scene.wait(2);
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0", "0-2"});
+}
+
+TEST_CASE("a job that loses all members is restarted from its checkpoint") {
+  LiveScene scene({"a"});
+  scene.settle();
+  scene.end(0, PodEnd::kLost);
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.job["status"]["group"] == 1);
+  CHECK_FALSE(scene.job["status"].contains("membership"));
+}
+
+TEST_CASE("members that hang are removed at once when the others say that their group broke") {
+  LiveScene scene = grown();
+  scene.reports.waits[0] = {.after = 1, .broken = true};
+  scene.settle();
+  CHECK(scene.removed.empty());
+  scene.now += 6s;
+  const Plan plan = scene.act();
+  REQUIRE(plan.removals.size() == 1);
+  CHECK(plan.removals[0].name == "job-u-0-1");
+  CHECK(plan.removals[0].force);
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("a member whose program fails fails the job, and one that checkpoints on request restarts it") {
+  LiveScene scene = grown();
+  scene.end(1, PodEnd::kFailed);
+  scene.now += 100s;
+  scene.settle();
+  CHECK(scene.phase() == "Failed");
+  CHECK(scene.reason() == "PodFailure");
+  CHECK(scene.text("message") == "replica 1 exited with code 1");
+  CHECK_FALSE(scene.job["status"].contains("membership"));
+
+  LiveScene other = grown();
+  for (const int number : {0, 1}) other.end(number, PodEnd::kCheckpointed);
+  other.act();
+  CHECK(other.phase() == "Stopping");
+  CHECK(other.reason() == "ReplicaStopped");
+}
+
+TEST_CASE("a member whose pod is deleted by somebody else saves a checkpoint with the others") {
+  LiveScene scene = grown();
+  scene.pod(1).leaving = true;
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+}
+
+TEST_CASE("a job that is done while a newcomer loads or has just been listed succeeds") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Succeeded");
+  CHECK(scene.removed == std::set<int>{1});
+
+  LiveScene listed({"a"});
+  listed.decision = nodes({"a", "b"});
+  listed.settle();
+  listed.wait(1);
+  listed.settle();
+  listed.end(0, PodEnd::kSucceeded);
+  listed.end(1, PodEnd::kFailed);  // it finds nobody to join
+  listed.settle();
+  CHECK(listed.phase() == "Succeeded");
+}
+
+TEST_CASE("a job succeeds once all members are done") {
+  LiveScene scene = grown();
+  scene.end(1, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.job["status"]["readyReplicas"] == 1);
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Succeeded");
+}
+
+TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which have nothing to save, at once") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.decision = JobDecision{{}, "waits: others need its nodes", true, ""};
+  Plan plan = scene.act();
+  CHECK(scene.phase() == "Stopping");
+  plan = scene.act();
+  for (const PodRemoval& removal : plan.removals) CHECK(removal.force == (removal.name == "job-u-0-1"));
+  CHECK(scene.removed == std::set<int>{0, 1});
+  scene.end(0, PodEnd::kCheckpointed);
+  scene.erase(1);
+  scene.settle();
+  CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("a program that stops following generations is restarted to change its replicas") {
+  LiveScene scene = grown();
+  scene.hints = {{"liveRescale", false}};
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  scene.decision = nodes({"a", "b", "c"});
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "Reallocated");
+  CHECK(scene.allocation() == Allocation{"a", "b", "c"});
+}
+
+TEST_CASE("an operator that takes over continues a change from the status") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.reports = {};  // not received yet
+  scene.settle();
+  CHECK(scene.pods.size() == 2);
+  scene.wait(1);
+  scene.reports.trains = 0;
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0", "0-1"});
+  // It announces the present generation again.
+  scene.generation.reset();
+  scene.reports = {};
+  scene.act();
+  CHECK(scene.members() == Ids{"0-0", "0-1"});
+}
+
+TEST_CASE("a membership that another client changed restarts the job") {
+  LiveScene scene = grown();
+  scene.job["status"]["membership"]["replicas"] = {{{"number", "x"}}};
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.text("message") == "status.membership is invalid");
+}
+
+TEST_CASE("a job is charged for all replicas that run, and its attained service counts them") {
+  LiveScene scene({"a"});
+  scene.usage_rate = [](const Allocation& nodes) {
+    return UsageRate{.gpus = static_cast<double>(nodes.size()), .cost_per_hour = {}};
+  };
+  scene.settle();
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.settle();
+  CHECK(scene.job["status"]["usage"]["gpus"] == 2);
+  scene.now += 100s;
+  scene.wait(1);
+  scene.settle();
+  // 600 s before the fixture's present and 100 s after it, on one replica.
+  CHECK(attained_service(scene.job, scene.now) == doctest::Approx(700));
+  scene.train();
+  scene.now += 10s;
+  CHECK(attained_service(scene.job, scene.now) == doctest::Approx(720));
+  scene.decision = nodes({"b"});
+  scene.settle();
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.job["status"]["usage"]["gpus"] == 1);
+  CHECK(scene.job["status"]["usage"]["gpuSeconds"].get<double>() == doctest::Approx(220));
+}
+
+TEST_CASE("a stored membership is read as it was written") {
+  StoredMembership stored;
+  const auto at = membership_time(kNow);
+  stored.state = {
+      .generation = 3,
+      .next = 7,
+      .replicas = {{.number = 2, .device = "a", .role = MembershipState::Role::kMember, .trains = 3, .trained = true},
+                   {.number = 5,
+                    .device = "b",
+                    .role = MembershipState::Role::kLoading,
+                    .started = at,
+                    .killed = true,
+                    .late = true},
+                   {.number = 6, .device = "c", .role = MembershipState::Role::kWaiting, .started = at, .broken = true},
+                   {.number = 1, .device = "d", .role = MembershipState::Role::kLeaving, .leave_by = at}},
+      .broken_since = at,
+      .regroup = true,
+      .can_join = false,
+      .start_after = at + 1s,
+      .newcomer_failures = 2,
+      .noticed = "text"};
+  stored.back_off = {.pause = 500ms, .failed_at = at};
+  const json job{{"status", {{"membership", to_json(stored)}}}};
+  CHECK(parse_membership(job) == stored);
+  CHECK(parse_membership({{"status", {{"membership", to_json({})}}}}) == StoredMembership());
+  CHECK_FALSE(parse_membership({{"status", json::object()}}));
+  for (const char* wrong :
+       {"[]", "{}", R"({"generation": 1, "next": 1, "replicas": [{"number": 1, "node": "a", "role": "x"}]})",
+        R"({"generation": 1, "next": 1, "replicas": [], "startAfter": 5})"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(parse_membership({{"status", {{"membership", json::parse(wrong)}}}}), adaptdl::Error);
+  }
+}
+
+TEST_CASE("reports of replicas are kept for their group") {
+  ReplicaReportStore store;
+  CHECK(store.waits("ns/job", "0-3", 0, false));
+  CHECK_FALSE(store.waits("ns/job", "0-3", 0, false));
+  CHECK(store.waits("ns/job", "0-3", 0, true));
+  CHECK(store.follows("ns/job", 1));
+  CHECK_FALSE(store.follows("ns/job", 1));
+  CHECK_FALSE(store.waits("ns/job", "not an id", 0, false));
+  CHECK(store.of("ns/job", 0).waits.at(3).broken);
+  CHECK(store.of("ns/job", 0).trains == 1);
+  CHECK(store.of("ns/other", 0).waits.empty());
+  CHECK(store.of("ns/job", 1).waits.empty());
+  CHECK(store.of("ns/job", 1).trains == -1);
+  CHECK_FALSE(store.waits("ns/job", "0-3", 0, false));  // of an earlier group
+  CHECK(store.waits("ns/job", "1-3", 0, false));
+  store.forget("ns/job");
+  CHECK(store.of("ns/job", 1).waits.empty());
+}
