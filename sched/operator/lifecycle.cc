@@ -7,6 +7,7 @@
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
+#include "membership/membership_limits.h"
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
 #include "policy/wording.h"
@@ -209,10 +210,21 @@ class Planner {
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
       return stop("Reallocated", "status.allocation and status.replicas differ", {}, false);
     if (succeeded() || lost() || failed()) return;
-    if (at_.decision && at_.decision->nodes != job_.allocation) return reallocate();
-    if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
+    if (at_.decision && at_.decision->nodes != job_.allocation) {
+      if (!may_follow_soon()) return reallocate();
+    } else if (at_.decision) {
+      status_.set_reason("Allocated", at_.decision->reason);
+    }
     if (std::ranges::any_of(others_, [this](const PodFacts* pod) { return live(*pod); })) return;
     report();
+  }
+
+  // Whether a job that has just started may yet say that it follows generations, so that a change that can wait for the
+  // next cycle need not restart it.
+  bool may_follow_soon() const {
+    const bool silent = field(at_.job, {"status", "train"}).empty() && at_.hints.empty();
+    return job_.phase == "Running" && silent && at_.now - status_.phase_since() < kSilence &&
+           !at_.decision->nodes.empty() && !if_open(job_.allocation, true).empty();
   }
 
   bool may_change_members() const {

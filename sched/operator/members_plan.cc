@@ -80,7 +80,8 @@ class MembersPlanner {
   bool is_being_deleted() const {
     return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
       const PodFacts* pod = pod_of(replica.number);
-      return replica.role == Role::kMember && !replica.killed && pod != nullptr && pod->leaving && pod->live();
+      return replica.role == Role::kMember && !replica.killed && pod != nullptr && pod->leaving && !pod->killed &&
+             pod->live();
     });
   }
 
@@ -134,7 +135,7 @@ class MembersPlanner {
       if (replica.role == Role::kLoading && !replica.killed) return {};
       return replica.role == Role::kLeaving ? End::kDone : End::kKilled;
     }
-    if (gone(*pod)) return End::kKilled;
+    if (gone(*pod) || pod->killed) return End::kKilled;
     switch (pod->end) {
       case PodEnd::kNone:
         return {};

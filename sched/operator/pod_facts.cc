@@ -151,6 +151,7 @@ PodFacts parse_pod(const json& pod) {
   facts.replicas = replica.of;
   facts.token = token_of(pod);
   facts.leaving = replica.leaving;
+  facts.killed = facts.leaving && int_field(pod, {"metadata", "deletionGracePeriodSeconds"}) == 0;
   facts.created = replica.created;
   facts.message = replica.trouble;
   set_end(pod, facts);

@@ -31,6 +31,7 @@ struct PodFacts {
   int replicas = 0;           // of the job, as its annotation says
   std::string token;          // of the job, from the pod's environment
   bool leaving = false;       // the pod is terminating
+  bool killed = false;        // without a grace period
   bool running = false;       // all containers run
   PodEnd end = PodEnd::kNone;
   std::string reason;             // for kFailed: PodFailure or OOMKilled

@@ -57,22 +57,19 @@ std::optional<int> parse_count(std::string_view text) {
 
 Variables environment(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
   const std::set<std::string> nodes(place.nodes.begin(), place.nodes.end());
-  Variables variables{
+  return {
+      {"ADAPTDL_GENERATION", std::to_string(place.generation)},
       {"ADAPTDL_JOB_ID", text_field(job, {"metadata", "namespace"}) + '/' + text_field(job, {"metadata", "name"})},
       {"ADAPTDL_MASTER_PORT", std::to_string(master_port(place.group, 0))},
       {"ADAPTDL_NUM_NODES", std::to_string(nodes.size())},
       {"ADAPTDL_NUM_REPLICAS", std::to_string(place.nodes.size())},
       {"ADAPTDL_NUM_RESTARTS", std::to_string(place.group)},
+      {"ADAPTDL_REPLICA_ID", replica_id(place.group, place.number)},
       {"ADAPTDL_REPLICA_RANK", std::to_string(place.rank)},
       {"ADAPTDL_SCHED_VERSION", kSchedVersion},
       {"ADAPTDL_SUPERVISOR_URL", settings.supervisor_url},
       {kTokenVariable, place.token},
   };
-  if (settings.live_rescale) {
-    variables.emplace_back("ADAPTDL_REPLICA_ID", replica_id(place.group, place.number));
-    variables.emplace_back("ADAPTDL_GENERATION", std::to_string(place.generation));
-  }
-  return variables;
 }
 
 void complete_container(json& container, const Variables& variables, const PodSettings& settings) {

@@ -28,8 +28,6 @@ struct PodSettings {
   nlohmann::json resources = nlohmann::json::object();  // of containers that specify none
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
   // a JSON patch (RFC 6902).
-  // Whether the members of a running job are changed without a restart, if its program can do that.
-  bool live_rescale = false;
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 

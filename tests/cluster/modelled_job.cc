@@ -1,6 +1,6 @@
 // A replica of an elastic job for tests of schedulers. Its steps take a modelled time, in which the process sleeps.
 //
-//   modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--until FILE]
+//   modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--live 1] [--until FILE]
 //
 // A step trains on B samples (default: 64), shared evenly among the replicas, and takes T milliseconds (default: 800)
 // on one replica, or T/n + S (default: 5) on n > 1. The job ends after N samples or, with --until, once FILE exists.
@@ -11,6 +11,8 @@
 // the number of samples, the sums of their indices and of the squares of their indices over all replicas, and the range
 // that each start trained. journal.jsonl has a line for each start and end of a replica and for each step of the job,
 // in order, including steps that were repeated after a crash.
+//
+// With --live 1, the job follows generations: its replicas change while it runs.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -31,7 +33,9 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
+#include "adaptdl/progress.h"
 #include "adaptdl/sched_hints.h"
 #include "adaptdl/signal.h"
 #include "adaptdl/supervisor.h"
@@ -54,16 +58,15 @@ struct Options {
   std::int64_t step_ms = 800;
   std::int64_t sync_ms = 5;
   std::int64_t slowdown = 1;
+  std::int64_t live = 0;
   std::string until;
 };
 
 Options parse(int argc, char** argv) {
   Options options;
-  const std::map<std::string, std::int64_t*> numbers = {{"--samples", &options.samples},
-                                                        {"--batch", &options.batch},
-                                                        {"--step-ms", &options.step_ms},
-                                                        {"--sync-ms", &options.sync_ms},
-                                                        {"--slowdown", &options.slowdown}};
+  const std::map<std::string, std::int64_t*> numbers = {
+      {"--samples", &options.samples}, {"--batch", &options.batch},       {"--step-ms", &options.step_ms},
+      {"--sync-ms", &options.sync_ms}, {"--slowdown", &options.slowdown}, {"--live", &options.live}};
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string word = argv[i];
     if (word == "--until") {
@@ -76,7 +79,8 @@ Options parse(int argc, char** argv) {
   }
   if (argc % 2 == 0 || options.samples < 1 || options.batch < 1)
     throw UsageError(
-        "usage: modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--until FILE]");
+        "usage: modelled_job --samples N [--batch B] [--step-ms T] [--sync-ms S] [--slowdown F] [--live 1] [--until "
+        "FILE]");
   return options;
 }
 
@@ -198,7 +202,8 @@ class Hints {
     const auto batch = static_cast<double>(options_.batch);
     const double step = 1e-3 * static_cast<double>(options_.step_ms * options_.slowdown);
     const double sync = 1e-3 * static_cast<double>(options_.sync_ms * options_.slowdown);
-    return {{"initBatchSize", options_.batch},
+    return {{"liveRescale", generation::follows()},
+            {"initBatchSize", options_.batch},
             {"maxBatchSize", options_.batch},
             {"localBszBounds", {1, options_.batch}},
             {"gradientAccumulation", false},
@@ -249,32 +254,75 @@ std::chrono::milliseconds step_time(const Options& options) {
   return std::chrono::milliseconds(options.step_ms / replicas + (replicas > 1 ? options.sync_ms : 0));
 }
 
-int train(const Options& options, Trained& trained) {
+// Reports to the launcher of a local run that this replica trains.
+void report_generation() {
+  progress::event(
+      "generation",
+      {{"generation", generation::current()}, {"rank", env::replica_rank()}, {"replicas", env::num_replicas()}});
+}
+
+// How far this replica is, by the steps that the job has made.
+class Position {
+ public:
+  void set_steps(std::uint64_t steps) { steps_ = steps; }
+  void step() { ++steps_; }
+  // Forms the next generation. Returns false if this replica is not in it.
+  bool follow(generation::Generation next) {
+    while (next.has_me()) {
+      try {
+        set_steps(generation::form(next, {steps_, {{"trained", steps_}}}).furthest.boundaries);
+        report_generation();
+        return true;
+      } catch (const collective::CollectiveError& error) {
+        log::warn(error.what());
+        next = generation::await_next();
+      }
+    }
+    return false;
+  }
+
+ private:
+  std::uint64_t steps_ = 0;
+};
+
+int train(const Options& options, Trained& trained, Position& position) {
   static auto* const hints = new Hints(options);
-  const int rank = env::replica_rank(), replicas = env::num_replicas();
-  const auto time = step_time(options);
   auto last_saved = Clock::now();
-  int steps = 0;
+  int steps = 0;  // with these replicas
   const auto target = [&] { return trained.sums.count >= options.samples; };
   bool finished = target();
   while (!finished) {
+    const int rank = env::replica_rank(), replicas = env::num_replicas();
     const std::int64_t from = trained.sums.count, size = std::min(options.batch, options.samples - from);
-    std::this_thread::sleep_for(time);
+    std::this_thread::sleep_for(step_time(options));
     Sums mine;
     mine.add(from + size * rank / replicas, from + size * (rank + 1) / replicas);
     const bool save =
         rank == 0 && env::checkpoint_every().count() > 0 && Clock::now() - last_saved >= env::checkpoint_every();
     const bool end = rank == 0 && !options.until.empty() && std::filesystem::exists(options.until);
-    const json agreed = collective::allreduce(json{{"count", mine.count},
-                                                   {"indices", mine.indices},
-                                                   {"squares", mine.squares},
-                                                   {"save", save || signal::take_save_request() ? 1 : 0},
-                                                   {"end", end ? 1 : 0},
-                                                   {"stop", stop_requested() ? 1 : 0}});
+    const auto announced = rank == 0 && generation::follows() ? generation::announced() : std::nullopt;
+    json agreed;
+    try {
+      agreed = collective::allreduce(json{{"count", mine.count},
+                                          {"indices", mine.indices},
+                                          {"squares", mine.squares},
+                                          {"save", save || signal::take_save_request() ? 1 : 0},
+                                          {"end", end ? 1 : 0},
+                                          {"stop", stop_requested() ? 1 : 0},
+                                          {"generation", announced ? announced->number : 0}});
+    } catch (const collective::CollectiveError& error) {
+      if (!generation::follows() || stop_requested()) throw;
+      log::warn(error.what());
+      if (!position.follow(generation::await_next())) return 0;
+      steps = 0;
+      finished = target();
+      continue;
+    }
     const Sums step{agreed.at("count"), agreed.at("indices"), agreed.at("squares")};
     if (step.count != size) throw Error(fmt::format("the replicas trained {} samples, expected {}", step.count, size));
     if (rank == 0) append_to_journal("step", {{"from", from}, {"to", from + size}});
     trained.commit(step, from, from + size);
+    position.step();
     if (++steps == kStepsToProfile) trained.profiled_replicas = std::max(trained.profiled_replicas, replicas);
     if (rank == 0 && steps >= kStepsToProfile) hints->set(trained.sums.count, trained.profiled_replicas);
     finished = target() || agreed.at("end") > 0;
@@ -286,28 +334,61 @@ int train(const Options& options, Trained& trained) {
       checkpoint::save_all_states();
       last_saved = Clock::now();
     }
+    if (finished || agreed.at("generation") <= generation::current()) continue;
+    const json told = collective::world().broadcast(rank == 0 ? announced->to_json() : json());
+    collective::teardown();
+    if (!position.follow(generation::Generation::from_json(told))) return 0;
+    steps = 0;
   }
   write_done(trained);
   return 0;
 }
 
-int run(const Options& options) {
+// Returns false if a stop is requested.
+bool connect() {
   const auto master = find_master();
-  if (!master) return kStopped;
+  if (!master) return false;
   collective::Options group = collective::options_from_env();
   group.master_addr = *master;
   group.give_up = stop_requested;
   collective::initialize(group);
+  report_generation();
+  return true;
+}
+
+// Joins a running job, which has sent its states. Returns false if it dropped this replica.
+bool join(Position& position) {
+  position.set_steps(generation::join().furthest.boundaries);
+  try {
+    generation::await_others();
+    report_generation();
+    return true;
+  } catch (const collective::CollectiveError& error) {
+    log::warn(error.what());
+    return position.follow(generation::await_next());
+  }
+}
+
+int run(const Options& options) {
+  if (options.live == 0) generation::decline("--live was not given");
+  const bool joins = generation::joining();
+  if (joins) generation::begin_joining();
+  if (!joins && !connect()) return kStopped;
   Trained trained;
+  Position position;
   checkpoint::load_state(trained);
-  checkpoint::agree();
+  if (joins) {
+    if (!join(position)) return 0;
+  } else {
+    checkpoint::agree();
+  }
   append_to_journal("start", {{"samples", trained.sums.count}});
   fmt::print("group {} rank {} of {} starts at sample {}\n", env::num_restarts(), env::replica_rank(),
              env::num_replicas(), trained.sums.count);
   std::fflush(stdout);
-  const int code = train(options, trained);
+  const int code = train(options, trained, position);
   append_to_journal("end", {{"samples", trained.sums.count}, {"code", code}});
-  collective::teardown();
+  if (collective::initialized()) collective::teardown();
   fmt::print("group {} rank {} ends at sample {} with code {}\n", env::num_restarts(), env::replica_rank(),
              trained.sums.count, code);
   return code;

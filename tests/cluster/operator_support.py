@@ -348,7 +348,8 @@ class OperatorTest(TrainedOnce, ClusterTest):
 
     def tearDown(self):
         problems = self.watch.stop()
-        if problems or not self._outcome.success:
+        result = self._outcome.result
+        if problems or any(case is self for case, _ in result.failures + result.errors):
             print(self.operator_report(), self.kubectl("get", "adaptdljobs,pods", "-o", "wide"), self.kubectl("get", "events"),
                   sep="\n", file=sys.stderr)  # fmt: skip
             for name in self.shares:
@@ -399,7 +400,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         """Creates a job that runs a shell command, with one GPU per replica."""
         self.create_job(name, self.make_template(command, image=image, volume=volume, resources=resources or ONE_GPU), **spec)
 
-    def create_modelled_job(self, name, samples, until=None, step_ms=800, slowdown=20, **spec):
+    def create_modelled_job(self, name, samples, until=None, step_ms=800, slowdown=20, live=False, **spec):
         """Creates a job of modelled_job, which ends once the file `until` exists in its share. Returns the path of the share."""
         claim = f"adaptdl-pvc-{secrets.token_hex(8)}"
         share = self.make_volume(claim) / "adaptdl/share"
@@ -407,6 +408,8 @@ class OperatorTest(TrainedOnce, ClusterTest):
         template["spec"]["terminationGracePeriodSeconds"] = 30
         main = template["spec"]["containers"][0]
         main["command"] = ["/usr/bin/modelled_job", "--samples", str(samples), "--step-ms", str(step_ms), "--slowdown", str(slowdown)]
+        if live:
+            main["command"] += ["--live", "1"]
         if until:
             main["command"] += ["--until", f"/adaptdl/share/{until}"]
         main["env"] += [

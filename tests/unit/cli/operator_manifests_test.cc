@@ -69,15 +69,16 @@ const json kCluster = json::parse(R"([
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs"], "verbs": ["list", "watch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/status"], "verbs": ["patch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/finalizers"], "verbs": ["update"]},
-  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
+  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
+  {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
+   "verbs": ["list", "watch"]},
   {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
   {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
    "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]}])");
 const json kNamespaced = json::parse(R"([
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["adaptdl-operator"], "verbs": ["get", "update"]},
-  {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
   {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]},
   {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update"]},

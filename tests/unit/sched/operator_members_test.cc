@@ -338,6 +338,14 @@ TEST_CASE("a member whose pod is deleted by somebody else saves a checkpoint wit
   CHECK(scene.reason() == "ReplicaLost");
 }
 
+TEST_CASE("the others continue without a member whose pod is deleted by force") {
+  LiveScene scene = grown();
+  scene.pod(1).leaving = scene.pod(1).killed = true;
+  scene.act();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
 TEST_CASE("a job that is done while a newcomer loads or has just been listed succeeds") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
@@ -383,6 +391,23 @@ TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which h
   scene.erase(1);
   scene.settle();
   CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("a job that has just started and has not said anything yet is not restarted for a change that can wait") {
+  Scene scene = running({"a"}, kTenSecondsAgo);
+  scene.decision = nodes({"a", "b"});
+  CHECK_FALSE(scene.plan().status.contains("phase"));
+  scene.hints = {{"initBatchSize", 8}};  // and nothing about generations
+  CHECK(scene.plan().status["phase"] == "Stopping");
+  scene.hints = nullptr;
+  scene.now += 60s;
+  CHECK(scene.plan().status["phase"] == "Stopping");
+  scene.now = kNow;
+  scene.nodes["a"] = NodeState::kLeaving;
+  CHECK(scene.plan().status["phase"] == "Stopping");
+  scene.nodes["a"] = NodeState::kReady;
+  scene.decision = nodes({});
+  CHECK(scene.plan().status["phase"] == "Stopping");
 }
 
 TEST_CASE("a program that stops following generations is restarted to change its replicas") {

@@ -104,11 +104,13 @@ TEST_CASE("every container has the replica's environment, which overrides the te
   PodSettings settings;
   settings.supervisor_url = "http://s:8080";
   const json pod = make_replica_pod(make_job(pod_template), kPlace, settings);
-  std::map<std::string, std::string> expected{{"ADAPTDL_JOB_ID", "ns/job"},
+  std::map<std::string, std::string> expected{{"ADAPTDL_GENERATION", "0"},
+                                              {"ADAPTDL_JOB_ID", "ns/job"},
                                               {"ADAPTDL_MASTER_PORT", "47004"},
                                               {"ADAPTDL_NUM_NODES", "2"},
                                               {"ADAPTDL_NUM_REPLICAS", "3"},
                                               {"ADAPTDL_NUM_RESTARTS", "4"},
+                                              {"ADAPTDL_REPLICA_ID", "4-2"},
                                               {"ADAPTDL_REPLICA_RANK", "2"},
                                               {"ADAPTDL_SCHED_VERSION", "0.0.0"},
                                               {"ADAPTDL_SUPERVISOR_URL", "http://s:8080"},
@@ -128,15 +130,13 @@ TEST_CASE("the port is valid for any number of starts") {
 }
 
 TEST_CASE("a replica that joins a running job is known by its number, and follows generations") {
-  PodSettings settings;
-  settings.live_rescale = true;
   ReplicaPlace place = kPlace;
-  json pod = make_replica_pod(make_job(kTemplate), place, settings);
+  json pod = make_replica_pod(make_job(kTemplate), place, {});
   CHECK(environment(pod)["ADAPTDL_REPLICA_ID"] == "4-2");
   CHECK(environment(pod)["ADAPTDL_GENERATION"] == "0");
   place.number = 7;
   place.generation = 3;
-  pod = make_replica_pod(make_job(kTemplate), place, settings);
+  pod = make_replica_pod(make_job(kTemplate), place, {});
   CHECK(adaptdl::kube::name_of(pod).ends_with("-4-7"));
   CHECK(pod["spec"]["hostname"].get<std::string>().ends_with("-4-7"));
   auto variables = environment(pod);

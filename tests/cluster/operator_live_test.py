@@ -1,0 +1,100 @@
+"""Tests live rescale in a cluster: the replicas of a job change while it trains, without a restart of those that stay."""
+
+import cluster_support
+from operator_support import OperatorTest
+
+PATIENCE = 90  # seconds for a change: a scheduling cycle, the start of a pod, and a rescale
+
+
+class LiveRescaleTest(OperatorTest):
+    settings = {r"nodeSelector.kubernetes\.io/hostname": "node0"}
+
+    def give_gpus(self, node0, node1):
+        self.set_gpus(node0, "node0")
+        self.set_gpus(node1, "node1")
+
+    def uids(self, name):
+        """Returns the uids of the job's pods that run, by the number of their replica in its group."""
+        pods = [pod for pod in self.pods_of(name) if pod["status"].get("phase") == "Running"]
+        return {pod["metadata"]["name"].rpartition("-")[2]: pod["metadata"]["uid"] for pod in pods}
+
+    def wait_for_members(self, name, count):
+        """Waits until so many replicas train. Returns the status."""
+        status = self.wait_for_status(
+            f"running with {count} replicas", name,
+            lambda status: status.get("replicas") == count == status.get("readyReplicas") == len(status["allocation"]), PATIENCE,
+        )  # fmt: skip
+        self.wait_for(f"{count} replicas train", lambda: self.journal(name, "step")[-1]["replicas"] == count, PATIENCE)
+        return status
+
+    def restarts(self, name):
+        uid = self.get("adaptdljob", name)["metadata"]["uid"]
+        events = [event for event in self.get("events") if event["involvedObject"].get("uid") == uid]
+        return [event["message"] for event in events if event["reason"] in ("Starting", "Stopping", "Reallocated")]
+
+    def test_a_job_is_rescaled_while_it_trains_and_no_replica_that_stays_is_restarted(self):
+        self.give_gpus(1, 0)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
+        self.wait_for_replicas("job", 1)
+        before = self.uids("job")
+        sizes = [1]
+        for node0, node1 in ((2, 0), (2, 2), (0, 3), (0, 1)):
+            self.give_gpus(node0, node1)
+            sizes.append(node0 + node1)
+            status = self.wait_for_members("job", sizes[-1])
+            self.assertEqual(status["group"], 0)
+            self.assertEqual(sorted(status["allocation"]), ["node0"] * node0 + ["node1"] * node1)
+            now = self.uids("job")
+            kept = before.keys() & now.keys()
+            self.assertEqual({key: before[key] for key in kept}, {key: now[key] for key in kept})
+            self.assertTrue(kept, (before, now))
+            before = now
+        self.finish("job")
+        self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job")
+        trained = [line["replicas"] for line in self.journal("job", "step")]
+        changes = [size for index, size in enumerate(trained) if index == 0 or trained[index - 1] != size]
+        for size in sizes:
+            self.assertIn(size, changes)
+        self.assertEqual(len(self.restarts("job")), 1, self.restarts("job"))  # its start
+
+    def test_the_others_continue_after_the_power_loss_of_a_node_and_replacements_join(self):
+        self.give_gpus(2, 2)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
+        self.wait_for_members("job", 4)
+        before = self.uids("job")
+        self.power_off("node1")
+        self.addCleanup(lambda: self.wait_for("node1 is ready", lambda: self.is_ready("node1")))
+        self.addCleanup(self.power_on, "node1")
+        self.wait_for("it trains without these replicas", lambda: self.journal("job", "step")[-1]["replicas"] == 2, PATIENCE)
+        self.assertTrue(self.is_ready("node1"), "Kubernetes noticed first")  # after 40 s
+        self.power_on("node1")
+        status = self.wait_for_members("job", 4)
+        self.assertEqual(status["group"], 0)
+        now = self.uids("job")
+        self.assertEqual(len(before.items() & now.items()), 2, (before, now))
+        self.finish("job")
+        self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job", crashed=True)
+
+    def test_a_new_operator_continues_a_change(self):
+        self.give_gpus(1, 0)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
+        self.wait_for_replicas("job", 1)
+        before = self.uids("job")
+        self.give_gpus(3, 0)
+        self.wait_for("a newcomer was created", lambda: len(self.pods_of("job")) > 1, PATIENCE)
+        self.kill_operator_process()
+        status = self.wait_for_members("job", 3)
+        self.assertEqual(status["group"], 0)
+        self.assertEqual(before.items() - self.uids("job").items(), set())
+        self.kill_operator_process()
+        self.give_gpus(2, 0)
+        self.wait_for_members("job", 2)
+        self.finish("job")
+        self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job")
+
+
+if __name__ == "__main__":
+    cluster_support.main()
