@@ -81,7 +81,7 @@ class Planner {
     if (!membership_ || pod.group != job_.group) return false;
     return std::ranges::any_of(membership_->state.replicas, [&](const MembershipState::Replica& replica) {
       const bool joined = replica.role == MembershipState::Role::kMember && replica.trained;
-      return replica.number == pod.number && (!joined || membership_->state.regroup);
+      return replica.number == pod.number && (!joined || replica.broken || membership_->state.regroup);
     });
   }
   // Removes all pods that have not ended. Returns whether any pod may still run.

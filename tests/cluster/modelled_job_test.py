@@ -45,8 +45,8 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.supervisor.stdin.write(f"{group}{' 127.0.0.1' * replicas}\n")
         self.supervisor.stdin.flush()
 
-    def start(self, replicas, samples, announce=True):
-        """Starts the next group. Returns its processes."""
+    def start(self, replicas, samples, announce=True, **variables):
+        """Starts the next group, with these variables besides. Returns its processes."""
         group, port = self.groups, free_port()
         self.groups += 1
         if announce:
@@ -57,7 +57,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
                 ADAPTDL_CHECKPOINT_PATH=self.directory / "checkpoint", ADAPTDL_SHARE_PATH=self.shares["job"],
                 ADAPTDL_JOB_ID="tests/job", ADAPTDL_SUPERVISOR_URL=f"http://127.0.0.1:{self.port}", ADAPTDL_MASTER_PORT=port,
                 ADAPTDL_NUM_REPLICAS=replicas, ADAPTDL_REPLICA_RANK=rank, ADAPTDL_NUM_RESTARTS=group,
-                ADAPTDL_CHECKPOINT_EVERY="0.3s",
+                ADAPTDL_CHECKPOINT_EVERY="0.3s", **variables,
             )  # fmt: skip
             (self.directory / "checkpoint").mkdir(exist_ok=True)
             processes.append(subprocess.Popen([JOB, "--samples", str(samples), "--step-ms", "40"], env=environment))
@@ -108,6 +108,12 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         running[0].terminate()
         self.assertEqual(running[0].wait(10), 143)
         running[1].terminate()
+
+    def test_a_replica_that_cannot_join_a_running_job_says_so_to_the_supervisor(self):
+        running = self.start(1, 1000, announce=False, ADAPTDL_REPLICA_ID="0-1", ADAPTDL_GENERATION="1")
+        self.assertEqual(self.codes(running), [1])
+        hints, _ = self.supervisor.communicate(timeout=60)
+        self.assertEqual(json.loads(hints)["liveRescale"], False)
 
     def test_a_group_that_trains_beside_its_successor_is_found(self):
         running = self.start(1, 64 * 30)

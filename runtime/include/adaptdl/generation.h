@@ -64,7 +64,7 @@ const std::string& host() noexcept;
 std::optional<Generation> announced();
 
 // Says that the group is broken, and waits for the next generation, in which this replica may not be. Throws Error if the
-// supervisor cannot be reached for half a minute.
+// supervisor cannot be reached for five minutes.
 Generation await_next();
 
 // How far a replica has come.

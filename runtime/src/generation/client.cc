@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kSlack{15};  // for the supervisor to say that there is none
-constexpr std::chrono::seconds kMaxDisconnected{30};
+// A cluster's operator may have to be started on another node.
+constexpr std::chrono::minutes kMaxDisconnected{5};
 constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr std::size_t kMaxBody = 1 << 20;
 
@@ -62,7 +63,7 @@ Generation ask_until_answered(Question question) {
       disconnected = std::min(disconnected, asked);
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
-            fmt::format("the supervisor cannot be reached for {} s: {}", kMaxDisconnected.count(), error.what()));
+            fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
     }
     std::this_thread::sleep_for(kRetryPause);
   }

@@ -22,7 +22,7 @@ struct Question {
 // and Error, naming the URL, on an answer that makes no sense.
 std::optional<Generation> ask(const Question& question);
 
-// Asks until there is one. Throws Error if no answer came for half a minute on end, or one that makes no sense.
+// Asks until there is one. Throws Error if no answer came for five minutes, or one that makes no sense.
 Generation ask_until_answered(Question question);
 
 }  // namespace adaptdl::generation

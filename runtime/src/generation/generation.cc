@@ -14,6 +14,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
 #include "adaptdl/progress.h"
+#include "adaptdl/sched_hints.h"
 #include "checkpoint/load.h"
 #include "checkpoint/registry.h"
 #include "collective/world.h"
@@ -208,6 +209,8 @@ void announce() {
 void decline(const std::string& why) {
   if (place().joining) {
     progress::event("cannot_join", {{"why", why}});
+    // In a cluster, nothing else reports it.
+    if (const auto job = env::job_id(); job && !env::status_fd()) post_sched_hints({{"liveRescale", false}}, *job);
     throw Error(fmt::format("this program cannot be joined while it runs: {}", why));
   }
   if (!follows()) return;
