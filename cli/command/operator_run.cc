@@ -38,6 +38,7 @@ struct OperatorRunOptions {
   std::string usage, expander, min_nodes = "0", max_nodes = "0", node_resources, max_cost_per_hour = "0",
                                min_utility = "0.35", max_utility = "0.65";
   std::string unschedulable_timeout = "10m", start_timeout = "10m";
+  bool live_rescale = false;
 };
 
 // Returns the value of an option in YAML or JSON, or null if it is empty.
@@ -186,6 +187,7 @@ void run(OperatorRunOptions& options) {
   run.lifecycle.unschedulable_timeout = parse_seconds(options.unschedulable_timeout, "--unschedulable-timeout");
   run.lifecycle.start_timeout = parse_seconds(options.start_timeout, "--start-timeout");
   if (run.lifecycle.start_timeout < seconds(1)) throw UsageError("operator run: --start-timeout must be at least 1s");
+  run.lifecycle.live_rescale = run.pods.live_rescale = options.live_rescale;
   run.pods.resources = parse_setting(options.job_resources, "--job-resources", false);
   run.pods.pod_patch = parse_setting(options.pod_patch, "--pod-patch", true);
   run.pods.container_patch = parse_setting(options.container_patch, "--container-patch", true);
@@ -272,6 +274,8 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--start-timeout", options->start_timeout,
                    "time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
+  verb->add_flag("--live-rescale", options->live_rescale,
+                 "change the replicas of running jobs without a restart of those that stay (experimental)");
   verb->add_option("--node-prices", options->node_prices,
                    "prices of nodes by their labels (default: none; see docs/operator.md)")
       ->type_name("JSON");

@@ -218,7 +218,7 @@ void Membership::kill_hung(Time now) {
   for (Replica& replica : state_.replicas) {
     if (replica.role != Role::kMember || replica.broken) continue;
     all = false;
-    if (now - *state_.broken_since >= kHangWait) kill(replica, "it hangs: the others lost it", true);
+    if (now - *state_.broken_since >= options_.hang_wait) kill(replica, "it hangs: the others lost it", true);
   }
   state_.regroup = all;
 }

@@ -105,10 +105,11 @@ class Membership {
   using Time = FailureBudget::Time;
 
   struct Options {
-    bool survives = false;                              // the others survive a member's death
-    bool can_join = true;                               // replicas can join the program while it runs
-    bool can_restart = true;                            // there are checkpoints to start again from
-    std::chrono::milliseconds grace{30000};             // for leavers, once the others have left them
+    bool survives = false;                   // the others survive a member's death
+    bool can_join = true;                    // replicas can join the program while it runs
+    bool can_restart = true;                 // there are checkpoints to start again from
+    std::chrono::milliseconds grace{30000};  // for leavers, once the others have left them
+    std::chrono::milliseconds hang_wait = kHangWait;
     std::chrono::milliseconds join_limit = kJoinLimit;  // for newcomers to load; the job trains meanwhile
     Time restart_after{};                               // kRestart comes no earlier, unless a user asked
   };

@@ -100,6 +100,7 @@ bool Controller::advance(const std::string& key) {
       .hints = supervisor_.hints(key),
       .node_state = [this, now](const std::string& node) { return state_.node_state(node, now); },
       .now = now,
+      .leads_since = leads_since_.load(),
       .reports = reports_.of(key, kube::int_field(view->job, {"status", "group"}).value_or(-1)),
       .usage_rate =
           [&](const Allocation& nodes) { return state_.usage_rate(view->job, nodes, pods_, lifecycle_.prices); }};
@@ -188,6 +189,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
     memory.uid = uid;
     memory.token = make_secret();
     supervisor_.remove_job(key);
+    reports_.forget(key);
   }
   if (!given.empty()) memory.token = given;
   supervisor_.add_job(key, memory.token);
@@ -236,11 +238,12 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
 
 // Has the annotations of a pod say which rank its replica has now.
 void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
-  const json change{
-      {"metadata",
-       {{"uid", rank.uid},
-        {"annotations",
-         {{kRankAnnotation, std::to_string(rank.rank)}, {kReplicasAnnotation, std::to_string(rank.replicas)}}}}}};
+  const json change{{"metadata",
+                     {{"uid", rank.uid},
+                      {"annotations",
+                       {{kReplicaAnnotation, std::to_string(rank.number)},
+                        {kRankAnnotation, std::to_string(rank.rank)},
+                        {kReplicasAnnotation, std::to_string(rank.replicas)}}}}}};
   try {
     state_.put_pod(client_.patch(kube::path(kube::kPods, name_space, rank.name), kube::Patch::kMerge, change));
   } catch (const kube::ApiError& error) {

@@ -3,6 +3,8 @@
 // Threading: sync() may be called concurrently for different jobs; all other methods may be called from any thread.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -37,6 +39,9 @@ class Controller {
 
   // Reconciles the job, which may have been deleted. If that fails, the job is queued again.
   void sync(const std::string& key);
+
+  // Replicas report to this operator from now on. Called before sync().
+  void lead() { leads_since_ = std::chrono::system_clock::now(); }
 
   // Registers the job with the supervisor.
   void announce(const std::string& key);
@@ -75,6 +80,7 @@ class Controller {
   OperatorMetrics& metrics_;
   const PodSettings& pods_;
   const LifecycleSettings& lifecycle_;
+  std::atomic<kube::Time> leads_since_{kube::Time()};
   mutable std::mutex mutex_;
   std::map<std::string, Memory> memory_;  // by key
 };

@@ -219,16 +219,19 @@ class Planner {
     report();
   }
 
+  // Whether the replicas of this group follow generations. The hint alone may be from an earlier one.
+  bool is_followed() const { return follows_generations(at_.hints) && at_.reports.trains >= 0; }
+
   // Whether a job that has just started may yet say that it follows generations, so that a change that can wait for the
   // next cycle need not restart it.
   bool may_follow_soon() const {
-    const bool silent = field(at_.job, {"status", "train"}).empty() && at_.hints.empty();
-    return job_.phase == "Running" && silent && at_.now - status_.phase_since() < kSilence &&
+    const bool silent = at_.hints.empty() || (follows_generations(at_.hints) && !is_followed());
+    return settings_.live_rescale && job_.phase == "Running" && silent && at_.now - status_.phase_since() < kSilence &&
            !at_.decision->nodes.empty() && !if_open(job_.allocation, true).empty();
   }
 
   bool may_change_members() const {
-    return field(at_.job, {"status", "membership"}).is_object() || follows_generations(at_.hints);
+    return field(at_.job, {"status", "membership"}).is_object() || (settings_.live_rescale && is_followed());
   }
 
   void watch_members() {
@@ -264,13 +267,26 @@ class Planner {
         std::ranges::count_if(replicas_, [](const PodFacts* pod) { return pod != nullptr && pod->running; })));
   }
 
+  // Returns the rank of the pod's replica in the group, or -1 if it has none.
+  int rank_of(const PodFacts& pod) const {
+    if (pod.group != job_.group) return -1;
+    if (!membership_) return pod.rank;
+    int rank = 0;
+    for (const MembershipState::Replica& replica : membership_->state.replicas) {
+      if (replica.role != MembershipState::Role::kMember) continue;
+      if (replica.number == pod.number) return rank;
+      ++rank;
+    }
+    return -1;
+  }
+
   // Sorts the pods into those of the group, by rank, and others, which are removed.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::max(job_.replicas.value_or(0), 0)), nullptr);
     for (const PodFacts& pod : at_.pods) {
-      const bool ours = pod.group == job_.group && pod.rank >= 0 && pod.rank < static_cast<int>(replicas_.size());
-      if (ours) {
-        replicas_[static_cast<std::size_t>(pod.rank)] = &pod;
+      const int rank = rank_of(pod);
+      if (rank >= 0 && rank < static_cast<int>(replicas_.size())) {
+        replicas_[static_cast<std::size_t>(rank)] = &pod;
       } else {
         others_.push_back(&pod);
         remove(pod);

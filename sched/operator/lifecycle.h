@@ -34,6 +34,7 @@ struct LifecycleSettings {
   std::chrono::seconds start_timeout{600};
   // How long a job may wait that the nodes could not hold even if they were empty. 0: forever.
   std::chrono::seconds unschedulable_timeout{600};
+  bool live_rescale = false;  // whether the members of a running job are changed without a restart, if it can do that
   std::vector<NodePrice> prices;  // empty: costs are not accounted for
 };
 
@@ -79,6 +80,7 @@ struct JobSituation {
   nlohmann::json hints;                 // from its replicas; null: none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
+  kube::Time leads_since;  // when this operator began to receive reports
   ReplicaReports reports;
   std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; none: nothing to account for
 };
@@ -90,7 +92,7 @@ struct PodRemoval {
 
 struct PodRank {
   std::string name, uid;
-  int rank = 0, replicas = 0;
+  int number = 0, rank = 0, replicas = 0;
 };
 
 struct JobEvent {

@@ -16,6 +16,13 @@ using Role = MembershipState::Role;
 using Replica = MembershipState::Replica;
 using End = Membership::End;
 
+// Longer than the differences between the timeouts of members' collective calls and requests.
+constexpr std::chrono::seconds kHangWaitInCluster{15};
+// How long replicas may take to repeat their reports to another operator.
+constexpr std::chrono::seconds kReportsRepeated{60};
+// How long after the loss of a member others may fail because of it.
+constexpr std::chrono::seconds kLossFelt{90};
+
 // Failures of a job's program end the job, so that none is survived.
 class OperatorBudget final : public FailureBudget {
  public:
@@ -56,7 +63,11 @@ class MembersPlanner {
 
  private:
   Membership make_membership(const LifecycleSettings& settings) {
-    Membership::Options options{.survives = true, .join_limit = settings.start_timeout};
+    // While a job that is not preemptible runs, the allocator does not give it other nodes for those that it has lost.
+    Membership::Options options{
+        .survives = job_.preemptible, .hang_wait = kHangWaitInCluster, .join_limit = settings.start_timeout};
+    // Replicas repeat to a new operator that their group broke.
+    if (at_.now - at_.leads_since < kReportsRepeated) options.hang_wait = std::chrono::hours(1'000'000);
     const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
   }
@@ -80,8 +91,8 @@ class MembersPlanner {
   bool is_being_deleted() const {
     return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
       const PodFacts* pod = pod_of(replica.number);
-      return replica.role == Role::kMember && !replica.killed && pod != nullptr && pod->leaving && !pod->killed &&
-             pod->live();
+      return replica.role == Role::kMember && replica.trained && !replica.killed && pod != nullptr && pod->leaving &&
+             !pod->killed && pod->live();
     });
   }
 
@@ -89,13 +100,20 @@ class MembersPlanner {
   MembersPlan finish() {
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
-      if (replica.role == Role::kMember && replica.trained) {
+      // A leaver that the others have not left yet takes part in the step that is under way.
+      const bool takes_part = replica.role == Role::kMember || (replica.role == Role::kLeaving && !replica.leave_by);
+      if (takes_part && replica.trained) {
         plan_.members.push_back(pod);
       } else if (pod != nullptr && pod->live()) {
         remove(*pod, true);
       }
     }
     return result();
+  }
+
+  bool a_member_was_lost() const {
+    const Membership::Time lost = budget_.state().failed_at;
+    return lost != Membership::Time() && now_ - lost < kLossFelt;
   }
 
   void take_reports() {
@@ -118,6 +136,10 @@ class MembersPlanner {
     const std::vector<Replica> replicas = membership_.state().replicas;
     for (const Replica& replica : replicas) {
       const std::optional<End> end = end_of(replica);
+      if (end == End::kFailed && replica.role == Role::kMember && replica.trained && a_member_was_lost()) {
+        plan_.failure = fmt::format("replica {} failed after another one was lost", replica.number);
+        return;
+      }
       if (!end || membership_.ended(replica.number, *end, now_)) continue;
       // The others do not survive this: what follows concerns the group as it was.
       plan_.whole = true;
@@ -136,6 +158,8 @@ class MembersPlanner {
       return replica.role == Role::kLeaving ? End::kDone : End::kKilled;
     }
     if (gone(*pod) || pod->killed) return End::kKilled;
+    // A replica that has not trained has nothing to save, and may not end by itself.
+    if (pod->leaving && pod->live() && !replica.trained) return End::kKilled;
     switch (pod->end) {
       case PodEnd::kNone:
         return {};
@@ -144,7 +168,8 @@ class MembersPlanner {
       case PodEnd::kCheckpointed:
         return End::kCheckpointed;
       case PodEnd::kLost:
-        return End::kKilled;
+        // A newcomer may have been refused by its node, which would refuse the next one, too.
+        return replica.role == Role::kMember ? End::kKilled : End::kFailed;
       case PodEnd::kFailed:
         return pod->unhealthy_device ? End::kKilled : End::kFailed;
     }
@@ -161,10 +186,8 @@ class MembersPlanner {
           plan_.events.push_back({false, "Rescaled", action.why});
           break;
         case MembershipAction::Kind::kKill:
-          if (const PodFacts* pod = pod_of(action.replica); pod != nullptr && pod->live()) {
-            remove(*pod, action.hung || !membership_.is_member(action.replica));
-            plan_.events.push_back({true, "ReplicaStopped", fmt::format("{}: {}", pod->name, action.why)});
-          }
+          plan_.events.push_back(
+              {true, "ReplicaStopped", fmt::format("replica with number {}: {}", action.replica, action.why)});
           break;
         case MembershipAction::Kind::kRestart:
           plan_.restart = action.why;
@@ -182,6 +205,8 @@ class MembersPlanner {
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
       if (replica.role == Role::kLoading && !replica.killed && pod == nullptr) plan_.missing.push_back(replica.number);
+      // Until it has ended, as a request may get lost.
+      if (replica.killed && pod != nullptr && pod->live()) remove(*pod, true);
     }
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
     rank_members();
@@ -194,18 +219,19 @@ class MembersPlanner {
     for (int rank = 0; rank < count; ++rank) {
       const PodFacts* pod = plan_.members[static_cast<std::size_t>(rank)];
       if (pod == nullptr) continue;
-      if (pod->rank != rank || pod->replicas != count) plan_.ranks.push_back({pod->name, pod->uid, rank, count});
+      if (pod->rank != rank || pod->replicas != count)
+        plan_.ranks.push_back({pod->name, pod->uid, pod->number, rank, count});
       if (pod->ip.empty()) continue;
       generation.replicas.push_back({.id = replica_id(pod->group, pod->number),
                                      .address = pod->ip,
                                      .port = master_port(pod->group, membership_.generation())});
     }
     const bool all = static_cast<int>(generation.replicas.size()) == count && count > 0;
-    if (all && generation.number > 0) plan_.generation = std::move(generation);
+    if (all && generation.number > 0 && !membership_.state().regroup) plan_.generation = std::move(generation);
   }
 
   void remove(const PodFacts& pod, bool force) {
-    if (pod.leaving && !gone(pod)) return;
+    if (pod.leaving && !gone(pod) && (!force || pod.killed)) return;
     plan_.removals.push_back({pod.name, pod.uid, force || gone(pod)});
   }
 

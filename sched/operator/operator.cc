@@ -151,6 +151,7 @@ bool Operator::lead(std::stop_token stop) {
     log::info("acquired the lease");
   }
   leads_ = true;
+  controller_->lead();
   state_.take_deleted_usage();  // the last leader has recorded that
   for (const std::string& key : state_.jobs()) controller_->announce(key);
   supervisor_->set_all_jobs_known();

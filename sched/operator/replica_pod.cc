@@ -57,19 +57,22 @@ std::optional<int> parse_count(std::string_view text) {
 
 Variables environment(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
   const std::set<std::string> nodes(place.nodes.begin(), place.nodes.end());
-  return {
-      {"ADAPTDL_GENERATION", std::to_string(place.generation)},
+  Variables variables{
       {"ADAPTDL_JOB_ID", text_field(job, {"metadata", "namespace"}) + '/' + text_field(job, {"metadata", "name"})},
       {"ADAPTDL_MASTER_PORT", std::to_string(master_port(place.group, 0))},
       {"ADAPTDL_NUM_NODES", std::to_string(nodes.size())},
       {"ADAPTDL_NUM_REPLICAS", std::to_string(place.nodes.size())},
       {"ADAPTDL_NUM_RESTARTS", std::to_string(place.group)},
-      {"ADAPTDL_REPLICA_ID", replica_id(place.group, place.number)},
       {"ADAPTDL_REPLICA_RANK", std::to_string(place.rank)},
       {"ADAPTDL_SCHED_VERSION", kSchedVersion},
       {"ADAPTDL_SUPERVISOR_URL", settings.supervisor_url},
       {kTokenVariable, place.token},
   };
+  if (settings.live_rescale) {
+    variables.emplace_back("ADAPTDL_GENERATION", std::to_string(place.generation));
+    variables.emplace_back("ADAPTDL_REPLICA_ID", replica_id(place.group, place.number));
+  }
+  return variables;
 }
 
 void complete_container(json& container, const Variables& variables, const PodSettings& settings) {
@@ -105,7 +108,7 @@ void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
   annotations[kGroupAnnotation] = std::to_string(place.group);
   annotations[kRankAnnotation] = std::to_string(place.rank);
   annotations[kReplicasAnnotation] = std::to_string(place.nodes.size());
-  if (place.generation > 0) annotations[kReplicaAnnotation] = std::to_string(place.number);
+  annotations[kReplicaAnnotation] = std::to_string(place.number);
   if (!place.nodes.empty()) annotations["adaptdl/node"] = place.nodes[static_cast<std::size_t>(place.rank)];
 }
 

@@ -18,7 +18,7 @@ namespace adaptdl::sched {
 inline constexpr const char* kGroupAnnotation = "adaptdl/group";
 inline constexpr const char* kRankAnnotation = "adaptdl/rank";
 inline constexpr const char* kReplicasAnnotation = "adaptdl/replicas";
-// Number of a replica that joined its group, which its rank may change.
+// Number of a replica in its group, which stays when its rank changes.
 inline constexpr const char* kReplicaAnnotation = "adaptdl/replica";
 inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 
@@ -28,6 +28,8 @@ struct PodSettings {
   nlohmann::json resources = nlohmann::json::object();  // of containers that specify none
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
   // a JSON patch (RFC 6902).
+  // Whether programs are told that they may change their replicas while they run. See LifecycleSettings.
+  bool live_rescale = false;
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 

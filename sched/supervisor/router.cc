@@ -150,10 +150,10 @@ std::variant<Answer, Wait> Router::next_generation(const std::string& job_id, co
   const bool broken = number(target, "broken", 0) != 0;
   const std::string replica = replica_of(target);
   if (broken && replica.empty()) throw BadRequest("the parameter \"broken\" needs \"replica\" with it");
-  if (replica.empty()) {
-    listener_.member_follows(job_id, after);
-  } else {
+  if (!replica.empty()) {
     listener_.replica_waits(job_id, replica, after, broken);
+  } else if (number(target, "trains", 0) != 0) {
+    listener_.member_follows(job_id, after);
   }
   return answer_or_wait({Poll::Kind::kGeneration, job_id, after}, target);
 }

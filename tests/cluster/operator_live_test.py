@@ -7,7 +7,7 @@ PATIENCE = 90  # seconds for a change: a scheduling cycle, the start of a pod, a
 
 
 class LiveRescaleTest(OperatorTest):
-    settings = {r"nodeSelector.kubernetes\.io/hostname": "node0"}
+    settings = {"liveRescale": "true", r"nodeSelector.kubernetes\.io/hostname": "node0"}
 
     def give_gpus(self, node0, node1):
         self.set_gpus(node0, "node0")

@@ -41,6 +41,7 @@ std::optional<Generation> ask(const Question& question) {
   request.url = fmt::format("{}?after={}&timeout={}", url, question.after, question.timeout.count());
   if (!question.replica.empty()) request.url += "&replica=" + http::escape(question.replica);
   if (question.broken) request.url += "&broken=1";
+  if (question.trains) request.url += "&trains=1";
   request.timeout = question.timeout + kSlack;
   request.max_body = kMaxBody;
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);

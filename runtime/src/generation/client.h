@@ -15,6 +15,7 @@ struct Question {
   int after = 0;
   std::string replica;  // who waits for it, and does nothing else; empty: nobody does
   bool broken = false;  // its group is broken
+  bool trains = false;  // all members of generation `after` train
   std::chrono::seconds timeout{30};
 };
 

@@ -74,7 +74,7 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   // A member may be in the middle of a long step; or be gone, of which a newer generation tells.
   options.connect_timeout = options.timeout;
   options.connect_pause = kConnectPause;
-  options.give_up = [number = next.number] { return Watch::instance().newest(number).has_value(); };
+  options.give_up = [number = next.number] { return Watch::instance().newest(number, false).has_value(); };
   env::set_membership(options.rank, options.size, count_nodes(next));
   auto communicator = std::make_unique<Communicator>(options);
   Watch::instance().rest();
@@ -224,7 +224,7 @@ int current() noexcept { return place().current; }
 
 const std::string& host() noexcept { return place().host; }
 
-std::optional<Generation> announced() { return Watch::instance().newest(place().current); }
+std::optional<Generation> announced() { return Watch::instance().newest(place().current, true); }
 
 Generation await_next() {
   Watch::instance().rest();

@@ -13,6 +13,7 @@ namespace adaptdl::generation {
 namespace {
 
 constexpr std::chrono::seconds kErrorPause{1};  // after an error
+constexpr std::chrono::seconds kTimeout{30}, kFormingTimeout{1};
 
 }  // namespace
 
@@ -21,10 +22,11 @@ Watch& Watch::instance() {
   return *only;
 }
 
-std::optional<Generation> Watch::newest(int after) {
+std::optional<Generation> Watch::newest(int after, bool trains) {
   const std::lock_guard lock(mutex_);
-  if (after_ != after) {
+  if (after_ != after || trains_ != trains) {
     after_ = after;
+    trains_ = trains;
     changed_.notify_all();
   }
   if (!started_) {
@@ -50,7 +52,8 @@ void Watch::run() {
   for (;;) {
     // A generation that is known need not be asked for again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
-    const Question question{.after = *after_};
+    // One that forms is about to train, and the next question will say so.
+    const Question question{.after = *after_, .trains = trains_, .timeout = trains_ ? kTimeout : kFormingTimeout};
     lock.unlock();
     std::optional<Generation> next;
     bool failed = false;

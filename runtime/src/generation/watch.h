@@ -14,8 +14,9 @@ class Watch {
  public:
   static Watch& instance();
 
-  // The newest generation after this one that is known; asks for it from now on, until rest().
-  std::optional<Generation> newest(int after);
+  // The newest generation after this one that is known; asks for it from now on, until rest(). `trains`: all members of
+  // generation `after` train, or else it is still forming.
+  std::optional<Generation> newest(int after, bool trains);
   // Asks no more, once the question under way is answered.
   void rest();
 
@@ -27,6 +28,7 @@ class Watch {
   std::condition_variable changed_;
   bool started_ = false;
   std::optional<int> after_;  // none: at rest
+  bool trains_ = false;
   std::optional<Generation> newest_;
 };
 

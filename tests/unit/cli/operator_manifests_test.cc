@@ -69,7 +69,7 @@ const json kCluster = json::parse(R"([
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs"], "verbs": ["list", "watch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/status"], "verbs": ["patch"]},
   {"apiGroups": ["adaptdl.petuum.com"], "resources": ["adaptdljobs/finalizers"], "verbs": ["update"]},
-  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+  {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "create", "delete"]},
   {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]},
   {"apiGroups": ["resource.k8s.io"], "resources": ["deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"],
    "verbs": ["list", "watch"]},
@@ -79,6 +79,7 @@ const json kCluster = json::parse(R"([
 const json kNamespaced = json::parse(R"([
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
   {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["adaptdl-operator"], "verbs": ["get", "update"]},
+  {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]},
   {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
   {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["adaptdl-validator"], "verbs": ["get", "update"]},
   {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "create", "update"]},
@@ -98,8 +99,8 @@ TEST_CASE("the manifests are the CRD, the namespace and the operator's objects, 
   }
   CHECK(kinds == std::vector<std::string>{"CustomResourceDefinition", "Namespace", "NetworkPolicy", "ClusterRole",
                                           "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "Service",
-                                          "Service", "ValidatingWebhookConfiguration",
-                                          "MutatingWebhookConfiguration", "Deployment"});
+                                          "Service", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration",
+                                          "Deployment"});
   CHECK(cli::operator_manifests({}).find("{{") == std::string::npos);
   CHECK(container(documents)["image"] == "adaptdl-operator:" ADAPTDL_VERSION);
   CHECK(object(documents, "Deployment")["metadata"]["labels"]["app.kubernetes.io/version"] == ADAPTDL_VERSION);
@@ -135,6 +136,21 @@ TEST_CASE("permissions are exactly the documented ones, without wildcards") {
     CHECK(binding["roleRef"]["name"] == object(documents, kind)["metadata"]["name"]);
     CHECK(binding["subjects"][0]["name"] == object(documents, "ServiceAccount")["metadata"]["name"]);
   }
+}
+
+TEST_CASE("only with liveRescale may the operator change pods in all namespaces") {
+  const auto documents = manifests({.settings = {"liveRescale=true"}});
+  const json rules = object(documents, "ClusterRole")["rules"], patch = {"patch"};
+  CHECK(std::ranges::count_if(rules, [&](const json& rule) {
+          return rule["resources"] == json({"pods"}) && rule["verbs"] == patch;
+        }) == 1);
+  CHECK(rules.size() == kCluster.size() + 1);
+  const auto has_flag = [](const std::vector<json>& all) {
+    const std::vector<std::string> args = container(all)["args"];
+    return std::ranges::find(args, "--live-rescale") != args.end();
+  };
+  CHECK(has_flag(documents));
+  CHECK_FALSE(has_flag(manifests()));
 }
 
 TEST_CASE("service, network policy and deployment select the operator's pod, and not those of replicas") {

@@ -18,6 +18,7 @@ namespace {
 struct LiveScene : Scene {
   explicit LiveScene(const Allocation& allocation, int min = 1) : Scene(running(allocation)) {
     job["spec"]["minReplicas"] = min;
+    settings.live_rescale = true;
     hints = {{"liveRescale", true}};
     reports.trains = 0;
   }
@@ -299,12 +300,42 @@ TEST_CASE("a job that loses all members is restarted from its checkpoint") {
   CHECK_FALSE(scene.job["status"].contains("membership"));
 }
 
+TEST_CASE("a job that is not preemptible is restarted when it loses a replica, so that it may get another node") {
+  LiveScene scene({"a", "b"});
+  scene.job["spec"]["preemptible"] = false;
+  scene.settle();
+  scene.nodes.erase("b");
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "NodeLost");
+}
+
+TEST_CASE("a leaver that has ended does not count as one of the members when the job stops") {
+  LiveScene scene({"a", "b", "c"});
+  scene.decision = nodes({"a", "c"});
+  scene.settle();
+  scene.end(1, PodEnd::kSucceeded);  // its annotation still has rank 1
+  scene.decision = JobDecision{{}, "waits: others need its nodes", true, ""};
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  scene.end(2, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Succeeded");
+}
+
 TEST_CASE("members that hang are removed at once when the others say that their group broke") {
   LiveScene scene = grown();
   scene.reports.waits[0] = {.after = 1, .broken = true};
   scene.settle();
   CHECK(scene.removed.empty());
-  scene.now += 6s;
+  scene.now += 16s;
+  scene.leads_since = scene.now - 10s;  // a new operator may not have received all reports
+  scene.settle();
+  CHECK(scene.removed.empty());
+  scene.leads_since = {};
   const Plan plan = scene.act();
   REQUIRE(plan.removals.size() == 1);
   CHECK(plan.removals[0].name == "job-u-0-1");
@@ -366,6 +397,71 @@ TEST_CASE("a job that is done while a newcomer loads or has just been listed suc
   CHECK(listed.phase() == "Succeeded");
 }
 
+TEST_CASE("a removal is requested until the replica has ended") {
+  LiveScene scene = grown();
+  scene.reports.waits[0] = {.after = 1, .broken = true};
+  scene.settle();
+  scene.now += 16s;
+  for (int requests = 0; requests < 3; ++requests) {  // all of which get lost
+    const Plan plan = scene.step();
+    REQUIRE(plan.removals.size() == 1);
+    CHECK(plan.removals[0].force);
+  }
+}
+
+TEST_CASE("a member that has not trained and whose pod is being deleted does not hold up the others") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  scene.pod(1).leaving = true;
+  scene.act();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("a leaver that the others have not left yet must be done, too, if the job is") {
+  LiveScene scene({"a", "b"});
+  scene.decision = nodes({"b"});
+  scene.settle();
+  scene.end(1, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  CHECK(scene.removed.empty());
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Succeeded");
+}
+
+TEST_CASE("a failure after the loss of another replica restarts the job") {
+  LiveScene scene = grown();
+  scene.end(1, PodEnd::kLost);
+  scene.settle();
+  scene.now += 1s;
+  scene.end(0, PodEnd::kFailed);
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+}
+
+TEST_CASE("newcomers that their node refuses are not created for ever") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  int created = 0;
+  for (int seconds = 0; seconds < 600; seconds += 5, scene.now += 5s) {
+    for (PodFacts& pod : scene.pods) {
+      if (pod.node != "b" || !pod.live()) continue;
+      ++created;
+      pod = ended(pod, PodEnd::kLost);
+    }
+    scene.settle();
+  }
+  CHECK(created == 3);
+  CHECK(scene.allocation() == Allocation{"a"});
+}
+
 TEST_CASE("a job succeeds once all members are done") {
   LiveScene scene = grown();
   scene.end(1, PodEnd::kSucceeded);
@@ -396,9 +492,15 @@ TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which h
 TEST_CASE("a job that has just started and has not said anything yet is not restarted for a change that can wait") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.decision = nodes({"a", "b"});
+  CHECK(scene.plan().status["phase"] == "Stopping");
+  scene.settings.live_rescale = true;
   CHECK_FALSE(scene.plan().status.contains("phase"));
   scene.hints = {{"initBatchSize", 8}};  // and nothing about generations
   CHECK(scene.plan().status["phase"] == "Stopping");
+  // The hint may be from the last group.
+  scene.hints = {{"liveRescale", true}};
+  CHECK_FALSE(scene.plan().status.contains("phase"));
+  CHECK(scene.plan().addresses.size() == 1);
   scene.hints = nullptr;
   scene.now += 60s;
   CHECK(scene.plan().status["phase"] == "Stopping");

@@ -87,8 +87,11 @@ TEST_CASE("a replica's pod has the name, labels, owner and node that the contrac
   CHECK_FALSE(metadata.contains("generateName"));
   CHECK(metadata["labels"] ==
         json({{"team", "x"}, {"adaptdl", "true"}, {"adaptdl/job", "job"}, {"petuum.com/nodegroup", "all"}}));
-  CHECK(metadata["annotations"] ==
-        json({{"adaptdl/group", "4"}, {"adaptdl/rank", "2"}, {"adaptdl/replicas", "3"}, {"adaptdl/node", "b"}}));
+  CHECK(metadata["annotations"] == json({{"adaptdl/group", "4"},
+                                         {"adaptdl/rank", "2"},
+                                         {"adaptdl/replica", "2"},
+                                         {"adaptdl/replicas", "3"},
+                                         {"adaptdl/node", "b"}}));
   REQUIRE(metadata["ownerReferences"].size() == 1);
   CHECK(metadata["ownerReferences"][0]["uid"] == "1-2");
   CHECK(metadata["ownerReferences"][0]["controller"] == true);
@@ -104,13 +107,11 @@ TEST_CASE("every container has the replica's environment, which overrides the te
   PodSettings settings;
   settings.supervisor_url = "http://s:8080";
   const json pod = make_replica_pod(make_job(pod_template), kPlace, settings);
-  std::map<std::string, std::string> expected{{"ADAPTDL_GENERATION", "0"},
-                                              {"ADAPTDL_JOB_ID", "ns/job"},
+  std::map<std::string, std::string> expected{{"ADAPTDL_JOB_ID", "ns/job"},
                                               {"ADAPTDL_MASTER_PORT", "47004"},
                                               {"ADAPTDL_NUM_NODES", "2"},
                                               {"ADAPTDL_NUM_REPLICAS", "3"},
                                               {"ADAPTDL_NUM_RESTARTS", "4"},
-                                              {"ADAPTDL_REPLICA_ID", "4-2"},
                                               {"ADAPTDL_REPLICA_RANK", "2"},
                                               {"ADAPTDL_SCHED_VERSION", "0.0.0"},
                                               {"ADAPTDL_SUPERVISOR_URL", "http://s:8080"},
@@ -131,12 +132,14 @@ TEST_CASE("the port is valid for any number of starts") {
 
 TEST_CASE("a replica that joins a running job is known by its number, and follows generations") {
   ReplicaPlace place = kPlace;
-  json pod = make_replica_pod(make_job(kTemplate), place, {});
+  PodSettings settings;
+  settings.live_rescale = true;
+  json pod = make_replica_pod(make_job(kTemplate), place, settings);
   CHECK(environment(pod)["ADAPTDL_REPLICA_ID"] == "4-2");
   CHECK(environment(pod)["ADAPTDL_GENERATION"] == "0");
   place.number = 7;
   place.generation = 3;
-  pod = make_replica_pod(make_job(kTemplate), place, {});
+  pod = make_replica_pod(make_job(kTemplate), place, settings);
   CHECK(adaptdl::kube::name_of(pod).ends_with("-4-7"));
   CHECK(pod["spec"]["hostname"].get<std::string>().ends_with("-4-7"));
   auto variables = environment(pod);
@@ -200,6 +203,11 @@ TEST_CASE("invalid templates result in pods that the API server can refuse") {
 TEST_CASE("the pod of a replica is parsed as this replica") {
   const PodFacts facts = parse_pod(make_replica_pod(make_job(kTemplate), kPlace, {}));
   CHECK(facts.number == 2);
+  // It keeps its number when its rank changes.
+  json moved = make_replica_pod(make_job(kTemplate), kPlace, {});
+  moved["metadata"]["annotations"][kRankAnnotation] = "1";
+  CHECK(parse_pod(moved).number == 2);
+  CHECK(parse_pod(moved).rank == 1);
   CHECK(facts.replicas == 3);
   CHECK(facts.group == 4);
   CHECK(facts.rank == 2);

@@ -64,7 +64,7 @@ struct Scene {
   std::map<std::string, NodeState> nodes{{"a", NodeState::kReady}, {"b", NodeState::kReady}, {"c", NodeState::kReady}};
   json hints;
   ReplicaReports reports;
-  Time now = kNow;
+  Time now = kNow, leads_since{};
   LifecycleSettings settings;
   std::function<UsageRate(const Allocation&)> usage_rate;
 
@@ -73,7 +73,7 @@ struct Scene {
       const auto found = nodes.find(name);
       return found == nodes.end() ? NodeState::kGone : found->second;
     };
-    return plan_job({job, pods, decision, refusal, hints, state, now, reports, usage_rate}, settings);
+    return plan_job({job, pods, decision, refusal, hints, state, now, leads_since, reports, usage_rate}, settings);
   }
   // Applies the planned status, and clears the decision.
   Plan step() {
