@@ -117,8 +117,8 @@ class Membership {
 
   // The members of generation 0 are the replicas 0, 1, ...: one for each device of the target.
   Membership(Options options, MembershipTarget target, FailureBudget& budget);
-  // Continues where another one with this target and state was. What the program said of itself has to be reported
-  // again.
+  // Continues where another one with this target and state was. What the program has reported must be
+  // reported again.
   Membership(Options options, MembershipTarget target, FailureBudget& budget, MembershipState state);
 
   // What should be is now this. A change that is under way is completed or undone as it takes.

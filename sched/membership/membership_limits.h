@@ -26,4 +26,5 @@ inline constexpr std::chrono::milliseconds kHintWait = std::chrono::seconds(2);
 // How long after its start a program that reports no progress may take to say so. Longer than most take to load; one
 // that takes longer still is only rescaled by a restart where it need not be.
 inline constexpr std::chrono::milliseconds kSilence = std::chrono::seconds(60);
+
 }  // namespace adaptdl::sched

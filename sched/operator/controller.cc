@@ -236,7 +236,7 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
   }
 }
 
-// Has the annotations of a pod say which rank its replica has now.
+// Writes the present rank of a replica into the annotations of its pod.
 void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   const json change{{"metadata",
                      {{"uid", rank.uid},

@@ -84,7 +84,9 @@ void DeviceInventory::drop(const kube::Resource& resource, const json& object) {
   if (resource.kind == kube::kDeviceClasses.kind) classes_.erase(kube::name_of(object));
   if (resource.kind == kube::kResourceSlices.kind) slices_.erase(kube::name_of(object));
   if (resource.kind == kube::kResourceClaims.kind) claims_.erase(full_name(object));
-  // Pods that were created with a template keep their devices when it is deleted.
+  if (resource.kind == kube::kResourceClaimTemplates.kind) {
+    if (const auto found = templates_.find(full_name(object)); found != templates_.end()) found->second.exists = false;
+  }
 }
 
 std::vector<std::string> DeviceInventory::replace(const kube::Resource& resource, const std::vector<json>& objects) {
@@ -92,6 +94,9 @@ std::vector<std::string> DeviceInventory::replace(const kube::Resource& resource
   if (resource.kind == kube::kDeviceClasses.kind) classes_.clear();
   if (resource.kind == kube::kResourceSlices.kind) slices_.clear();
   if (resource.kind == kube::kResourceClaims.kind) claims_.clear();
+  if (resource.kind == kube::kResourceClaimTemplates.kind) {
+    for (auto& [name, each] : templates_) each.exists = false;
+  }
   std::vector<std::string> faults;
   for (const json& object : objects) {
     if (std::string fault = put(resource, object); !fault.empty()) faults.push_back(std::move(fault));
@@ -205,8 +210,9 @@ void DeviceInventory::complete_requests(const json& pod, bool is_new, Resources&
     const std::string full = text_field(pod, {"metadata", "namespace"}) + '/' + name;
     const auto found = templates_.find(full);
     if (found != templates_.end()) classes += found->second.devices;
-    if (!is_new || (found != templates_.end() && found->second.is_counted)) continue;
-    const char* const which = found == templates_.end() ? "" : " with a fixed number of devices";
+    const bool exists = found != templates_.end() && found->second.exists;
+    if (!is_new || (exists && found->second.is_counted)) continue;
+    const char* const which = exists ? " with a fixed number of devices" : "";
     requests[fmt::format("ResourceClaimTemplate '{}'{}", full, which)] = 1;
   }
   for (const auto& [name, amount] : classes) {
@@ -227,7 +233,7 @@ void DeviceInventory::complete_node(Resources& resources) const {
   }
 }
 
-// Returns the names of resources that a request of a claim stands for.
+// Returns the names of resources as which a request of a claim counts.
 std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
   // Results of an alternative name the request and the alternative: gpu/large.
   const std::size_t slash = request.find('/');

@@ -41,7 +41,7 @@ class DeviceInventory {
 
   // Returns the usable devices of each node.
   const std::map<std::string, Resources>& by_node() const;
-  // Returns the product that the GPUs of a node are; empty if they differ or do not say.
+  // Returns the product that the GPUs of a node are; empty if they differ or are not known.
   std::string product(const std::string& node) const;
 
   // Completes the requests of a replica's pod by its claims, and by the other names of what it requests. What makes a
@@ -67,6 +67,7 @@ class DeviceInventory {
   struct ClaimTemplate {
     Resources devices;       // by class
     bool is_counted = true;  // or its number of devices depends on the node
+    bool exists = true;      // pods that were created with it keep their devices when it is deleted
   };
   struct Device {
     std::string node;

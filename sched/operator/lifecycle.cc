@@ -80,7 +80,8 @@ class Planner {
   bool has_nothing_to_save(const PodFacts& pod) const {
     if (!membership_ || pod.group != job_.group) return false;
     return std::ranges::any_of(membership_->state.replicas, [&](const MembershipState::Replica& replica) {
-      const bool joined = replica.role == MembershipState::Role::kMember && replica.trained;
+      using Role = MembershipState::Role;
+      const bool joined = replica.trained && (replica.role == Role::kMember || replica.role == Role::kLeaving);
       return replica.number == pod.number && (!joined || replica.broken || membership_->state.regroup);
     });
   }
@@ -204,7 +205,10 @@ class Planner {
 
   void watch_group() {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
-    if (job_.phase == "Running" && may_change_members()) return watch_members();
+    if (job_.phase == "Running" && may_change_members()) {
+      if (settings_.live_rescale) return watch_members();
+      return stop("Reallocated", "live rescale was switched off", if_open(job_.allocation, false), false);
+    }
     collect();
     // Another client changed the status, so the allocation that the pods were created for is unknown.
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
@@ -222,11 +226,12 @@ class Planner {
   // Whether the replicas of this group follow generations. The hint alone may be from an earlier one.
   bool is_followed() const { return follows_generations(at_.hints) && at_.reports.trains >= 0; }
 
-  // Whether a job that has just started may yet say that it follows generations, so that a change that can wait for the
-  // next cycle need not restart it.
+  // Whether a job that has just started may still report that it follows generations, so that a change that can wait
+  // for the next cycle need not restart it.
   bool may_follow_soon() const {
     const bool silent = at_.hints.empty() || (follows_generations(at_.hints) && !is_followed());
-    return settings_.live_rescale && job_.phase == "Running" && silent && at_.now - status_.phase_since() < kSilence &&
+    const Time since = std::max(status_.phase_since(), at_.leads_since);
+    return settings_.live_rescale && job_.phase == "Running" && silent && at_.now - since < kSilence &&
            !at_.decision->nodes.empty() && !if_open(job_.allocation, true).empty();
   }
 

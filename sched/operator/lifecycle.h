@@ -61,7 +61,7 @@ enum class NodeState {
   kReady,
 };
 
-// What the replicas of the present group said to the supervisor.
+// What the replicas of the present group have reported to the supervisor.
 struct ReplicaReports {
   struct Wait {
     int after = 0;  // the generation after which it wants to be in one
@@ -104,7 +104,7 @@ struct JobEvent {
 struct Plan {
   nlohmann::json status;  // merge patch of the job's status; null: no change
   std::vector<PodRemoval> removals;
-  std::vector<PodRank> ranks;  // of pods whose annotations must say so
+  std::vector<PodRank> ranks;  // to be written into the annotations of pods
   std::vector<int> missing;    // numbers of the current group's replicas whose pods must be created
   std::vector<JobEvent> events;
   std::optional<kube::Time> look_again;  // when to reconcile the job again

@@ -20,6 +20,8 @@ using End = Membership::End;
 constexpr std::chrono::seconds kHangWaitInCluster{15};
 // How long replicas may take to repeat their reports to another operator.
 constexpr std::chrono::seconds kReportsRepeated{60};
+// How long a job does not get more replicas after several newcomers failed in a row.
+constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
 
@@ -43,6 +45,7 @@ class MembersPlanner {
         job_(job),
         now_(membership_time(situation.now)),
         stored_(parse_membership(situation.job)),
+        no_growth_until_(stored_ ? stored_->no_growth_until : std::nullopt),
         budget_(stored_ ? stored_->back_off : BackOff()),
         membership_(make_membership(settings)) {
     membership_.set_follows(follows_generations(situation.hints));
@@ -54,7 +57,7 @@ class MembersPlanner {
   MembersPlan run() {
     plan_.whole = is_done() || is_being_deleted();
     if (plan_.whole) return finish();
-    if (at_.decision) set_target(at_.decision->nodes);
+    if (at_.decision && may_have(at_.decision->nodes)) set_target(at_.decision->nodes);
     take_reports();
     take_ends();
     if (!plan_.whole) act();
@@ -72,6 +75,15 @@ class MembersPlanner {
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
   }
   int min_replicas() const { return std::max(job_.min_replicas.value_or(0), 1); }
+  // Whether nodes that the policy decided on may be tried, because newcomers have not failed lately.
+  bool may_have(const Allocation& nodes) const {
+    if (!no_growth_until_ || now_ >= *no_growth_until_) return true;
+    std::multiset<std::string> wanted(nodes.begin(), nodes.end());
+    for (const std::string& node : membership_.devices()) {
+      if (const auto found = wanted.find(node); found != wanted.end()) wanted.erase(found);
+    }
+    return wanted.empty();
+  }
   void set_target(const Allocation& nodes) { membership_.set_target({.devices = nodes, .min = min_replicas()}); }
 
   const PodFacts* pod_of(int number) const {
@@ -137,8 +149,14 @@ class MembersPlanner {
     for (const Replica& replica : replicas) {
       const std::optional<End> end = end_of(replica);
       if (end == End::kFailed && replica.role == Role::kMember && replica.trained && a_member_was_lost()) {
-        plan_.failure = fmt::format("replica {} failed after another one was lost", replica.number);
+        plan_.failure = fmt::format("replica number {} failed after another replica was lost", replica.number);
         return;
+      }
+      if (end == End::kFailed && replica.role != Role::kMember && replica.role != Role::kLeaving) {
+        const PodFacts* pod = pod_of(replica.number);
+        plan_.events.push_back(
+            {true, "ReplicaFailed",
+             fmt::format("replica number {}, which was to join the job, {}", replica.number, failure_of(pod))});
       }
       if (!end || membership_.ended(replica.number, *end, now_)) continue;
       // The others do not survive this: what follows concerns the group as it was.
@@ -148,6 +166,10 @@ class MembersPlanner {
       }
       return;
     }
+  }
+
+  static std::string failure_of(const PodFacts* pod) {
+    return pod == nullptr || pod->message.empty() ? "failed" : pod->message;
   }
 
   std::optional<End> end_of(const Replica& replica) const {
@@ -187,7 +209,7 @@ class MembersPlanner {
           break;
         case MembershipAction::Kind::kKill:
           plan_.events.push_back(
-              {true, "ReplicaStopped", fmt::format("replica with number {}: {}", action.replica, action.why)});
+              {true, "ReplicaStopped", fmt::format("replica number {}: {}", action.replica, action.why)});
           break;
         case MembershipAction::Kind::kRestart:
           plan_.restart = action.why;
@@ -199,6 +221,7 @@ class MembersPlanner {
           plan_.events.push_back({true, "Rescaled", action.why});
           // The nodes of newcomers that fail are of use to others.
           set_target(membership_.devices());
+          no_growth_until_ = now_ + kNoGrowth;
           break;
       }
     }
@@ -212,7 +235,7 @@ class MembersPlanner {
     rank_members();
   }
 
-  // Has the annotations of the members agree with their ranks, and announces the generation.
+  // Plans updates of the members' annotations, and the generation to announce.
   void rank_members() {
     generation::Generation generation{.number = membership_.generation(), .replicas = {}};
     const auto count = static_cast<int>(plan_.members.size());
@@ -236,8 +259,10 @@ class MembersPlanner {
   }
 
   MembersPlan result() {
-    plan_.membership = {membership_.state(), budget_.state()};
-    plan_.steady = membership_.steady();
+    plan_.membership = {membership_.state(), budget_.state(), no_growth_until_};
+    const auto& replicas = membership_.state().replicas;
+    plan_.steady = membership_.steady() && !membership_.state().broken_since &&
+                   std::ranges::find(replicas, Role::kLeaving, &Replica::role) == replicas.end();
     plan_.nodes = membership_.devices();
     plan_.target = plan_.steady ? plan_.nodes : membership_.target().devices;
     return std::move(plan_);
@@ -247,6 +272,7 @@ class MembersPlanner {
   const kube::Job& job_;
   const Membership::Time now_;
   const std::optional<StoredMembership> stored_;
+  std::optional<Membership::Time> no_growth_until_;
   OperatorBudget budget_;
   Membership membership_;
   std::map<int, const PodFacts*> pods_;  // of the group, by number

@@ -1,6 +1,6 @@
 // Plans how the members of a running job change without a restart of those that stay: replicas are added and removed,
 // and the others continue after the loss of one. The job's program must follow generations (docs/formats.md), which it
-// says by the hint liveRescale.
+// reports by the hint liveRescale.
 //
 // A pure function around the state machine of membership/membership.h, in which a device is a node. Replicas are known
 // by a number: the rank in the first generation of a group, and a number that was never used in the group for those

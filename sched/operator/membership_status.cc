@@ -84,6 +84,7 @@ json to_json(const StoredMembership& membership) {
   if (!state.noticed.empty()) object["noticed"] = state.noticed;
   if (membership.back_off.pause.count() > 0) object["pauseMilliseconds"] = membership.back_off.pause.count();
   put_time(object, "failedAt", membership.back_off.failed_at);
+  put_time(object, "noGrowthUntil", membership.no_growth_until);
   return object;
 }
 
@@ -104,6 +105,7 @@ std::optional<StoredMembership> parse_membership(const json& job) {
     state.noticed = object.value("noticed", "");
     stored.back_off.pause = milliseconds(object.value("pauseMilliseconds", milliseconds::rep(0)));
     stored.back_off.failed_at = time_at(object, "failedAt").value_or(Membership::Time());
+    stored.no_growth_until = time_at(object, "noGrowthUntil");
     return stored;
   } catch (const json::exception&) {
     throw Error("status.membership is invalid");

@@ -16,10 +16,11 @@ namespace adaptdl::sched {
 struct StoredMembership {
   MembershipState state;
   BackOff back_off;
+  std::optional<Membership::Time> no_growth_until;  // several newcomers failed in a row
 
   bool operator==(const StoredMembership& other) const {
     return state == other.state && back_off.pause == other.back_off.pause &&
-           back_off.failed_at == other.back_off.failed_at;
+           back_off.failed_at == other.back_off.failed_at && no_growth_until == other.no_growth_until;
   }
 };
 

@@ -207,6 +207,7 @@ bool Operator::is_synced(const kube::Resource& resource) {
 // lacks the permission. What was received before an error is kept until the objects are listed again.
 void Operator::watch_devices(const kube::Resource& resource, std::stop_token stop) {
   std::string last;
+  bool received = false;
   std::chrono::seconds pause = kWatchAgain;
   while (!stop.stop_requested()) {
     try {
@@ -216,7 +217,8 @@ void Operator::watch_devices(const kube::Resource& resource, std::stop_token sto
         if (synced) {
           apply(resource, change);
         } else if (change.kind == kube::Change::Kind::kSynced) {
-          synced = true;
+          synced = received = true;
+          last.clear();
           for (const std::string& fault : state_.replace_device_objects(resource, listed)) log::warn(fault);
           listed.clear();
           set_synced(resource);
@@ -229,8 +231,9 @@ void Operator::watch_devices(const kube::Resource& resource, std::stop_token sto
     } catch (const kube::ApiError& error) {
       const bool missing = error.not_found(), forbidden = error.code() == 403;
       if (!missing && !forbidden && !is_synced(resource)) throw;
-      if (!missing && last != error.what())
-        log::warn(fmt::format("cannot watch {}: {}", resource.plural, error.what()));
+      if ((!missing || received) && last != error.what())
+        log::warn(fmt::format("cannot watch {}: {}{}", resource.plural, error.what(),
+                              forbidden ? "; update the operator's ClusterRole" : ""));
       last = error.what();
       set_synced(resource);
     } catch (const http::ConnectionError&) {

@@ -28,7 +28,7 @@ struct PodFacts {
   std::string name, uid, node, ip;
   int group = -1, rank = -1;  // -1: missing or invalid
   int number = -1;            // of the replica in its group, which never changes; the rank of those that began it
-  int replicas = 0;           // of the job, as its annotation says
+  int replicas = 0;           // number of replicas of the job, from the pod's annotation
   std::string token;          // of the job, from the pod's environment
   bool leaving = false;       // the pod is terminating
   bool killed = false;        // without a grace period

@@ -26,10 +26,9 @@ inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 struct PodSettings {
   std::string supervisor_url;
   nlohmann::json resources = nlohmann::json::object();  // of containers that specify none
+  bool live_rescale = false;                            // whether pods get the environment variables of live rescale
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
   // a JSON patch (RFC 6902).
-  // Whether programs are told that they may change their replicas while they run. See LifecycleSettings.
-  bool live_rescale = false;
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 

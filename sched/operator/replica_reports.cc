@@ -3,6 +3,12 @@
 #include "operator/replica_pod.h"
 
 namespace adaptdl::sched {
+namespace {
+
+// Of one group. Whoever has the job's token can send reports of any number of replicas.
+constexpr std::size_t kMaxReplicas = 100'000;
+
+}  // namespace
 
 bool ReplicaReportStore::waits(const std::string& job, const std::string& replica_id, int after, bool broken) {
   const auto id = parse_replica_id(replica_id);
@@ -10,7 +16,9 @@ bool ReplicaReportStore::waits(const std::string& job, const std::string& replic
   const std::lock_guard lock(mutex_);
   Job& entry = jobs_[job];
   if (id->group < entry.group) return false;
-  if (id->group > entry.group) entry = {.group = id->group, .reports = {}};
+  if (id->group > entry.group)
+    entry = {.group = id->group, .reports = entry.group < 0 ? entry.reports : ReplicaReports()};
+  if (entry.reports.waits.size() >= kMaxReplicas) return false;
   const ReplicaReports::Wait wait{after, broken};
   const auto [known, added] = entry.reports.waits.try_emplace(id->number, wait);
   if (!added && known->second == wait) return false;
@@ -21,7 +29,7 @@ bool ReplicaReportStore::waits(const std::string& job, const std::string& replic
 bool ReplicaReportStore::follows(const std::string& job, int after) {
   const std::lock_guard lock(mutex_);
   int& trains = jobs_[job].reports.trains;
-  if (trains == after) return false;
+  if (trains >= after) return false;
   trains = after;
   return true;
 }

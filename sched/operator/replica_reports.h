@@ -1,4 +1,4 @@
-// What the replicas of jobs said to the supervisor about generations, for the planning of their members.
+// Stores what replicas have reported to the supervisor about generations.
 //
 // It is kept in memory only: after the operator was replaced, replicas repeat it within their polls' timeout of 30 s.
 //

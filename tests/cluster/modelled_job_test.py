@@ -46,7 +46,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.supervisor.stdin.flush()
 
     def start(self, replicas, samples, announce=True, **variables):
-        """Starts the next group, with these variables besides. Returns its processes."""
+        """Starts the next group, with these additional variables. Returns its processes."""
         group, port = self.groups, free_port()
         self.groups += 1
         if announce:
@@ -109,7 +109,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.assertEqual(running[0].wait(10), 143)
         running[1].terminate()
 
-    def test_a_replica_that_cannot_join_a_running_job_says_so_to_the_supervisor(self):
+    def test_a_replica_that_cannot_join_a_running_job_reports_that_to_the_supervisor(self):
         running = self.start(1, 1000, announce=False, ADAPTDL_REPLICA_ID="0-1", ADAPTDL_GENERATION="1")
         self.assertEqual(self.codes(running), [1])
         hints, _ = self.supervisor.communicate(timeout=60)

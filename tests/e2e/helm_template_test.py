@@ -53,6 +53,8 @@ def like(default, choice):
     """Returns a value of the same type as the default."""
     if isinstance(default, str):
         return text(choice)
+    if isinstance(default, bool):
+        return choice.random() < 0.5
     if isinstance(default, list):
         return listing(choice, 2)
     if isinstance(default, dict):

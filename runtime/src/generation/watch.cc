@@ -52,7 +52,7 @@ void Watch::run() {
   for (;;) {
     // A generation that is known need not be asked for again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
-    // One that forms is about to train, and the next question will say so.
+    // A generation that is forming will train soon; after a short timeout, the next request reports that.
     const Question question{.after = *after_, .trains = trains_, .timeout = trains_ ? kTimeout : kFormingTimeout};
     lock.unlock();
     std::optional<Generation> next;

@@ -253,7 +253,8 @@ TEST_CASE("pods request devices by the name of the class, by its extended resour
   CHECK(requests(claims("all")).contains("ResourceClaimTemplate 'ns/all' with a fixed number of devices"));
   CHECK(requests(claims("all"), {}, false) == gpus(1));
   inventory.drop(kube::kResourceClaimTemplates, claim_template("two", {}));
-  CHECK(requests(claims("two")) == gpus(2));
+  CHECK(requests(claims("two"), {}, false) == gpus(2));
+  CHECK(requests(claims("two")).contains("ResourceClaimTemplate 'ns/two'"));
 }
 
 TEST_CASE("a node that does not exist yet has its devices under all their names") {

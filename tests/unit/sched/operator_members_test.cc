@@ -326,7 +326,7 @@ TEST_CASE("a leaver that has ended does not count as one of the members when the
   CHECK(scene.phase() == "Succeeded");
 }
 
-TEST_CASE("members that hang are removed at once when the others say that their group broke") {
+TEST_CASE("members that hang are removed once the others have reported that their group broke") {
   LiveScene scene = grown();
   scene.reports.waits[0] = {.after = 1, .broken = true};
   scene.settle();
@@ -361,7 +361,7 @@ TEST_CASE("a member whose program fails fails the job, and one that checkpoints 
   CHECK(other.reason() == "ReplicaStopped");
 }
 
-TEST_CASE("a member whose pod is deleted by somebody else saves a checkpoint with the others") {
+TEST_CASE("a member whose pod is deleted by another client saves a checkpoint with the others") {
   LiveScene scene = grown();
   scene.pod(1).leaving = true;
   scene.act();
@@ -395,6 +395,35 @@ TEST_CASE("a job that is done while a newcomer loads or has just been listed suc
   listed.end(1, PodEnd::kFailed);  // it finds nobody to join
   listed.settle();
   CHECK(listed.phase() == "Succeeded");
+}
+
+TEST_CASE("members that hang are removed, too, if the members have never changed") {
+  LiveScene scene({"a", "b"});
+  scene.settle();
+  scene.reports.waits[0] = {.after = 0, .broken = true};
+  CHECK(scene.act().look_again);
+  scene.now += 16s;
+  scene.settle();
+  CHECK(scene.removed == std::set<int>{1});
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("a job whose members have changed is restarted when live rescale is switched off") {
+  LiveScene scene = grown();
+  scene.settings.live_rescale = false;
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.text("message") == "live rescale was switched off");
+  CHECK(scene.allocation() == Allocation{"a", "b"});
+}
+
+TEST_CASE("a new operator waits for the reports of a job before it restarts it for a change") {
+  LiveScene scene({"a"});
+  scene.reports.trains = -1;
+  scene.leads_since = scene.now - 5s;
+  scene.decision = nodes({"a", "b"});
+  scene.act();
+  CHECK(scene.phase() == "Running");
 }
 
 TEST_CASE("a removal is requested until the replica has ended") {
@@ -445,17 +474,19 @@ TEST_CASE("a failure after the loss of another replica restarts the job") {
   CHECK(scene.reason() == "ReplicaLost");
 }
 
-TEST_CASE("newcomers that their node refuses are not created for ever") {
+TEST_CASE("newcomers that their node refuses are created at most three times") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
   int created = 0;
+  const Allocation wanted{"a", "b"};
   for (int seconds = 0; seconds < 600; seconds += 5, scene.now += 5s) {
     for (PodFacts& pod : scene.pods) {
       if (pod.node != "b" || !pod.live()) continue;
       ++created;
       pod = ended(pod, PodEnd::kLost);
     }
+    if (seconds % 60 == 0) scene.decision = nodes(wanted);  // each cycle decides on it again
     scene.settle();
   }
   CHECK(created == 3);
@@ -489,7 +520,7 @@ TEST_CASE("a decision that takes all nodes stops the job, and newcomers, which h
   CHECK(scene.phase() == "Pending");
 }
 
-TEST_CASE("a job that has just started and has not said anything yet is not restarted for a change that can wait") {
+TEST_CASE("a job that has just started and has not reported anything yet is not restarted for a change that can wait") {
   Scene scene = running({"a"}, kTenSecondsAgo);
   scene.decision = nodes({"a", "b"});
   CHECK(scene.plan().status["phase"] == "Stopping");
