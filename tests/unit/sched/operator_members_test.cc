@@ -7,98 +7,10 @@
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
 #include "operator/replica_reports.h"
-#include "operator_scene.h"
+#include "operator_live_scene.h"
 
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
-
-namespace {
-
-// A job that follows generations, and a cluster that does what is planned.
-struct LiveScene : Scene {
-  explicit LiveScene(const Allocation& allocation, int min = 1) : Scene(running(allocation)) {
-    job["spec"]["minReplicas"] = min;
-    settings.live_rescale = true;
-    hints = {{"liveRescale", true}};
-    reports.trains = 0;
-  }
-
-  // Carries out a plan, and creates the pods that it calls for. Removed pods end when a test says so.
-  Plan act() {
-    Plan plan = step();
-    for (const int number : plan.missing) {
-      const auto stored = parse_membership(job);
-      std::string node = stored ? "" : allocation().at(static_cast<std::size_t>(number));
-      for (const auto& replica : stored ? stored->state.replicas : std::vector<MembershipState::Replica>()) {
-        if (replica.number == number) node = replica.device;
-      }
-      pods.push_back(make_pod(number, node, job["status"]["group"].get<int>()));
-      if (stored) pods.back().rank = 99;
-    }
-    for (const PodRank& rank : plan.ranks) {
-      PodFacts& pod = named(rank.name);
-      pod.rank = rank.rank;
-      pod.replicas = rank.replicas;
-    }
-    for (const PodRemoval& removal : plan.removals) {
-      PodFacts& pod = named(removal.name);
-      pod.leaving = true;
-      removed.insert(pod.number);
-      if (removal.force) std::erase_if(pods, [&](const PodFacts& each) { return each.name == removal.name; });
-    }
-    if (plan.generation) generation = plan.generation;
-    for (const JobEvent& event : plan.events) events.push_back(event.reason + ": " + event.message);
-    return plan;
-  }
-  // Acts until nothing is planned any more.
-  void settle() {
-    for (int steps = 0; steps < 20; ++steps) {
-      if (act().changes_nothing()) return;
-    }
-    FAIL("it does not settle");
-  }
-  PodFacts& named(const std::string& name) {
-    for (PodFacts& pod : pods) {
-      if (pod.name == name) return pod;
-    }
-    throw adaptdl::Error("no pod " + name);
-  }
-  PodFacts& pod(int number) {
-    return named("job-u-" + std::to_string(job["status"]["group"].get<int>()) + '-' + std::to_string(number));
-  }
-  void wait(int number) { reports.waits[number] = {.after = 0, .broken = false}; }
-  void train() { reports.trains = generation->number; }
-  void end(int number, PodEnd how) { pod(number) = ended(pod(number), how); }
-  void erase(int number) {
-    std::erase_if(pods, [&](const PodFacts& each) { return each.number == number; });
-  }
-  std::vector<std::string> members() const {
-    std::vector<std::string> ids;
-    for (const auto& member : generation->replicas) ids.push_back(member.id);
-    return ids;
-  }
-  int replicas() const { return job["status"]["replicas"].get<int>(); }
-
-  std::optional<adaptdl::generation::Generation> generation;
-  std::set<int> removed;
-  std::vector<std::string> events;
-};
-
-using Ids = std::vector<std::string>;
-
-// Grows from {a} to {a, b}, up to the first step of both.
-LiveScene grown() {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
-  scene.train();
-  scene.settle();
-  return scene;
-}
-
-}  // namespace
 
 TEST_CASE("a job that follows generations and has the nodes that it should have is left alone") {
   LiveScene scene({"a", "b"});
@@ -244,72 +156,6 @@ TEST_CASE("a newcomer whose pod is refused or fails is tried again, and the job 
   CHECK(scene.members() == Ids{"0-0", "0-3"});
 }
 
-TEST_CASE("the others continue after the loss of a member, and a replacement joins") {
-  for (const bool node_lost : {false, true}) {
-    CAPTURE(node_lost);
-    LiveScene scene = grown();
-    if (node_lost) {
-      scene.nodes.erase("a");
-    } else {
-      scene.end(0, PodEnd::kLost);
-    }
-    scene.settle();
-    CHECK(scene.phase() == "Running");
-    CHECK(scene.members() == Ids{"0-1"});
-    CHECK(scene.generation->number == 2);
-    CHECK(scene.pod(1).rank == 0);
-    if (node_lost) {
-      scene.decision = nodes({"b", "c"});
-      scene.settle();
-    }
-    scene.train();
-    scene.now += 1s;
-    scene.settle();
-    CHECK(scene.pod(2).node == (node_lost ? "c" : "a"));
-    scene.wait(2);
-    scene.settle();
-    CHECK(scene.members() == Ids{"0-1", "0-2"});
-    CHECK(scene.job["status"]["group"] == 0);
-  }
-}
-
-TEST_CASE("a job that loses more members than it can do without waits for replacements") {
-  LiveScene scene({"a", "b"}, 2);
-  scene.settle();
-  scene.end(1, PodEnd::kLost);
-  scene.settle();
-  CHECK(scene.phase() == "Running");
-  CHECK_FALSE(scene.generation);
-  scene.now += 1s;
-  scene.settle();
-  scene.wait(2);
-  scene.settle();
-  CHECK(scene.members() == Ids{"0-0", "0-2"});
-}
-
-TEST_CASE("a job that loses all members is restarted from its checkpoint") {
-  LiveScene scene({"a"});
-  scene.settle();
-  scene.end(0, PodEnd::kLost);
-  scene.act();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "ReplicaLost");
-  scene.settle();
-  CHECK(scene.phase() == "Running");
-  CHECK(scene.job["status"]["group"] == 1);
-  CHECK_FALSE(scene.job["status"].contains("membership"));
-}
-
-TEST_CASE("a job that is not preemptible is restarted when it loses a replica, so that it may get another node") {
-  LiveScene scene({"a", "b"});
-  scene.job["spec"]["preemptible"] = false;
-  scene.settle();
-  scene.nodes.erase("b");
-  scene.act();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "NodeLost");
-}
-
 TEST_CASE("a leaver that has ended does not count as one of the members when the job stops") {
   LiveScene scene({"a", "b", "c"});
   scene.decision = nodes({"a", "c"});
@@ -324,57 +170,6 @@ TEST_CASE("a leaver that has ended does not count as one of the members when the
   scene.end(2, PodEnd::kSucceeded);
   scene.settle();
   CHECK(scene.phase() == "Succeeded");
-}
-
-TEST_CASE("members that hang are removed once the others have reported that their group broke") {
-  LiveScene scene = grown();
-  scene.reports.waits[0] = {.after = 1, .broken = true};
-  scene.settle();
-  CHECK(scene.removed.empty());
-  scene.now += 16s;
-  scene.leads_since = scene.now - 10s;  // a new operator may not have received all reports
-  scene.settle();
-  CHECK(scene.removed.empty());
-  scene.leads_since = {};
-  const Plan plan = scene.act();
-  REQUIRE(plan.removals.size() == 1);
-  CHECK(plan.removals[0].name == "job-u-0-1");
-  CHECK(plan.removals[0].force);
-  scene.settle();
-  CHECK(scene.members() == Ids{"0-0"});
-}
-
-TEST_CASE("a member whose program fails fails the job, and one that checkpoints on request restarts it") {
-  LiveScene scene = grown();
-  scene.end(1, PodEnd::kFailed);
-  scene.now += 100s;
-  scene.settle();
-  CHECK(scene.phase() == "Failed");
-  CHECK(scene.reason() == "PodFailure");
-  CHECK(scene.text("message") == "replica 1 exited with code 1");
-  CHECK_FALSE(scene.job["status"].contains("membership"));
-
-  LiveScene other = grown();
-  for (const int number : {0, 1}) other.end(number, PodEnd::kCheckpointed);
-  other.act();
-  CHECK(other.phase() == "Stopping");
-  CHECK(other.reason() == "ReplicaStopped");
-}
-
-TEST_CASE("a member whose pod is deleted by another client saves a checkpoint with the others") {
-  LiveScene scene = grown();
-  scene.pod(1).leaving = true;
-  scene.act();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "ReplicaLost");
-}
-
-TEST_CASE("the others continue without a member whose pod is deleted by force") {
-  LiveScene scene = grown();
-  scene.pod(1).leaving = scene.pod(1).killed = true;
-  scene.act();
-  CHECK(scene.phase() == "Running");
-  CHECK(scene.members() == Ids{"0-0"});
 }
 
 TEST_CASE("a job that is done while a newcomer loads or has just been listed succeeds") {
@@ -392,20 +187,9 @@ TEST_CASE("a job that is done while a newcomer loads or has just been listed suc
   listed.wait(1);
   listed.settle();
   listed.end(0, PodEnd::kSucceeded);
-  listed.end(1, PodEnd::kFailed);  // it finds nobody to join
+  listed.end(1, PodEnd::kFailed);  // no member is left to join
   listed.settle();
   CHECK(listed.phase() == "Succeeded");
-}
-
-TEST_CASE("members that hang are removed, too, if the members have never changed") {
-  LiveScene scene({"a", "b"});
-  scene.settle();
-  scene.reports.waits[0] = {.after = 0, .broken = true};
-  CHECK(scene.act().look_again);
-  scene.now += 16s;
-  scene.settle();
-  CHECK(scene.removed == std::set<int>{1});
-  CHECK(scene.members() == Ids{"0-0"});
 }
 
 TEST_CASE("a job whose members have changed is restarted when live rescale is switched off") {
@@ -426,30 +210,6 @@ TEST_CASE("a new operator waits for the reports of a job before it restarts it f
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a removal is requested until the replica has ended") {
-  LiveScene scene = grown();
-  scene.reports.waits[0] = {.after = 1, .broken = true};
-  scene.settle();
-  scene.now += 16s;
-  for (int requests = 0; requests < 3; ++requests) {  // all of which get lost
-    const Plan plan = scene.step();
-    REQUIRE(plan.removals.size() == 1);
-    CHECK(plan.removals[0].force);
-  }
-}
-
-TEST_CASE("a member that has not trained and whose pod is being deleted does not hold up the others") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
-  scene.pod(1).leaving = true;
-  scene.act();
-  CHECK(scene.phase() == "Running");
-  CHECK(scene.members() == Ids{"0-0"});
-}
-
 TEST_CASE("a leaver that the others have not left yet must be done, too, if the job is") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"b"});
@@ -461,17 +221,6 @@ TEST_CASE("a leaver that the others have not left yet must be done, too, if the 
   scene.end(0, PodEnd::kSucceeded);
   scene.settle();
   CHECK(scene.phase() == "Succeeded");
-}
-
-TEST_CASE("a failure after the loss of another replica restarts the job") {
-  LiveScene scene = grown();
-  scene.end(1, PodEnd::kLost);
-  scene.settle();
-  scene.now += 1s;
-  scene.end(0, PodEnd::kFailed);
-  scene.act();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.reason() == "ReplicaLost");
 }
 
 TEST_CASE("newcomers that their node refuses are created at most three times") {
@@ -541,6 +290,17 @@ TEST_CASE("a job that has just started and has not reported anything yet is not 
   scene.nodes["a"] = NodeState::kReady;
   scene.decision = nodes({});
   CHECK(scene.plan().status["phase"] == "Stopping");
+}
+
+TEST_CASE("a leaver that the others have not left yet saves a checkpoint with them when the job stops") {
+  LiveScene scene({"a", "b"});
+  scene.decision = nodes({"a"});
+  scene.settle();
+  scene.decision = JobDecision{{}, "waits: others need its nodes", true, ""};
+  scene.act();
+  const Plan plan = scene.act();
+  CHECK(plan.removals.size() == 2);
+  for (const PodRemoval& removal : plan.removals) CHECK_FALSE(removal.force);
 }
 
 TEST_CASE("a program that stops following generations is restarted to change its replicas") {
