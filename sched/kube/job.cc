@@ -92,6 +92,7 @@ Replica parse_replica(const json& pod) {
     if (text_field(owner, {"kind"}) == "AdaptDLJob") replica.owner = text_field(owner, {"uid"});
   }
   replica.rank = annotation(pod, "adaptdl/rank").value_or(-1);
+  replica.number = annotation(pod, "adaptdl/replica").value_or(replica.rank);
   replica.group = annotation(pod, "adaptdl/group").value_or(-1);
   replica.of = annotation(pod, "adaptdl/replicas").value_or(0);
   if (const auto& containers = array_field(pod, {"spec", "containers"}); !containers.empty())

@@ -42,6 +42,7 @@ struct Replica {
   std::string name_space, job, name, uid, node;
   std::string owner;          // the uid of its job
   int rank = -1, group = -1;  // -1: it does not say
+  int number = -1;            // in its group, which stays when its rank changes; the rank if it does not say
   int of = 0;                 // how many there are in its group
   std::string container;      // the first
   std::string phase;          // Pending Running Succeeded Failed Unknown

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string_view>
 
 #include "kube/job.h"
@@ -120,14 +119,6 @@ PodTrouble scheduling_trouble(const json& pod) {
   return PodTrouble::kNone;
 }
 
-std::optional<int> annotated_number(const json& pod, const char* annotation) {
-  const std::string text = text_field(pod, {"metadata", "annotations", annotation});
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() || number < 0) return {};
-  return number;
-}
-
 std::string token_of(const json& pod) {
   for (const json& container : array_field(pod, {"spec", "containers"})) {
     std::string token;
@@ -147,7 +138,7 @@ PodFacts parse_pod(const json& pod) {
       .name = replica.name, .uid = replica.uid, .node = replica.node, .ip = text_field(pod, {"status", "podIP"})};
   facts.group = replica.group;
   facts.rank = replica.rank;
-  facts.number = annotated_number(pod, kReplicaAnnotation).value_or(replica.rank);
+  facts.number = replica.number;
   facts.replicas = replica.of;
   facts.token = token_of(pod);
   facts.leaving = replica.leaving;
