@@ -304,10 +304,15 @@ TEST_CASE("only the same user reaches the agent") {
     return other.join();
   };
   CHECK(as_nobody() == 2);
-  // Even where the directory and the socket have been opened to all.
-  for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})
-    REQUIRE(::chmod(path.c_str(), 0777) == 0);
-  CHECK(as_nobody() == 3);
+  // Even where the directory and the socket have been opened to all. A run that waits for its agent on a busy machine
+  // starts a second one, which closes the directory again before it finds that it is not needed.
+  int reached = 2;
+  for (int tries = 0; tries < 20 && reached == 2; ++tries) {
+    for (const auto& path : {home.directory.path(), home.socket().parent_path(), home.socket()})
+      REQUIRE(::chmod(path.c_str(), 0777) == 0);
+    reached = as_nobody();
+  }
+  CHECK(reached == 3);
 }
 
 TEST_CASE("what is no message costs its sender the connection, and nobody else anything") {
