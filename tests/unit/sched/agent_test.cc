@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <cerrno>
 #include <csignal>
@@ -43,10 +45,16 @@ struct Home {
     const std::string text = fmt::format("{} {} {} {}", times.idle.count(), times.settle.count(), times.silent.count(),
                                          times.vanished.count());
     ::setenv("AGENT_TIMES", text.c_str(), 1);
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
+  // On a busy machine, agents may be left that have not found out yet that another one serves their run.
   ~Home() {
-    for (const int pid : agents)
-      if (!ended(pid)) ::kill(pid, SIGKILL);
+    std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
+    for (int pid = 0; children >> pid;) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    ::prctl(PR_SET_CHILD_SUBREAPER, 0);
     ::unsetenv("XDG_RUNTIME_DIR");
   }
   std::filesystem::path socket() const { return directory.path() / "adaptdl" / kAgentSocket; }
