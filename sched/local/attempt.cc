@@ -239,13 +239,13 @@ void Attempt::stop(const std::string& why) {
 }
 
 void Attempt::fail() {
-  replicas_.stop();
+  replicas_.give_up();
   enter(Phase::kFailing, std::min(kFailureGrace, context_.plan.grace));
   for (const auto& replica : replicas_.all()) replica->ask_to_stop();
 }
 
 void Attempt::kill_all() {
-  replicas_.stop();
+  replicas_.give_up();
   enter(Phase::kKilling, kKillWait);
   std::set<pid_t> sessions;
   for (const auto& replica : replicas_.all()) {

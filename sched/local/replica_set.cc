@@ -223,6 +223,11 @@ void ReplicaSet::stop() {
   membership_.stop();
 }
 
+void ReplicaSet::give_up() {
+  stopping_ = true;
+  membership_.give_up();
+}
+
 std::optional<std::string> ReplicaSet::resize() {
   membership_.set_target(context_.size.target());
   const auto now = static_cast<int>(membership_.members().size());

@@ -13,8 +13,8 @@
 #include "local/exit_order.h"
 #include "local/launch_context.h"
 #include "local/local_replica.h"
-#include "membership/membership.h"
 #include "local/replica_environment.h"
+#include "membership/membership.h"
 
 namespace adaptdl::sched {
 
@@ -48,8 +48,10 @@ class ReplicaSet {
   bool survives(const ReplicaEnd& end);
   // Forgets the ends of those that the run goes on without, once they are gone.
   void clear();
-  // The run is to come to its end, by a stop or a failure.
+  // The run is to come to its end: all replicas are to make a checkpoint.
   void stop();
+  // They are about to be killed, by a failure or because they did not end in time.
+  void give_up();
 
   const Membership& membership() const noexcept { return membership_; }
 

@@ -89,10 +89,27 @@ bool Membership::settled() const {
   });
 }
 
+// Those that were listed and have not begun to train have nothing to continue from.
+bool Membership::a_member_has_trained() const {
+  return std::ranges::any_of(state_.replicas,
+                             [](const Replica& replica) { return replica.role == Role::kMember && replica.trained; });
+}
+
+bool Membership::a_member_dies() const {
+  return std::ranges::any_of(state_.replicas,
+                             [](const Replica& replica) { return replica.role == Role::kMember && replica.killed; });
+}
+
 bool Membership::steady() const {
   const Difference difference = this->difference();
   return !state_.regroup && (settled() || state_.generation == 0) && difference.leavers.empty() &&
          difference.missing.empty();
+}
+
+bool Membership::leavers_wait() const {
+  const Difference difference = this->difference();
+  const std::size_t staying = count(Role::kMember) - difference.leavers.size();
+  return !difference.leavers.empty() && !difference.missing.empty() && staying < static_cast<std::size_t>(target_.min);
 }
 
 void Membership::progressed(Time now) {
@@ -141,7 +158,12 @@ bool Membership::ended(int replica, End end, Time now) {
   if (found == state_.replicas.end()) return true;
   const Replica gone = std::move(*found);
   state_.replicas.erase(found);
-  if (gone.role == Role::kMember) return member_ended(gone, end, now);
+  if (gone.role == Role::kMember) {
+    state_.incomplete = true;
+    const bool survived = member_ended(gone, end, now);
+    if (stopping_ && gone.trained && !a_member_has_trained() && !state_.finished_at) state_.finished_at = now;
+    return survived;
+  }
   // One that was killed because it is not needed has not failed; one that came too late has.
   const bool unneeded = gone.killed && !gone.late;
   if (gone.role == Role::kLeaving || unneeded || stopping_) return true;
@@ -158,18 +180,18 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
   }
   // It came when the work was done, which the others have done without it.
   if (state_.finished_at && !gone.trained) return true;
-  if (end == End::kCheckpointed || stopping_ || state_.finished_at || !options_.survives) return false;
-  const std::size_t left = count(Role::kMember);
-  const bool enough = left >= static_cast<std::size_t>(target_.min);
-  // Those that were listed and have not begun to train have nothing to go on from.
-  const bool have_state = std::ranges::any_of(
-      state_.replicas, [](const Replica& replica) { return replica.role == Role::kMember && replica.trained; });
-  if (follows_ != true || !have_state || (!enough && !state_.can_join)) return false;
+  if (end == End::kCheckpointed || given_up_ || state_.finished_at || (!options_.survives && !stopping_)) return false;
+  const bool never_joined = stopping_ && !gone.trained;
+  // A failure while the job stops may be that of its checkpoint.
+  if (stopping_ && end == End::kFailed && !never_joined) return false;
+  // Any number can save what it has.
+  const bool enough = stopping_ || count(Role::kMember) >= static_cast<std::size_t>(target_.min);
+  if (follows_ != true || !a_member_has_trained() || (!enough && !state_.can_join)) return never_joined;
   // One that was listed, but had not begun to train, ends only itself.
   if (end == End::kFailed && gone.trained && !budget_->spend()) return false;
   if (gone.trained) {
     state_.start_after = now + budget_->back_off(now);
-  } else {
+  } else if (!stopping_) {
     newcomer_failed(now);
   }
   state_.regroup = true;
@@ -224,15 +246,22 @@ void Membership::kill_hung(Time now) {
 }
 
 void Membership::finish(Time now) {
+  // Newcomers that report that their group broke may have waited for members that save in the one before.
+  const bool lost_others = std::ranges::any_of(state_.replicas, [](const Replica& replica) {
+    return replica.role == Role::kMember && replica.trained && replica.broken;
+  });
+  if (!state_.finished_at && !state_.regroup && lost_others) kill_hung(now);
+  const bool can_save = a_member_has_trained();
   for (Replica& replica : state_.replicas) {
     const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;
     // One that was listed at the very end may find nobody to join.
-    const bool too_late = replica.role == Role::kMember && !replica.trained && state_.finished_at &&
-                          now - *state_.finished_at >= kFailureGrace;
+    const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
+    const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
     if (never_joined || too_late) kill(replica, "it is not needed any more");
   }
-  const bool can_meet = state_.regroup && !state_.finished_at && count(Role::kMember) > 0;
-  if (can_meet) issue({}, false, fmt::format("going on with {} to save a checkpoint", replicas(count(Role::kMember))));
+  const bool can_meet = state_.regroup && !state_.finished_at && can_save && !a_member_dies();
+  if (can_meet)
+    issue({}, false, fmt::format("continuing with {} to save a checkpoint", replicas(count(Role::kMember))));
 }
 
 Membership::Difference Membership::difference() const {
@@ -291,19 +320,17 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
 
 // The present generation is lost: the next one as soon as enough can be in it.
 void Membership::regroup(Time now) {
+  if (a_member_dies()) return;
   const std::size_t left = count(Role::kMember);
-  const bool one_dies = std::ranges::any_of(
-      state_.replicas, [](const Replica& replica) { return replica.role == Role::kMember && replica.killed; });
-  if (one_dies) return;
   const auto min = static_cast<std::size_t>(target_.min);
   if (left >= min) {
-    issue({}, false, fmt::format("going on with {}", replicas(left)));
+    issue({}, false, fmt::format("continuing with {}", replicas(left)));
     return;
   }
   const Difference difference = this->difference();
   const bool all_here = bring_newcomers(difference, left, now);
   if (all_here && left + count(Role::kWaiting) >= min) {
-    issue({}, true, fmt::format("going on with {}", replicas(left + count(Role::kWaiting))));
+    issue({}, true, fmt::format("continuing with {}", replicas(left + count(Role::kWaiting))));
   } else if (state_.newcomer_failures >= kNewcomerTries || !state_.can_join) {
     actions_.push_back(
         {.kind = Kind::kFail,
@@ -334,7 +361,7 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t staying = members - difference.leavers.size();
   const bool may_issue = settled();
   // Who asked for its devices waits for no newcomer, unless too few would be left.
-  if (!difference.leavers.empty() && (difference.missing.empty() || staying >= static_cast<std::size_t>(target_.min))) {
+  if (!difference.leavers.empty() && !leavers_wait()) {
     if (may_issue) issue(difference.leavers, false, fmt::format("from {} to {}", members, replicas(staying)));
     return;
   }
@@ -381,7 +408,7 @@ void Membership::issue(const std::vector<int>& leavers, bool with_newcomers, con
     replica.broken = false;
   }
   state_.broken_since.reset();
-  state_.regroup = false;
+  state_.regroup = state_.incomplete = false;
   actions_.push_back({.kind = Kind::kIssue, .generation = state_.generation, .members = members(), .why = why});
 }
 

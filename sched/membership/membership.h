@@ -90,8 +90,9 @@ struct MembershipState {
   int next = 0;                   // number of the next replica that is started
   std::vector<Replica> replicas;  // the members by rank, among the others
   std::optional<Time> broken_since;
-  std::optional<Time> finished_at;  // a member was done
+  std::optional<Time> finished_at;  // a member was done, or the last one that had trained stopped
   bool regroup = false;             // the present generation is lost
+  bool incomplete = false;          // a member of it is gone
   bool can_join = true;
   Time start_after{};  // no newcomer is started before, because of a failure
   int newcomer_failures = 0;
@@ -138,9 +139,11 @@ class Membership {
   // A replica is gone. Returns whether the run goes on without it; if not, this is the end of all: a member was done,
   // was stopped, or failed and cannot be survived.
   bool ended(int replica, End end, Time now);
-  // The run is to come to its end: newcomers go, nothing new is planned, and members that wait for a generation get one
-  // to make their checkpoint in.
+  // The run is to come to its end: newcomers go, and nothing new is planned. Members that have lost others, or lose
+  // them from now on, get a generation to make their checkpoint in.
   void stop() noexcept { stopping_ = true; }
+  // All replicas are about to be killed: none waits for others any more.
+  void give_up() noexcept { stopping_ = given_up_ = true; }
 
   std::vector<MembershipAction> decide(Time now);
 
@@ -156,6 +159,8 @@ class Membership {
   const MembershipTarget& target() const noexcept { return target_; }
   // Whether the members are those that should be, and all train together.
   bool steady() const;
+  // Whether members that are to leave must wait for newcomers, because too few would be left.
+  bool leavers_wait() const;
   // Whether there is no way to get other members than there are.
   bool is_stuck(Time now) const;
 
@@ -175,6 +180,8 @@ class Membership {
   // Those that were killed are no newcomers any more, but members until they are gone.
   std::size_t count(Role role) const;
   bool settled() const;
+  bool a_member_has_trained() const;
+  bool a_member_dies() const;
   Difference difference() const;
   bool known_not_to_follow(Time now) const;
 
@@ -200,6 +207,7 @@ class Membership {
   std::optional<Time> began_at_;  // the first decision
   std::optional<Time> progressed_at_;
   bool stopping_ = false;
+  bool given_up_ = false;
   MembershipState state_;
   std::vector<MembershipAction> actions_;
 };

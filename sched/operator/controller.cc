@@ -12,7 +12,7 @@
 #include "kube/json_fields.h"
 #include "kube/names.h"
 #include "operator/create_error.h"
-#include "operator/membership_status.h"
+#include "operator/members_plan.h"
 #include "printable.h"
 #include "secret.h"
 
@@ -251,30 +251,11 @@ void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   }
 }
 
-ReplicaPlace Controller::place_of(const json& job, int number) const {
-  using Role = MembershipState::Role;
-  const kube::Job parsed = kube::parse_job(job);
-  ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
-  if (const auto stored = parse_membership(job)) {
-    // It joins the members after the other newcomers.
-    place.nodes.clear();
-    place.generation = stored->state.generation + 1;
-    for (const Role role : {Role::kMember, Role::kWaiting, Role::kLoading}) {
-      for (const MembershipState::Replica& replica : stored->state.replicas) {
-        if (replica.role != role || replica.killed) continue;
-        if (replica.number == number) place.rank = static_cast<int>(place.nodes.size());
-        place.nodes.push_back(replica.device);
-      }
-    }
-  }
-  place.hostname = state_.hostname(place.nodes.at(static_cast<std::size_t>(place.rank)));
-  return place;
-}
-
 // `number` is that of a replica in its group.
 std::optional<PodRefusal> Controller::create_pod(const json& job, int number, const std::string& token) {
   ReplicaPlace place = place_of(job, number);
   place.token = token;
+  place.hostname = state_.hostname(place.nodes.at(static_cast<std::size_t>(place.rank)));
   std::optional<int> joins;
   if (place.generation > 0) joins = number;
   std::string name;

@@ -68,7 +68,6 @@ class Controller {
   void write_status(const nlohmann::json& job, const nlohmann::json& status);
   void remove_pod(const std::string& name_space, const PodRemoval& removal);
   std::optional<PodRefusal> create_pod(const nlohmann::json& job, int number, const std::string& token);
-  ReplicaPlace place_of(const nlohmann::json& job, int number) const;
   void set_rank(const std::string& name_space, const PodRank& rank);
   void write_event(const nlohmann::json& job, const JobEvent& event);
 

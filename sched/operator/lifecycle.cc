@@ -73,17 +73,7 @@ class Planner {
     // A terminating pod needs no second request, unless its node is gone and nothing else would remove it.
     if (pod.leaving && !gone(pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
-    plan_.removals.push_back({pod.name, pod.uid, gone(pod) || has_nothing_to_save(pod)});
-  }
-  // Whether the pod is of a replica that has not joined the job yet, or that waits for others to continue with. It
-  // would not end by itself.
-  bool has_nothing_to_save(const PodFacts& pod) const {
-    if (!membership_ || pod.group != job_.group) return false;
-    return std::ranges::any_of(membership_->state.replicas, [&](const MembershipState::Replica& replica) {
-      using Role = MembershipState::Role;
-      const bool joined = replica.trained && (replica.role == Role::kMember || replica.role == Role::kLeaving);
-      return replica.number == pod.number && (!joined || replica.broken || membership_->state.regroup);
-    });
+    plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
   }
   // Removes all pods that have not ended. Returns whether any pod may still run.
   bool remove_live() {
@@ -252,8 +242,7 @@ class Planner {
       const bool listed = pod.group == job_.group && std::ranges::any_of(members.membership.state.replicas, is_pod);
       if (!listed && std::ranges::find(members.members, &pod) == members.members.end()) remove(pod);
     }
-    for (PodRemoval& removal : members.removals) plan_.removals.push_back(std::move(removal));
-    for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
+    take_changes(members);
     replicas_ = std::move(members.members);
     if (members.whole && (succeeded() || lost() || failed())) return;
     if (members.failure) return stop("ReplicaLost", *members.failure, if_open(job_.allocation, false), true);
@@ -272,24 +261,16 @@ class Planner {
         std::ranges::count_if(replicas_, [](const PodFacts* pod) { return pod != nullptr && pod->running; })));
   }
 
-  // Returns the rank of the pod's replica in the group, or -1 if it has none.
-  int rank_of(const PodFacts& pod) const {
-    if (pod.group != job_.group) return -1;
-    if (!membership_) return pod.rank;
-    int rank = 0;
-    for (const MembershipState::Replica& replica : membership_->state.replicas) {
-      if (replica.role != MembershipState::Role::kMember) continue;
-      if (replica.number == pod.number) return rank;
-      ++rank;
-    }
-    return -1;
+  void take_changes(MembersPlan& members) {
+    for (PodRemoval& removal : members.removals) plan_.removals.push_back(std::move(removal));
+    for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
   }
 
   // Sorts the pods into those of the group, by rank, and others, which are removed.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::max(job_.replicas.value_or(0), 0)), nullptr);
     for (const PodFacts& pod : at_.pods) {
-      const int rank = rank_of(pod);
+      const int rank = pod.group == job_.group ? pod.rank : -1;
       if (rank >= 0 && rank < static_cast<int>(replicas_.size())) {
         replicas_[static_cast<std::size_t>(rank)] = &pod;
       } else {
@@ -452,13 +433,21 @@ class Planner {
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
     // During a pause, the allocator may give the job's nodes to others.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
+    // The hint may be of an earlier group, but then nobody asks for a generation.
+    const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
+    if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
+      status_.set_membership(to_json(initial_membership(job_)));
     tell(pause, reason, message);
     plan_.missing.clear();
     plan_.addresses.clear();
   }
 
   void stopping() {
-    collect();
+    if (membership_) {
+      follow_last_members();
+    } else {
+      collect();
+    }
     if (succeeded()) return;
     const PodFacts* const unconfirmed = on_lost_node();
     if (unconfirmed != nullptr) {
@@ -482,6 +471,16 @@ class Planner {
     } else {
       start(nodes);
     }
+  }
+
+  void follow_last_members() {
+    MembersPlan members = plan_last_members(at_, job_, settings_);
+    take_changes(members);
+    replicas_ = std::move(members.members);
+    plan_.generation = std::move(members.generation);
+    status_.set_membership(to_json(members.membership));
+    const MembershipState& state = members.membership.state;
+    if (state.broken_since || state.finished_at) look_again(at_.now + kMembersCheck);
   }
 
   const PodFacts* on_lost_node() const {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "kube/json_fields.h"
-#include "operator/replica_pod.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -24,6 +23,8 @@ constexpr std::chrono::seconds kReportsRepeated{60};
 constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
+// How long members wait for newcomers that do not fit on their nodes, if too few members could stay without them.
+constexpr std::chrono::seconds kNoRoom{60};
 
 // Failures of a job's program end the job, so that none is survived.
 class OperatorBudget final : public FailureBudget {
@@ -55,12 +56,27 @@ class MembersPlanner {
   }
 
   MembersPlan run() {
-    plan_.whole = is_done() || is_being_deleted();
-    if (plan_.whole) return finish();
+    if (is_done()) return leave_to_end();
+    if (is_being_deleted()) {
+      plan_.whole = true;
+      list_members();
+      return result();
+    }
     if (at_.decision && may_have(at_.decision->nodes)) set_target(at_.decision->nodes);
     take_reports();
     take_ends();
-    if (!plan_.whole) act();
+    if (!plan_.whole && !plan_.failure) act();
+    if (!plan_.whole && !plan_.failure && !plan_.restart) look_for_room();
+    return result();
+  }
+
+  MembersPlan run_last() {
+    stopping_ = true;
+    membership_.stop();
+    if (is_done()) return leave_to_end();
+    take_reports();
+    take_ends();
+    act();
     return result();
   }
 
@@ -109,7 +125,8 @@ class MembersPlanner {
   }
 
   // Removes all replicas that are not members or have never trained, and leaves the others to end.
-  MembersPlan finish() {
+  MembersPlan leave_to_end() {
+    plan_.whole = true;
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
       // A leaver that the others have not left yet takes part in the step that is under way.
@@ -121,6 +138,23 @@ class MembersPlanner {
       }
     }
     return result();
+  }
+
+  void list_members() {
+    for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
+  }
+
+  // Restarts a job whose members wait for the nodes of other jobs, which may wait for theirs.
+  void look_for_room() {
+    if (!membership_.leavers_wait()) return;
+    for (const Replica& replica : membership_.state().replicas) {
+      const PodFacts* pod = pod_of(replica.number);
+      const bool waits = replica.role == Role::kLoading && !replica.killed && pod != nullptr && pod->live() &&
+                         pod->trouble == PodTrouble::kUnscheduled;
+      if (!waits || now_ - replica.started < kNoRoom) continue;
+      plan_.restart = fmt::format("its replicas cannot move to node {} before others leave it", replica.device);
+      return;
+    }
   }
 
   bool a_member_was_lost() const {
@@ -148,17 +182,18 @@ class MembersPlanner {
     const std::vector<Replica> replicas = membership_.state().replicas;
     for (const Replica& replica : replicas) {
       const std::optional<End> end = end_of(replica);
-      if (end == End::kFailed && replica.role == Role::kMember && replica.trained && a_member_was_lost()) {
+      const bool failed = end == End::kFailed && !stopping_;
+      if (failed && replica.role == Role::kMember && replica.trained && a_member_was_lost()) {
         plan_.failure = fmt::format("replica number {} failed after another replica was lost", replica.number);
         return;
       }
-      if (end == End::kFailed && replica.role != Role::kMember && replica.role != Role::kLeaving) {
+      if (failed && replica.role != Role::kMember && replica.role != Role::kLeaving) {
         const PodFacts* pod = pod_of(replica.number);
         plan_.events.push_back(
             {true, "ReplicaFailed",
              fmt::format("replica number {}, which was to join the job, {}", replica.number, failure_of(pod))});
       }
-      if (!end || membership_.ended(replica.number, *end, now_)) continue;
+      if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
       // The others do not survive this: what follows concerns the group as it was.
       plan_.whole = true;
       for (const Replica& each : replicas) {
@@ -174,6 +209,15 @@ class MembersPlanner {
 
   std::optional<End> end_of(const Replica& replica) const {
     const PodFacts* pod = pod_of(replica.number);
+    if (stopping_ && replica.role == Role::kMember) {
+      // The pods of a job that stops are deleted, and may disappear before their ends are known. Those that have not
+      // met the others yet cannot have saved.
+      const bool met = membership_.generation() == 0 || replica.trains == membership_.generation();
+      if (pod == nullptr) return met ? End::kCheckpointed : End::kKilled;
+      if (pod->end == PodEnd::kCheckpointed) return End::kCheckpointed;
+      // The others may wait for it.
+      if (pod->end == PodEnd::kFailed) return End::kKilled;
+    }
     if (pod == nullptr) {
       // Its pod is yet to be created, or was deleted and can be created again.
       if (replica.role == Role::kLoading && !replica.killed) return {};
@@ -181,7 +225,7 @@ class MembersPlanner {
     }
     if (gone(*pod) || pod->killed) return End::kKilled;
     // A replica that has not trained has nothing to save, and may not end by itself.
-    if (pod->leaving && pod->live() && !replica.trained) return End::kKilled;
+    if (pod->leaving && pod->live() && !replica.trained && !stopping_) return End::kKilled;
     switch (pod->end) {
       case PodEnd::kNone:
         return {};
@@ -205,9 +249,10 @@ class MembersPlanner {
           break;  // it is among those without a pod
         case MembershipAction::Kind::kIssue:
           plan_.changed = true;
-          plan_.events.push_back({false, "Rescaled", action.why});
+          if (!stopping_) plan_.events.push_back({false, "Rescaled", action.why});
           break;
         case MembershipAction::Kind::kKill:
+          if (stopping_ && !action.hung) break;
           plan_.events.push_back(
               {true, "ReplicaStopped", fmt::format("replica number {}: {}", action.replica, action.why)});
           break;
@@ -231,7 +276,7 @@ class MembersPlanner {
       // Until it has ended, as a request may get lost.
       if (replica.killed && pod != nullptr && pod->live()) remove(*pod, true);
     }
-    for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
+    list_members();
     rank_members();
   }
 
@@ -250,7 +295,7 @@ class MembersPlanner {
                                      .port = master_port(pod->group, membership_.generation())});
     }
     const bool all = static_cast<int>(generation.replicas.size()) == count && count > 0;
-    if (all && generation.number > 0 && !membership_.state().regroup) plan_.generation = std::move(generation);
+    if (all && generation.number > 0 && !membership_.state().incomplete) plan_.generation = std::move(generation);
   }
 
   void remove(const PodFacts& pod, bool force) {
@@ -275,6 +320,7 @@ class MembersPlanner {
   std::optional<Membership::Time> no_growth_until_;
   OperatorBudget budget_;
   Membership membership_;
+  bool stopping_ = false;                // the job is
   std::map<int, const PodFacts*> pods_;  // of the group, by number
   MembersPlan plan_;
 };
@@ -283,8 +329,35 @@ class MembersPlanner {
 
 bool follows_generations(const nlohmann::json& hints) { return kube::bool_field(hints, {"liveRescale"}, false); }
 
+ReplicaPlace place_of(const nlohmann::json& job, int number) {
+  const kube::Job parsed = kube::parse_job(job);
+  ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
+  const auto stored = parse_membership(job);
+  if (!stored) return place;
+  // It joins the members after the other newcomers.
+  place.nodes.clear();
+  place.generation = stored->state.generation + 1;
+  for (const Role role : {Role::kMember, Role::kWaiting, Role::kLoading}) {
+    for (const Replica& replica : stored->state.replicas) {
+      if (replica.role != role || replica.killed) continue;
+      if (replica.number == number) place.rank = static_cast<int>(place.nodes.size());
+      place.nodes.push_back(replica.device);
+    }
+  }
+  return place;
+}
+
 MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings) {
   return MembersPlanner(situation, job, settings).run();
+}
+
+MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings) {
+  return MembersPlanner(situation, job, settings).run_last();
+}
+
+StoredMembership initial_membership(const kube::Job& job) {
+  OperatorBudget budget({});
+  return {.state = Membership({}, {.devices = job.allocation}, budget).state(), .back_off = {}, .no_growth_until = {}};
 }
 
 }  // namespace adaptdl::sched

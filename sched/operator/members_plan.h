@@ -16,11 +16,15 @@
 #include "adaptdl/generation.h"
 #include "operator/lifecycle.h"
 #include "operator/membership_status.h"
+#include "operator/replica_pod.h"
 
 namespace adaptdl::sched {
 
 // Whether the job's replicas follow generations.
 bool follows_generations(const nlohmann::json& hints);
+
+// The place of this replica, which is to get a pod, in its group; without a token and a hostname.
+ReplicaPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {
   StoredMembership membership;  // to be stored in the status
@@ -44,5 +48,13 @@ struct MembersPlan {
 
 // REQUIRES that the job's phase is Running. Throws Error if its stored membership is invalid.
 MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
+
+// The membership of a running job whose members have never changed.
+StoredMembership initial_membership(const kube::Job& job);
+
+// Plans how the members of a job come to their end, whose pods are asked to exit: newcomers are removed, and members
+// that have lost others, or lose them meanwhile, form a generation to save a checkpoint in. REQUIRES that the job's
+// phase is Stopping and that it has a valid membership.
+MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
 }  // namespace adaptdl::sched

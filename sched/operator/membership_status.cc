@@ -78,6 +78,8 @@ json to_json(const StoredMembership& membership) {
   for (const Replica& replica : state.replicas) object["replicas"].push_back(replica_json(replica));
   put_time(object, "brokenSince", state.broken_since);
   put_flag(object, "regroup", state.regroup);
+  put_flag(object, "incomplete", state.incomplete);
+  put_time(object, "finishedAt", state.finished_at);
   put_flag(object, "cannotJoin", !state.can_join);
   put_time(object, "startAfter", state.start_after);
   if (state.newcomer_failures > 0) object["newcomerFailures"] = state.newcomer_failures;
@@ -99,6 +101,8 @@ std::optional<StoredMembership> parse_membership(const json& job) {
     for (const json& each : object.at("replicas")) state.replicas.push_back(parse_member(each));
     state.broken_since = time_at(object, "brokenSince");
     state.regroup = object.value("regroup", false);
+    state.incomplete = object.value("incomplete", state.regroup);
+    state.finished_at = time_at(object, "finishedAt");
     state.can_join = !object.value("cannotJoin", false);
     state.start_after = time_at(object, "startAfter").value_or(Membership::Time());
     state.newcomer_failures = object.value("newcomerFailures", 0);

@@ -88,10 +88,10 @@ class Operator final : private SupervisorListener {
   void hints_changed(const std::string& job_id) override { queue_.add(job_id); }
   void foreign_discovers(const std::string&) override {}
   void replica_waits(const std::string& job_id, const std::string& replica_id, int after, bool broken) override {
-    if (options_.lifecycle.live_rescale && reports_.waits(job_id, replica_id, after, broken)) queue_.add(job_id);
+    if (reports_.waits(job_id, replica_id, after, broken)) queue_.add(job_id);
   }
   void member_follows(const std::string& job_id, int after) override {
-    if (options_.lifecycle.live_rescale && reports_.follows(job_id, after)) queue_.add(job_id);
+    if (reports_.follows(job_id, after)) queue_.add(job_id);
   }
 
   // Calls `work`. The first exception is stored and stops all threads.

@@ -311,7 +311,7 @@ int train(const Options& options, Trained& trained, Position& position) {
                                           {"stop", stop_requested() ? 1 : 0},
                                           {"generation", announced ? announced->number : 0}});
     } catch (const collective::CollectiveError& error) {
-      if (!generation::follows() || stop_requested()) throw;
+      if (!generation::follows()) throw;
       log::warn(error.what());
       if (!position.follow(generation::await_next())) return 0;
       steps = 0;

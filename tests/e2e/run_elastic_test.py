@@ -120,7 +120,7 @@ class FailureTest(ElasticTest):
                 self.assertEqual(self.wait_for_generation(run, 1, 2), survivors)
                 self.assertEqual(self.wait_for_generation(run, 2, 3)[:2], survivors)
                 run.wait_for(f"replica {victim} was killed by SIGKILL")
-                run.wait_for("going on with 2 replicas")
+                run.wait_for("continuing with 2 replicas")
                 self.stop(run)
 
     def test_too_few_survivors_wait_for_replacements(self):
@@ -170,6 +170,21 @@ class FailureTest(ElasticTest):
         run.wait_for("replica 1 hung and was killed")
         self.wait_for_generation(run, 2, 3)
         self.stop(run)
+
+    def test_the_others_save_when_one_hangs_or_dies_while_the_run_stops(self):
+        for dies in (False, True):
+            with self.subTest(dies=dies):
+                run = self.start_elastic("2:3", devices=3, options=["--hang-timeout", "1s"])
+                members = self.wait_for_generation(run, 0, 3)
+                os.kill(members[0], signal.SIGSTOP)  # it does not answer the others any more
+                interrupt(run)
+                run.wait_for("waiting up to")
+                if dies:
+                    os.kill(members[0], signal.SIGKILL)
+                self.assertEqual(run.finish(), 143, run.text())
+                run.wait_for("continuing with 2 replicas to save a checkpoint")
+                run.wait_for("saved step")
+                self.assert_steps_go_on(run)
 
     def test_newcomers_that_fail_end_only_themselves(self):
         run = self.start_elastic("1", "--newcomers-exit", 9)

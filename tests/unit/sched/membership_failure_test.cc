@@ -133,3 +133,83 @@ TEST_CASE("when all say that the group broke, they meet again at once") {
   run.membership.broken(0, 0, run.now);  // of the generation before: it is answered with the new one
   CHECK(run.decide(1h).empty());
 }
+
+TEST_CASE("those that a death leaves while the run stops save a checkpoint, however few they are") {
+  Run run({"0", "1", "2"}, 3);
+  run.train();
+  run.membership.stop();
+  CHECK(run.decide().empty());
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1, 2});
+  CHECK(run.membership.ended(2, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1});
+  CHECK_FALSE(run.membership.ended(1, End::kCheckpointed, run.now));
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("a member that hangs while the run stops is killed, and the others save") {
+  Run run({"0", "1"});
+  run.train();
+  run.membership.stop();
+  run.membership.broken(0, 0, run.now);
+  CHECK(run.decide(kHangWait - 1ms).empty());
+  const auto killed = run.only(Kind::kKill, 1ms);
+  CHECK(killed.replica == 1);
+  CHECK(killed.hung);
+  CHECK(run.decide(1s).empty());  // not before it is gone
+  CHECK(run.membership.ended(1, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{0});
+}
+
+TEST_CASE("a failure while the run stops is the end of all, and so is any death once all are killed") {
+  Run failed({"0", "1"});
+  failed.train();
+  failed.membership.stop();
+  CHECK_FALSE(failed.membership.ended(0, End::kFailed, failed.now));
+  Run killed({"0", "1"});
+  killed.train();
+  killed.membership.give_up();
+  CHECK_FALSE(killed.membership.ended(0, End::kKilled, killed.now));
+  CHECK(killed.decide().empty());
+}
+
+TEST_CASE("a newcomer that was listed when the run stopped goes if it finds nobody, and the others do not need it") {
+  Run run({"0", "1"});
+  run.train();
+  run.want({"0", "1", "2"});
+  run.membership.waits(run.only(Kind::kStart).replica, run.now);
+  run.only(Kind::kIssue);
+  run.membership.stop();
+  CHECK(run.decide().empty());  // it may still join them to save
+  SUBCASE("they have exited") {
+    CHECK_FALSE(run.membership.ended(0, End::kCheckpointed, run.now));
+    CHECK_FALSE(run.membership.ended(1, End::kCheckpointed, run.now));
+    CHECK(run.decide().empty());  // it may be about to exit, too
+    CHECK(run.only(Kind::kKill, kFailureGrace).replica == 2);
+    CHECK(run.membership.ended(2, End::kKilled, run.now));
+  }
+  SUBCASE("it fails") {
+    CHECK(run.membership.ended(2, End::kFailed, run.now));
+    CHECK(run.only(Kind::kIssue).members == Numbers{0, 1});
+  }
+}
+
+TEST_CASE("a newcomer that was listed and lost the others does not make those that save seem to hang") {
+  Run run({"0"});
+  run.train();
+  run.want({"0", "1"});
+  const int newcomer = run.only(Kind::kStart).replica;
+  run.membership.waits(newcomer, run.now);
+  run.only(Kind::kIssue);
+  run.membership.stop();
+  run.membership.broken(newcomer, 1, run.now);
+  CHECK(run.decide(1h).empty());
+}
+
+TEST_CASE("those that are left save when a run stops that is not to survive any death") {
+  Run run({"0", "1"}, 2, {.survives = false});
+  run.train();
+  run.membership.stop();
+  CHECK(run.membership.ended(0, End::kKilled, run.now));
+  CHECK(run.only(Kind::kIssue).members == Numbers{1});
+}

@@ -1,0 +1,245 @@
+// Tests how the members of a job come to their end when the operator stops it while they change, or when others are
+// lost meanwhile: whatever they have trained is saved.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "operator_live_scene.h"
+
+using namespace adaptdl::sched;
+using namespace adaptdl::sched::testing;
+
+namespace {
+
+const JobDecision kNothing{{}, "waits: others need its nodes", true, ""};
+
+// Decides that the job must wait, and asks its replicas to exit.
+void stop(LiveScene& scene) {
+  scene.decision = kNothing;
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+}
+
+bool is_asked_to_exit(LiveScene& scene, int number) { return scene.pod(number).leaving; }
+
+bool exists(const LiveScene& scene, int number) {
+  return std::ranges::any_of(scene.pods, [&](const PodFacts& pod) { return pod.number == number; });
+}
+
+}  // namespace
+
+TEST_CASE("members and newcomers that form a generation when the job stops can still form it and save") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  REQUIRE(scene.members() == Ids{"0-0", "0-1"});
+  scene.generation.reset();
+  stop(scene);
+  CHECK(scene.members() == Ids{"0-0", "0-1"});  // it is announced as long as they may ask for it
+  CHECK(is_asked_to_exit(scene, 0));
+  CHECK(is_asked_to_exit(scene, 1));
+  scene.end(0, PodEnd::kCheckpointed);
+  scene.end(1, PodEnd::kCheckpointed);
+  scene.settle();
+  CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("a newcomer that was listed is removed once those have exited that it was to train with") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  stop(scene);
+  scene.end(0, PodEnd::kCheckpointed);  // in the generation before
+  scene.settle();
+  CHECK(exists(scene, 1));  // it may be about to exit, too
+  scene.now += 10s;
+  scene.settle();
+  CHECK_FALSE(exists(scene, 1));
+  CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("members that wait for replacements when the job stops get a generation to save in") {
+  LiveScene scene({"a", "b", "c"}, 3);
+  scene.settle();
+  scene.end(1, PodEnd::kLost);
+  scene.settle();
+  scene.now += 1s;
+  scene.settle();
+  REQUIRE(exists(scene, 3));
+  REQUIRE_FALSE(scene.generation);
+  stop(scene);
+  CHECK_FALSE(exists(scene, 3));
+  REQUIRE(scene.generation);
+  CHECK(scene.members() == Ids{"0-0", "0-2"});
+  CHECK(is_asked_to_exit(scene, 0));
+  CHECK(is_asked_to_exit(scene, 2));
+  for (const int number : {0, 2}) scene.end(number, PodEnd::kCheckpointed);
+  scene.settle();
+  CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("members that lose another one while the job stops get a generation to save in") {
+  for (const bool has_changed : {false, true}) {
+    for (const bool node_lost : {false, true}) {
+      CAPTURE(has_changed);
+      CAPTURE(node_lost);
+      LiveScene scene = has_changed ? grown() : LiveScene({"a", "b"});
+      scene.settle();
+      scene.generation.reset();
+      stop(scene);
+      if (node_lost) {
+        scene.nodes.erase("b");
+      } else {
+        scene.erase(1);  // its pod disappeared, and nothing is known about its end
+        scene.reports.waits[0] = {.after = has_changed ? 1 : 0, .broken = true};
+      }
+      scene.settle();
+      REQUIRE(scene.generation);
+      CHECK(scene.generation->number == (has_changed ? 2 : 1));
+      CHECK(scene.members() == Ids{"0-0"});
+      CHECK(scene.phase() == "Stopping");
+      scene.end(0, PodEnd::kCheckpointed);
+      scene.settle();
+      CHECK(scene.phase() == "Pending");
+    }
+  }
+}
+
+TEST_CASE("a member that hangs while the job stops is removed, and the others save") {
+  LiveScene scene = grown();
+  stop(scene);
+  scene.reports.waits[0] = {.after = 1, .broken = true};
+  scene.settle();
+  CHECK(exists(scene, 1));
+  scene.now += 16s;
+  scene.settle();
+  CHECK_FALSE(exists(scene, 1));
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("members that have saved and exited one after another do not form another generation") {
+  LiveScene scene = grown();
+  const auto before = scene.generation;
+  stop(scene);
+  scene.end(1, PodEnd::kCheckpointed);
+  scene.settle();
+  CHECK(scene.generation->number == before->number);
+  scene.erase(1);
+  scene.settle();
+  CHECK(scene.generation->number == before->number);
+  scene.erase(0);  // its end was not seen
+  scene.settle();
+  CHECK(scene.phase() == "Pending");
+}
+
+TEST_CASE("a job that is done while it is asked to stop succeeds") {
+  LiveScene scene = grown();
+  stop(scene);
+  scene.end(1, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  scene.end(0, PodEnd::kSucceeded);
+  scene.settle();
+  CHECK(scene.phase() == "Succeeded");
+}
+
+TEST_CASE("members of which one is being deleted by another client save with those that are about to join them") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  scene.pod(0).leaving = true;
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.reason() == "ReplicaLost");
+  CHECK(exists(scene, 1));
+  for (const int number : {0, 1}) scene.end(number, PodEnd::kCheckpointed);
+  scene.settle();
+  CHECK(scene.job["status"]["group"] == 1);
+}
+
+TEST_CASE("an operator that takes over lets the members of a job that stops save") {
+  LiveScene scene({"a", "b"}, 2);
+  scene.settle();
+  stop(scene);
+  scene.nodes.erase("b");
+  scene.act();
+  scene.reports = {};
+  scene.generation.reset();
+  scene.settle();
+  CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("a job that cannot move, because others use the nodes, is restarted there") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"b"});
+  scene.settle();
+  scene.pod(1).trouble = PodTrouble::kUnscheduled;
+  scene.now += 59s;
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+  scene.now += 1s;
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.text("message") == "its replicas cannot move to node b before others leave it");
+  CHECK(scene.allocation() == Allocation{"b"});
+  CHECK_FALSE(exists(scene, 1));
+  scene.end(0, PodEnd::kCheckpointed);
+  scene.settle();
+  CHECK(scene.job["status"]["group"] == 1);
+}
+
+TEST_CASE("a job whose members need not leave for others waits for room, and trains") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.pod(1).trouble = PodTrouble::kUnscheduled;
+  scene.now += 300s;
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+}
+
+TEST_CASE("a member that failed before the job stopped does not hold up the others") {
+  LiveScene scene({"a", "b", "c"});
+  scene.settle();
+  scene.end(0, PodEnd::kLost);
+  scene.settle();
+  REQUIRE(scene.members() == Ids{"0-1", "0-2"});
+  scene.end(1, PodEnd::kFailed);  // before it has met the other
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.generation->number == 2);
+  CHECK(scene.members() == Ids{"0-2"});
+}
+
+TEST_CASE("a job that stops because of several losses announces one generation for those that are left") {
+  LiveScene scene({"a", "b", "c"});
+  scene.settle();
+  scene.end(1, PodEnd::kFailed);  // because of a node that is not known to be lost
+  CHECK_FALSE(scene.act().generation);
+  scene.nodes.erase("a");
+  for (int steps = 0; steps < 5; ++steps) {
+    if (const Plan plan = scene.act(); plan.generation) CHECK(scene.members() == Ids{"0-2"});
+  }
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.members() == Ids{"0-2"});
+}
+
+TEST_CASE("a pod that disappears while a generation forms does not hold up the others") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"a", "b"});
+  scene.settle();
+  scene.wait(1);
+  scene.settle();
+  REQUIRE(scene.members() == Ids{"0-0", "0-1"});
+  stop(scene);
+  scene.erase(1);
+  scene.settle();
+  CHECK(scene.generation->number == 2);
+  CHECK(scene.members() == Ids{"0-0"});
+}
