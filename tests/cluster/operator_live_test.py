@@ -7,7 +7,7 @@ PATIENCE = 90  # seconds for a change: a scheduling cycle, the start of a pod, a
 
 
 class LiveRescaleTest(OperatorTest):
-    settings = {"liveRescale": "true", r"nodeSelector.kubernetes\.io/hostname": "node0"}
+    settings = {r"nodeSelector.kubernetes\.io/hostname": "node0"}
 
     def give_gpus(self, node0, node1):
         self.set_gpus(node0, "node0")
@@ -18,13 +18,17 @@ class LiveRescaleTest(OperatorTest):
         pods = [pod for pod in self.pods_of(name) if pod["status"].get("phase") == "Running"]
         return {pod["metadata"]["name"].rpartition("-")[2]: pod["metadata"]["uid"] for pod in pods}
 
+    def wait_until_trained(self, name, count):
+        """Waits until so many replicas have made a step."""
+        self.wait_for(f"{count} replicas train", lambda: [line["replicas"] for line in self.journal(name, "step")[-1:]] == [count], PATIENCE)
+
     def wait_for_members(self, name, count):
         """Waits until so many replicas train. Returns the status."""
         status = self.wait_for_status(
             f"running with {count} replicas", name,
             lambda status: status.get("replicas") == count == status.get("readyReplicas") == len(status["allocation"]), PATIENCE,
         )  # fmt: skip
-        self.wait_for(f"{count} replicas train", lambda: self.journal(name, "step")[-1]["replicas"] == count, PATIENCE)
+        self.wait_until_trained(name, count)
         return status
 
     def restarts(self, name):
@@ -66,7 +70,7 @@ class LiveRescaleTest(OperatorTest):
         self.power_off("node1")
         self.addCleanup(lambda: self.wait_for("node1 is ready", lambda: self.is_ready("node1")))
         self.addCleanup(self.power_on, "node1")
-        self.wait_for("it trains without these replicas", lambda: self.journal("job", "step")[-1]["replicas"] == 2, PATIENCE)
+        self.wait_until_trained("job", 2)
         self.power_on("node1")
         status = self.wait_for_members("job", 4)
         self.assertEqual(status["group"], 0)
@@ -75,6 +79,39 @@ class LiveRescaleTest(OperatorTest):
         self.finish("job")
         self.wait_for_phase("job", "Succeeded")
         self.assert_trained_once("job", crashed=True)
+
+    def start_again_and_finish(self, name):
+        """Gives the stopped job a node, and checks that it continues where its last group was. At most the step that was under
+        way may be repeated."""
+        last = self.journal(name, "step")[-1]
+        self.give_gpus(2, 2)
+        self.wait_for("it trains again", lambda: self.journal(name, "step")[-1]["group"] == last["group"] + 1, PATIENCE)
+        start = next(line for line in self.journal(name, "start") if line["group"] > last["group"])
+        self.assertLessEqual(last["to"] - start["samples"], last["to"] - last["from"])
+        self.finish(name)
+        self.wait_for_phase(name, "Succeeded")
+        self.assert_trained_once(name, crashed=True)
+
+    def test_a_job_that_stops_in_the_middle_of_a_change_saves_what_it_has_trained(self):
+        self.give_gpus(2, 0)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
+        self.wait_for_members("job", 2)
+        self.give_gpus(2, 2)
+        self.wait_for("newcomers run", lambda: len(self.uids("job")) > 2, PATIENCE)
+        self.give_gpus(0, 0)
+        self.wait_for_phase("job", "Pending")
+        self.start_again_and_finish("job")
+
+    def test_replicas_that_wait_for_others_save_what_they_have_trained_when_there_are_no_nodes_for_these(self):
+        self.give_gpus(2, 2)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True, minReplicas=4)
+        self.wait_for_members("job", 4)
+        self.power_off("node1")
+        self.addCleanup(lambda: self.wait_for("node1 is ready", lambda: self.is_ready("node1")))
+        self.addCleanup(self.power_on, "node1")
+        self.wait_for_phase("job", "Pending", patience=2 * PATIENCE)
+        self.power_on("node1")
+        self.start_again_and_finish("job")
 
     def test_a_new_operator_continues_a_change(self):
         self.give_gpus(1, 0)

@@ -55,11 +55,12 @@ def library_path(name):
     return paths[0]
 
 
-def write_image(archive):
-    """Writes an image with busybox, this build's command as its entry point, and /usr/bin/modelled_job."""
+def write_image(archive, *programs):
+    """Writes an image with busybox, this build's command as its entry point, and /usr/bin/modelled_job and other programs."""
     libcurl = library_path(LIBCURL)
-    files = {"usr/bin/adaptdl": ADAPTDL, "usr/bin/modelled_job": MODELLED_JOB, libcurl: libcurl}
-    files.update({path: path for path in shared_libraries(ADAPTDL, MODELLED_JOB, libcurl)})
+    files = {"usr/bin/adaptdl": ADAPTDL, libcurl: libcurl}
+    files.update({f"usr/bin/{pathlib.Path(program).name}": program for program in (MODELLED_JOB, *programs)})
+    files.update({path: path for path in shared_libraries(ADAPTDL, MODELLED_JOB, libcurl, *programs)})
     image_archive.write(archive, IMAGE, files, entrypoint=["/usr/bin/adaptdl"])
 
 
@@ -182,6 +183,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
     """Base class of tests with the operator of this build, installed from its manifests. The nodes have virtual GPUs."""
 
     settings = {}  # values of a test class in addition to SETTINGS
+    programs = ()  # further ones, in /usr/bin of the image
     own_pods = ("--all",)  # of each test, which are deleted after it
     image = IMAGE  # of the operator; None: the class installs an image of its own
 
@@ -192,7 +194,7 @@ class OperatorTest(TrainedOnce, ClusterTest):
         super().setUpClass()
         if cls.image:
             archive = cls.directory / "image.tar"
-            write_image(archive)
+            write_image(archive, *cls.programs)
             cluster_keeper.load(archive)
             archive.unlink()
             cls.install(cls.image, imagePullPolicy="Never")

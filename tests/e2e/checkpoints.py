@@ -11,3 +11,25 @@ def read_tensors(path):
     body = data[8 + length :]
     return {name: (info["dtype"], tuple(info["shape"]), body[slice(*info["data_offsets"])])
             for name, info in header.items() if name != "__metadata__"}
+
+
+def parameters(checkpoints):
+    """The model's tensors in the newest checkpoint of that directory, as read_tensors() gives them."""
+    newest = max(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
+    tensors = read_tensors(newest / "adaptdl-dataparallel.safetensors")
+    return {name: tensor for name, tensor in tensors.items() if name.startswith("model/")}
+
+
+def largest_difference(one, other):
+    """The largest relative difference between two sets of 32-bit floats; tensors of other types must be equal."""
+    if one.keys() != other.keys():
+        raise AssertionError(f"other tensors: {one.keys() ^ other.keys()}")
+    largest = 0.0
+    for name, tensor in one.items():
+        if tensor == other[name]:
+            continue
+        if tensor[:2] != other[name][:2] or tensor[0] != "F32":
+            raise AssertionError(f"{name} differs")
+        pairs = zip(*(struct.unpack(f"<{len(data) // 4}f", data) for data in (tensor[2], other[name][2])))
+        largest = max(largest, max(abs(a - b) / max(abs(b), 1e-12) for a, b in pairs))
+    return largest

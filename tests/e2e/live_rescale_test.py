@@ -4,34 +4,16 @@ import os
 import pathlib
 import random
 import signal
-import struct
 import subprocess
 import threading
 import time
 import unittest
 
-from checkpoints import read_tensors  # beside this file
+from checkpoints import largest_difference, parameters  # beside this file
 from run_support import ADAPTDL, RunTest, children, descendants, eventually, interrupt, is_alive, listening_addresses
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
 SAMPLES, BATCH = 240, 12
-
-
-def parameters(checkpoints):
-    newest = max(checkpoints.glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
-    tensors = read_tensors(newest / "adaptdl-dataparallel.safetensors")
-    return {name: data for name, data in tensors.items() if name.startswith("model/")}
-
-
-def largest_difference(one, other):
-    """The largest relative difference between two sets of 32-bit floats; integers must be equal."""
-    largest = 0.0
-    for name, data in one.items():
-        if data == other[name]:
-            continue
-        pairs = zip(*(struct.unpack(f"<{len(each) // 4}f", each) for each in (data, other[name])))
-        largest = max(largest, max(abs(a - b) / max(abs(b), 1e-12) for a, b in pairs))
-    return largest
 
 
 class LiveRescaleTest(RunTest):
