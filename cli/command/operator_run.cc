@@ -275,7 +275,7 @@ void add_operator_run(CLI::App& app) {
                    "time after which a job whose pods cannot start fails (default: 10m)")
       ->type_name("DURATION");
   verb->add_flag("--live-rescale", options->live_rescale,
-                 "change the replicas of running jobs without a restart of those that stay (experimental)");
+                 "change the replicas of running jobs without a restart of those that stay");
   verb->add_option("--node-prices", options->node_prices,
                    "prices of nodes by their labels (default: none; see docs/operator.md)")
       ->type_name("JSON");

@@ -48,7 +48,7 @@ class ReplicaSet {
   bool survives(const ReplicaEnd& end);
   // Forgets the ends of those that the run goes on without, once they are gone.
   void clear();
-  // The run is to come to its end: all replicas are to make a checkpoint.
+  // The run is ending: all replicas must save a checkpoint.
   void stop();
   // They are about to be killed, by a failure or because they did not end in time.
   void give_up();

@@ -134,7 +134,8 @@ void Membership::broken(int replica, int generation, Time now) {
   Replica* member = find(replica);
   if (member == nullptr || member->role != Role::kMember || generation != state_.generation) return;
   member->broken = true;
-  if (!state_.broken_since) state_.broken_since = now;
+  // Newcomers may have waited for members that make a long step, or save, in the generation before.
+  if (!state_.broken_since && member->trained) state_.broken_since = now;
 }
 
 void Membership::trains(int replica, int generation) {
@@ -246,11 +247,7 @@ void Membership::kill_hung(Time now) {
 }
 
 void Membership::finish(Time now) {
-  // Newcomers that report that their group broke may have waited for members that save in the one before.
-  const bool lost_others = std::ranges::any_of(state_.replicas, [](const Replica& replica) {
-    return replica.role == Role::kMember && replica.trained && replica.broken;
-  });
-  if (!state_.finished_at && !state_.regroup && lost_others) kill_hung(now);
+  if (!state_.finished_at && !state_.regroup) kill_hung(now);
   const bool can_save = a_member_has_trained();
   for (Replica& replica : state_.replicas) {
     const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;

@@ -139,8 +139,8 @@ class Membership {
   // A replica is gone. Returns whether the run goes on without it; if not, this is the end of all: a member was done,
   // was stopped, or failed and cannot be survived.
   bool ended(int replica, End end, Time now);
-  // The run is to come to its end: newcomers go, and nothing new is planned. Members that have lost others, or lose
-  // them from now on, get a generation to make their checkpoint in.
+  // The run is ending: newcomers go, and nothing new is planned. Members that have lost others, or lose them from now
+  // on, get a generation to save a checkpoint in.
   void stop() noexcept { stopping_ = true; }
   // All replicas are about to be killed: none waits for others any more.
   void give_up() noexcept { stopping_ = given_up_ = true; }

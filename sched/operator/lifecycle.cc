@@ -220,7 +220,8 @@ class Planner {
   // for the next cycle need not restart it.
   bool may_follow_soon() const {
     const bool silent = at_.hints.empty() || (follows_generations(at_.hints) && !is_followed());
-    const Time since = std::max(status_.phase_since(), at_.leads_since);
+    // Hints are stored in the status, and other reports are repeated to a new operator.
+    const Time since = at_.hints.empty() ? status_.phase_since() : std::max(status_.phase_since(), at_.leads_since);
     return settings_.live_rescale && job_.phase == "Running" && silent && at_.now - since < kSilence &&
            !at_.decision->nodes.empty() && !if_open(job_.allocation, true).empty();
   }

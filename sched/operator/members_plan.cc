@@ -23,8 +23,8 @@ constexpr std::chrono::seconds kReportsRepeated{60};
 constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
-// How long members wait for newcomers that do not fit on their nodes, if too few members could stay without them.
-constexpr std::chrono::seconds kNoRoom{60};
+// How long members that newcomers are to replace wait for the pods of these to run.
+constexpr std::chrono::seconds kReplacementWait{60};
 
 // Failures of a job's program end the job, so that none is survived.
 class OperatorBudget final : public FailureBudget {
@@ -66,7 +66,7 @@ class MembersPlanner {
     take_reports();
     take_ends();
     if (!plan_.whole && !plan_.failure) act();
-    if (!plan_.whole && !plan_.failure && !plan_.restart) look_for_room();
+    if (!plan_.whole && !plan_.failure && !plan_.restart) release_waiting_leavers();
     return result();
   }
 
@@ -144,15 +144,25 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members wait for the nodes of other jobs, which may wait for theirs.
-  void look_for_room() {
+  // Restarts a job whose members wait for newcomers that are to replace them, but cannot wait, or wait in vain:
+  // newcomers may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
+  void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
+    if (at_.refusal && at_.refusal->quota) {
+      plan_.restart = "its replicas cannot be replaced while they run: " + at_.refusal->message;
+      return;
+    }
+    for (const std::string& node : membership_.devices()) {
+      if (at_.node_state(node) != NodeState::kLeaving) continue;
+      plan_.restart = fmt::format("node {} is about to be removed", node);
+      return;
+    }
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
-      const bool waits = replica.role == Role::kLoading && !replica.killed && pod != nullptr && pod->live() &&
-                         pod->trouble == PodTrouble::kUnscheduled;
-      if (!waits || now_ - replica.started < kNoRoom) continue;
-      plan_.restart = fmt::format("its replicas cannot move to node {} before others leave it", replica.device);
+      const bool loads = replica.role == Role::kLoading && !replica.killed && pod != nullptr && pod->live();
+      if (!loads || pod->running || now_ - replica.started < kReplacementWait) continue;
+      if (pod->trouble == PodTrouble::kImage || pod->trouble == PodTrouble::kContainer) continue;
+      plan_.restart = fmt::format("its replicas cannot move to node {} while they run", replica.device);
       return;
     }
   }

@@ -92,7 +92,7 @@ class LiveRescaleTest(OperatorTest):
         self.wait_for_phase(name, "Succeeded")
         self.assert_trained_once(name, crashed=True)
 
-    def test_a_job_that_stops_in_the_middle_of_a_change_saves_what_it_has_trained(self):
+    def test_a_job_that_stops_when_newcomers_have_just_come_saves_what_it_has_trained(self):
         self.give_gpus(2, 0)
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
         self.wait_for_members("job", 2)

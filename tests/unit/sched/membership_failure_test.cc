@@ -213,3 +213,17 @@ TEST_CASE("those that are left save when a run stops that is not to survive any 
   CHECK(run.membership.ended(0, End::kKilled, run.now));
   CHECK(run.only(Kind::kIssue).members == Numbers{1});
 }
+
+TEST_CASE("a newcomer that lost the others does not start the clock for members that make a long step") {
+  Run run({"0", "1"});
+  run.train();
+  run.want({"0", "1", "2"});
+  const int newcomer = run.only(Kind::kStart).replica;
+  run.membership.waits(newcomer, run.now);
+  run.only(Kind::kIssue);
+  run.membership.broken(newcomer, 1, run.now);
+  CHECK(run.decide(1h).empty());
+  run.membership.broken(0, 1, run.now);
+  CHECK(run.decide(kHangWait - 1ms).empty());
+  CHECK(run.only(Kind::kKill, 1ms).replica == 1);
+}

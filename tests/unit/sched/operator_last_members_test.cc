@@ -179,14 +179,14 @@ TEST_CASE("a job that cannot move, because others use the nodes, is restarted th
   LiveScene scene({"a"});
   scene.decision = nodes({"b"});
   scene.settle();
-  scene.pod(1).trouble = PodTrouble::kUnscheduled;
+  scene.pod(1) = troubled(scene.pod(1), PodTrouble::kUnscheduled);
   scene.now += 59s;
   scene.settle();
   CHECK(scene.phase() == "Running");
   scene.now += 1s;
   scene.settle();
   CHECK(scene.phase() == "Stopping");
-  CHECK(scene.text("message") == "its replicas cannot move to node b before others leave it");
+  CHECK(scene.text("message") == "its replicas cannot move to node b while they run");
   CHECK(scene.allocation() == Allocation{"b"});
   CHECK_FALSE(exists(scene, 1));
   scene.end(0, PodEnd::kCheckpointed);
@@ -194,11 +194,21 @@ TEST_CASE("a job that cannot move, because others use the nodes, is restarted th
   CHECK(scene.job["status"]["group"] == 1);
 }
 
+TEST_CASE("a job whose replicas cannot be replaced by those of a broken image trains on where it is") {
+  LiveScene scene({"a"});
+  scene.decision = nodes({"b"});
+  scene.settle();
+  scene.pod(1) = troubled(scene.pod(1), PodTrouble::kImage);
+  scene.now += 300s;
+  scene.settle();
+  CHECK(scene.phase() == "Running");
+}
+
 TEST_CASE("a job whose members need not leave for others waits for room, and trains") {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
-  scene.pod(1).trouble = PodTrouble::kUnscheduled;
+  scene.pod(1) = troubled(scene.pod(1), PodTrouble::kUnscheduled);
   scene.now += 300s;
   scene.settle();
   CHECK(scene.phase() == "Running");
@@ -242,4 +252,32 @@ TEST_CASE("a pod that disappears while a generation forms does not hold up the o
   scene.settle();
   CHECK(scene.generation->number == 2);
   CHECK(scene.members() == Ids{"0-0"});
+}
+
+TEST_CASE("a job that must leave a node that is about to be removed saves at once") {
+  LiveScene scene({"a", "a"}, 2);
+  scene.nodes["a"] = NodeState::kLeaving;
+  scene.decision = nodes({"b", "b"});
+  scene.settle();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.text("message") == "node a is about to be removed");
+  CHECK(scene.allocation() == Allocation{"b", "b"});
+  // If enough replicas are elsewhere, the others leave at once without a restart.
+  LiveScene other({"a", "b"});
+  other.nodes["a"] = NodeState::kLeaving;
+  other.decision = nodes({"b", "c"});
+  other.settle();
+  CHECK(other.phase() == "Running");
+  CHECK(other.members() == Ids{"0-1"});
+}
+
+TEST_CASE("a job whose replicas cannot be replaced within its quota is restarted on its new nodes") {
+  LiveScene scene({"a", "a"}, 2);
+  scene.decision = nodes({"b", "b"});
+  scene.step();
+  scene.refusal = PodRefusal{2, true, "exceeded quota"};
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+  CHECK(scene.text("message") == "its replicas cannot be replaced while they run: exceeded quota");
+  CHECK(scene.allocation() == Allocation{"b", "b"});
 }

@@ -210,6 +210,16 @@ TEST_CASE("a new operator waits for the reports of a job before it restarts it f
   CHECK(scene.phase() == "Running");
 }
 
+TEST_CASE("a new operator does not wait anew for a program that has never reported anything") {
+  LiveScene scene({"a"});
+  scene.hints = nullptr;
+  scene.reports.trains = -1;
+  scene.leads_since = scene.now - 5s;
+  scene.decision = nodes({"a", "b"});
+  scene.act();
+  CHECK(scene.phase() == "Stopping");
+}
+
 TEST_CASE("a leaver that the others have not left yet must be done, too, if the job is") {
   LiveScene scene({"a", "b"});
   scene.decision = nodes({"b"});
