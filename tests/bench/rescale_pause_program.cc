@@ -1,10 +1,11 @@
 // A job that trains until it is stopped, and tells when each of its steps was completed.
 //
-//   rescale_pause_program digits|large FILE
+//   rescale_pause_program digits|large FILE [MS]
 //
 // Each replica appends a line a step to FILE: the time in ns of CLOCK_MONOTONIC, its process, its rank and the number
-// of replicas. digits: the net of programs/digits.cc. large: one of 25 M parameters. Both are trained on noise in the
-// shape of the digits, by SGD with momentum, which doubles what a newcomer has to get.
+// of replicas. With MS, a step takes at least MS/n milliseconds on n replicas, as if each had a device of its own.
+// digits: the net of programs/digits.cc. large: one of 25 M parameters. Both are trained on noise in the shape of the
+// digits, by SGD with momentum, which doubles what a newcomer has to get.
 #include <adaptdl/torch.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include <exception>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "adaptdl/env.h"
@@ -86,7 +88,7 @@ class Stamps {
   int fd_;
 };
 
-void train(const std::string& name, const std::string& path) {
+void train(const std::string& name, const std::string& path, std::chrono::milliseconds step) {
   torch::manual_seed(1);
   const Stamps stamps(path);
   auto net = make_model(name);
@@ -101,6 +103,7 @@ void train(const std::string& name, const std::string& path) {
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
+      std::this_thread::sleep_for(step / adaptdl::env::num_replicas());
       stamps.add();
     }
   }
@@ -110,8 +113,8 @@ void train(const std::string& name, const std::string& path) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 3) throw adaptdl::UsageError("usage: rescale_pause_program digits|large FILE");
-    train(argv[1], argv[2]);
+    if (argc != 3 && argc != 4) throw adaptdl::UsageError("usage: rescale_pause_program digits|large FILE [MS]");
+    train(argv[1], argv[2], std::chrono::milliseconds(argc == 4 ? std::stoi(argv[3]) : 0));
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
