@@ -106,7 +106,7 @@ class LeaderTest(OperatorTest):
             if resource == "leases":
                 holders += accepted and address != holder
                 holder = address if accepted else holder
-            else:
+            elif accepted:  # one that was paused in the middle of a request may send the rest of it before it ends
                 writes += 1
                 self.assertEqual(address, holder, f"{resource} written at {when} by who did not hold the lease")
         print(f"{writes} writes by {holders} holders", flush=True)
