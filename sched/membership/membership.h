@@ -142,7 +142,7 @@ class Membership {
   // The run is ending: newcomers go, and nothing new is planned. Members that have lost others, or lose them from now
   // on, get a generation to save a checkpoint in.
   void stop() noexcept { stopping_ = true; }
-  // All replicas are about to be killed: none waits for others any more.
+  // All replicas are about to be killed, so nothing is planned for those that are left.
   void give_up() noexcept { stopping_ = given_up_ = true; }
 
   std::vector<MembershipAction> decide(Time now);

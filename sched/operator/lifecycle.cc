@@ -434,7 +434,7 @@ class Planner {
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
     // During a pause, the allocator may give the job's nodes to others.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
-    // The hint may be of an earlier group, but then nobody asks for a generation.
+    // A hint of an earlier group does no harm: nobody asks for a generation then.
     const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
     if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
       status_.set_membership(to_json(initial_membership(job_)));

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kReportsRepeated{60};
 constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
-// How long members that newcomers are to replace wait for the pods of these to run.
+// How long members wait until the pods of the newcomers that replace them run.
 constexpr std::chrono::seconds kReplacementWait{60};
 
 // Failures of a job's program end the job, so that none is survived.
@@ -144,8 +144,8 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members wait for newcomers that are to replace them, but cannot wait, or wait in vain:
-  // newcomers may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
+  // Restarts a job whose members wait for their replacements if they cannot wait or would wait in vain. Replacements
+  // may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
   void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
     if (at_.refusal && at_.refusal->quota) {
@@ -330,7 +330,7 @@ class MembersPlanner {
   std::optional<Membership::Time> no_growth_until_;
   OperatorBudget budget_;
   Membership membership_;
-  bool stopping_ = false;                // the job is
+  bool stopping_ = false;                // whether the job's phase is Stopping
   std::map<int, const PodFacts*> pods_;  // of the group, by number
   MembersPlan plan_;
 };

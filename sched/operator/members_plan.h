@@ -52,9 +52,9 @@ MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, co
 // The membership of a running job whose members have never changed.
 StoredMembership initial_membership(const kube::Job& job);
 
-// Plans how the members of a job come to their end, whose pods are asked to exit: newcomers are removed, and members
-// that have lost others, or lose them meanwhile, form a generation to save a checkpoint in. REQUIRES that the job's
-// phase is Stopping and that it has a valid membership.
+// Plans the end of a job's members, whose pods are asked to exit: newcomers are removed, and members that have lost
+// others, or lose them meanwhile, form a generation to save a checkpoint in. REQUIRES that the job's phase is Stopping
+// and that it has a valid membership.
 MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
 }  // namespace adaptdl::sched

@@ -173,7 +173,7 @@ TEST_CASE("a failure while the run stops is the end of all, and so is any death 
   CHECK(killed.decide().empty());
 }
 
-TEST_CASE("a newcomer that was listed when the run stopped goes if it finds nobody, and the others do not need it") {
+TEST_CASE("a listed newcomer is killed once the members have stopped, and its failure does not hold them up") {
   Run run({"0", "1"});
   run.train();
   run.want({"0", "1", "2"});

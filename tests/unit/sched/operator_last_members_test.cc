@@ -29,12 +29,7 @@ bool exists(const LiveScene& scene, int number) {
 }  // namespace
 
 TEST_CASE("members and newcomers that form a generation when the job stops can still form it and save") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
-  REQUIRE(scene.members() == Ids{"0-0", "0-1"});
+  LiveScene scene = forming();
   scene.generation.reset();
   stop(scene);
   CHECK(scene.members() == Ids{"0-0", "0-1"});  // it is announced as long as they may ask for it
@@ -47,11 +42,7 @@ TEST_CASE("members and newcomers that form a generation when the job stops can s
 }
 
 TEST_CASE("a newcomer that was listed is removed once those have exited that it was to train with") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
+  LiveScene scene = forming();
   stop(scene);
   scene.end(0, PodEnd::kCheckpointed);  // in the generation before
   scene.settle();
@@ -148,11 +139,7 @@ TEST_CASE("a job that is done while it is asked to stop succeeds") {
 }
 
 TEST_CASE("members of which one is being deleted by another client save with those that are about to join them") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
+  LiveScene scene = forming();
   scene.pod(0).leaving = true;
   scene.settle();
   CHECK(scene.phase() == "Stopping");
@@ -175,11 +162,14 @@ TEST_CASE("an operator that takes over lets the members of a job that stops save
   CHECK(scene.members() == Ids{"0-0"});
 }
 
-TEST_CASE("a job that cannot move, because others use the nodes, is restarted there") {
+TEST_CASE("a job whose replacements cannot run beside its replicas is restarted on its new nodes") {
+  PodTrouble trouble = PodTrouble::kUnscheduled;
+  SUBCASE("because others use these nodes") {}
+  SUBCASE("because its volume is attached to the old node, which its pods do not say") { trouble = PodTrouble::kNone; }
   LiveScene scene({"a"});
   scene.decision = nodes({"b"});
   scene.settle();
-  scene.pod(1) = troubled(scene.pod(1), PodTrouble::kUnscheduled);
+  scene.pod(1) = troubled(scene.pod(1), trouble);
   scene.now += 59s;
   scene.settle();
   CHECK(scene.phase() == "Running");
@@ -241,12 +231,7 @@ TEST_CASE("a job that stops because of several losses announces one generation f
 }
 
 TEST_CASE("a pod that disappears while a generation forms does not hold up the others") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
-  REQUIRE(scene.members() == Ids{"0-0", "0-1"});
+  LiveScene scene = forming();
   stop(scene);
   scene.erase(1);
   scene.settle();

@@ -86,13 +86,20 @@ struct LiveScene : Scene {
 
 using Ids = std::vector<std::string>;
 
-// Grows from {a} to {a, b}, up to the first step of both.
-inline LiveScene grown() {
+// Grows from {a} to {a, b}, up to the announcement of the generation that both are to form.
+inline LiveScene forming() {
   LiveScene scene({"a"});
   scene.decision = nodes({"a", "b"});
   scene.settle();
   scene.wait(1);
   scene.settle();
+  REQUIRE(scene.members() == std::vector<std::string>{"0-0", "0-1"});
+  return scene;
+}
+
+// The same, up to the first step of both.
+inline LiveScene grown() {
+  LiveScene scene = forming();
   scene.train();
   scene.settle();
   return scene;

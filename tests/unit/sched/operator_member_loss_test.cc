@@ -147,11 +147,7 @@ TEST_CASE("a removal is requested until the replica has ended") {
 }
 
 TEST_CASE("a member that has not trained and whose pod is being deleted does not hold up the others") {
-  LiveScene scene({"a"});
-  scene.decision = nodes({"a", "b"});
-  scene.settle();
-  scene.wait(1);
-  scene.settle();
+  LiveScene scene = forming();
   scene.pod(1).leaving = true;
   scene.act();
   CHECK(scene.phase() == "Running");

@@ -210,7 +210,7 @@ TEST_CASE("a new operator waits for the reports of a job before it restarts it f
   CHECK(scene.phase() == "Running");
 }
 
-TEST_CASE("a new operator does not wait anew for a program that has never reported anything") {
+TEST_CASE("an operator that takes over does not wait again for a program that has never reported anything") {
   LiveScene scene({"a"});
   scene.hints = nullptr;
   scene.reports.trains = -1;
