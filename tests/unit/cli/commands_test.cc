@@ -8,6 +8,8 @@
 #include "command/describe.h"
 #include "command/dispatch.h"
 
+namespace commands_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 
@@ -78,3 +80,5 @@ TEST_CASE("commands have names of their own") {
   }
   CHECK(find_command("nothing") == nullptr);
 }
+
+}  // namespace commands_test

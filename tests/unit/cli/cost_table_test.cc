@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace cost_table_test {
+
 using namespace adaptdl;
 using nlohmann::json;
 using namespace std::chrono_literals;
@@ -56,3 +58,5 @@ TEST_CASE("cost_table: namespaces are added up over users, and costs without pri
   CHECK(cli::cost_json({month}, by)[0] ==
         json{{"month", "2026-11"}, {"namespace", "y"}, {"jobs", 1}, {"gpuHours", 4.0}, {"cost", nullptr}});
 }
+
+}  // namespace cost_table_test

@@ -6,6 +6,8 @@
 
 #include "terminal/print.h"
 
+namespace dump_json_test {
+
 using namespace adaptdl::cli;
 using nlohmann::json;
 
@@ -23,3 +25,5 @@ TEST_CASE("JSON is printable, equal, and has other characters as they are") {
 }
 
 TEST_CASE("a byte that is not UTF-8 is replaced") { CHECK(dump_json(json("a\xff"), -1) == "\"a\ufffd\""); }
+
+}  // namespace dump_json_test

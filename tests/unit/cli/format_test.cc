@@ -4,6 +4,8 @@
 
 #include <limits>
 
+namespace format_test {
+
 using namespace adaptdl::cli;
 using namespace std::chrono_literals;
 
@@ -44,3 +46,5 @@ TEST_CASE("thousands are told apart") {
   CHECK(format_count(-1234567) == "-1,234,567");
   CHECK(format_count(-123) == "-123");
 }
+
+}  // namespace format_test

@@ -8,26 +8,21 @@
 
 #include "adaptdl/error.h"
 #include "base64.h"
+#include "error_of.h"
 #include "image/authorizer.h"
 #include "image/challenge.h"
 #include "image/credential_helper.h"
 #include "image/registry_auth.h"
 #include "temporary_directory.h"
 
+namespace image_auth_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 using namespace std::chrono_literals;
+using ::testing::error_of;
 
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "nothing is wrong";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 std::string user_for(const std::string& text, const std::string& registry, const std::string& repository = "x/y") {
   const auto found = find_auth(parse_auth_file(text, "f"), registry, repository);
@@ -82,7 +77,7 @@ TEST_CASE("an entry is found by repository before registry, and by the keys of o
 }
 
 TEST_CASE("what is wrong in a file is said without its secrets") {
-  const auto said = [](const std::string& text) { return message_of([&] { parse_auth_file(text, "config.json"); }); };
+  const auto said = [](const std::string& text) { return error_of([&] { parse_auth_file(text, "config.json"); }); };
   CHECK(said("[]") == "cannot read the credentials in config.json: not a JSON object");
   CHECK(said("{\"auths\"") == "cannot read the credentials in config.json: not a JSON object");
   CHECK(said(R"({"auths": []})") == "cannot read the credentials in config.json: 'auths' is not an object");
@@ -139,7 +134,7 @@ TEST_CASE("a helper that has nothing for a registry leaves it to the file") {
 
 TEST_CASE("a helper that fails is named in one line, without what it printed in success") {
   const auto said = [](const std::string& name, std::chrono::milliseconds patience = 10s) {
-    return message_of([&] { ask_helper(name, "r", patience); });
+    return error_of([&] { ask_helper(name, "r", patience); });
   };
   CHECK(said("missing") ==
         "the credential helper docker-credential-missing for r: docker-credential-missing is not in "
@@ -213,7 +208,9 @@ TEST_CASE("credentials go to no token server in the clear, unless the registry i
   const Scopes scopes = {repository_scope("x", "pull")};
   CHECK(authorizer.header(scopes, {}) == "");
   CHECK(authorizer.refused(refusal, "", scopes));
-  CHECK(message_of([&] { authorizer.header(scopes, {}); }) ==
+  CHECK(error_of([&] { authorizer.header(scopes, {}); }) ==
         "the registry r names http://evil.example/t as its token server, which is not reached by https; no credentials "
         "are sent there");
 }
+
+}  // namespace image_auth_test

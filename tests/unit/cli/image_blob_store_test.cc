@@ -11,6 +11,8 @@
 #include "adaptdl/error.h"
 #include "image_temporary.h"
 
+namespace image_blob_store_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -125,3 +127,5 @@ TEST_CASE("drafts of killed processes are removed, and those that are being writ
   CHECK(store.remove_drafts() == 0);
   CHECK(mine.commit() == kAbc);
 }
+
+}  // namespace image_blob_store_test

@@ -9,6 +9,8 @@
 #include "adaptdl/error.h"
 #include "image_temporary.h"
 
+namespace image_build_cache_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -82,3 +84,5 @@ TEST_CASE("L2: a cache of another user is not for root") {
   CHECK_THROWS_WITH_AS(BuildCache(temporary / "cache"),
                        doctest::Contains("belongs to another user, who could put anything into it"), Error);
 }
+
+}  // namespace image_build_cache_test

@@ -23,6 +23,8 @@
 #include "refuse_system_calls.h"
 #include "temporary_directory.h"
 
+namespace image_build_namespace_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -154,3 +156,5 @@ TEST_CASE("where a container hides parts of /proc, a step has the container's") 
           return text + ", " + end.text();
         }) == "Name: busybox, exit code 0");
 }
+
+}  // namespace image_build_namespace_test

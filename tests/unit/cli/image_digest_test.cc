@@ -4,6 +4,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_digest_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 
@@ -45,3 +47,5 @@ TEST_CASE("only sha256 and sha512 in lower-case hexadecimal digits are digests")
   }
   CHECK_THROWS_WITH_AS(Digester("md5"), "digests by 'md5' are not known here, only by sha256 and sha512", Error);
 }
+
+}  // namespace image_digest_test

@@ -5,6 +5,8 @@
 #include "adaptdl/error.h"
 #include "image/dockerfile.h"
 
+namespace image_dockerfile_broken_test {
+
 namespace {
 
 struct Broken {
@@ -33,3 +35,5 @@ TEST_CASE("a broken Dockerfile is refused by file, line and reason") {
     CHECK(error_of(broken.text) == broken.message);
   }
 }
+
+}  // namespace image_dockerfile_broken_test

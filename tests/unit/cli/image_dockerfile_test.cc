@@ -10,6 +10,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_dockerfile_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -185,3 +187,5 @@ TEST_CASE("a trigger of a base image that cannot be run is told at the FROM") {
   CHECK_THROWS_AS(parse_trigger("FROM a", "Dockerfile", {4, 4}), adaptdl::Error);
   CHECK_THROWS_AS(parse_trigger("RUN a\nRUN b", "Dockerfile", {4, 4}), adaptdl::Error);
 }
+
+}  // namespace image_dockerfile_test

@@ -16,6 +16,8 @@
 #include "image_root.h"
 #include "sandbox_probe.h"
 
+namespace image_escape_test {
+
 using namespace testing;
 using Type = Mount::Type;
 
@@ -226,3 +228,5 @@ TEST_CASE("the builder's own program is not what an image runs as /proc/self/exe
   step.command = {"script"};
   CHECK(machine.attempt(step) == "/bin/script\n");
 }
+
+}  // namespace image_escape_test

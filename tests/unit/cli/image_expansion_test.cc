@@ -6,6 +6,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_expansion_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -205,3 +207,5 @@ TEST_CASE("what is wrong only after the expansion is told by file, line and reas
   for (int i = 0; i < 40; ++i) doubling += "ENV a=$a$a\n";
   CHECK(error_of(doubling) == "Dockerfile:15: ENV: a is over 127 KiB, which no program can be given");
 }
+
+}  // namespace image_expansion_test

@@ -9,6 +9,8 @@
 #include "image/clean_path.h"
 #include "temporary_directory.h"
 
+namespace image_ignore_file_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -200,3 +202,5 @@ TEST_CASE("a path is cleaned as text") {
   CHECK(clean_path("/../a/..") == "/");
   CHECK(clean_path("../../a") == "../../a");
 }
+
+}  // namespace image_ignore_file_test

@@ -9,6 +9,8 @@
 #include "http/http.h"
 #include "image_temporary.h"
 
+namespace image_layer_reader_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -240,3 +242,5 @@ TEST_CASE("a large archive that is cut off ends in its error after what is whole
   CHECK(read_layer(temporary / "two.tar.gz").at("random").second == read_file(temporary / "random"));
   CHECK_THROWS_WITH_AS(read_layer(temporary / "early.tar.gz"), "archive: it is truncated", Error);
 }
+
+}  // namespace image_layer_reader_test

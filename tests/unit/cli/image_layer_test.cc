@@ -15,6 +15,8 @@
 #include "image/layer_reader.h"
 #include "image_temporary.h"
 
+namespace image_layer_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -350,3 +352,5 @@ TEST_CASE("a writer holds some megabytes, whatever it writes and on however many
     CHECK(resident() - before < 130);
   }
 }
+
+}  // namespace image_layer_test

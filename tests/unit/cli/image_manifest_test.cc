@@ -15,6 +15,8 @@
 #include "image/registry_error.h"
 #include "image/retry.h"
 
+namespace image_manifest_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 using namespace std::chrono_literals;
@@ -164,3 +166,5 @@ TEST_CASE("the first failure among many at once stops the others and comes out")
   for_each_parallel(50, 4, {}, [&](auto&&...) { ++done; });
   CHECK(done == 50);
 }
+
+}  // namespace image_manifest_test

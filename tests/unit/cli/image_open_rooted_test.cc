@@ -10,6 +10,8 @@
 
 #include "image_temporary.h"
 
+namespace image_open_rooted_test {
+
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
 
@@ -87,3 +89,5 @@ TEST_CASE("what others rename meanwhile, anywhere on the machine, fails nothing"
   });
   for (int i = 0; i < 2000; ++i) REQUIRE(tree.at(path + "file", Links::kInRoot) == "inside");
 }
+
+}  // namespace image_open_rooted_test

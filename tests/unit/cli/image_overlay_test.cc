@@ -6,6 +6,8 @@
 #include "adaptdl/error.h"
 #include "image_root.h"
 
+namespace image_overlay_test {
+
 using namespace testing;
 
 namespace {
@@ -107,3 +109,5 @@ TEST_CASE("what is missing or cannot be an upper directory is named") {
   CHECK(why.find("cannot mount an overlay") == 0);
   CHECK(why.find("ADAPTDL_BUILD_CACHE=") != std::string::npos);
 }
+
+}  // namespace image_overlay_test

@@ -5,6 +5,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_plan_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("platforms are read as images name them") {
   CHECK_THROWS_AS(Platform::parse("linux/amd64/v2/x"), adaptdl::Error);
   CHECK_THROWS_AS(Platform::parse(""), adaptdl::Error);
 }
+
+}  // namespace image_plan_test

@@ -4,6 +4,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_reference_test {
+
 using namespace adaptdl;
 using adaptdl::image::Reference;
 
@@ -98,3 +100,5 @@ TEST_CASE("characters out of place are refused") {
     CHECK(message.find('\n') == std::string::npos);
   }
 }
+
+}  // namespace image_reference_test

@@ -6,6 +6,8 @@
 #include "image/overlay_changes.h"
 #include "image_root.h"
 
+namespace image_run_digest_test {
+
 using namespace testing;
 
 namespace {
@@ -50,3 +52,5 @@ TEST_CASE("one digest of all that a command can do to files") {
   CHECK(diff_id(steps.upper(), steps.path("blobs")) ==
         "sha256:452e565a56e0a219cb047772680b5496f50fca0608360a1d424a62b9dc1461c1");
 }
+
+}  // namespace image_run_digest_test

@@ -8,23 +8,18 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "http/http.h"
 #include "image_root.h"
+
+namespace image_run_mounts_test {
 
 using namespace testing;
 using namespace std::chrono_literals;
 using Type = Mount::Type;
+using ::testing::error_of;
 
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "nothing is wrong";
-  } catch (const adaptdl::Error& error) {
-    return error.what();
-  }
-}
 
 StepMount cache_of(const std::string& id, Mount::Sharing sharing = Mount::Sharing::kShared) {
   StepMount mount = mount_of(Type::kCache, "/cache");
@@ -90,8 +85,7 @@ TEST_CASE("a source's links stay in its own root") {
     mount.mount.source = name;
     SandboxStep step = steps.step("cat /in");
     step.mounts = {mount};
-    CHECK(message_of([&] { steps.run(step); }) ==
-          "cannot mount '" + std::string(name) + "': No such file or directory");
+    CHECK(error_of([&] { steps.run(step); }) == "cannot mount '" + std::string(name) + "': No such file or directory");
   }
 }
 
@@ -108,7 +102,7 @@ TEST_CASE("a target's links stay in the image") {
   CHECK(tree(steps.upper()).empty());
   step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/top")};
-  CHECK(message_of([&] { steps.run(step); }) == "cannot mount at /top: it is the root directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount at /top: it is the root directory");
 }
 
 TEST_CASE("a cache keeps what steps put there, and no layer has it") {
@@ -256,8 +250,10 @@ TEST_CASE("a target of another kind, or below a file, is an error that names it"
   Steps steps;
   SandboxStep step = steps.step("true");
   step.mounts = {mount_of(Type::kTmpfs, "/etc/passwd")};
-  CHECK(message_of([&] { steps.run(step); }) == "cannot mount something at /etc/passwd: Not a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount something at /etc/passwd: Not a directory");
   step = steps.step("true");
   step.mounts = {mount_of(Type::kSecret, "/etc")};
-  CHECK(message_of([&] { steps.run(step); }) == "cannot mount something at /etc: Is a directory");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot mount something at /etc: Is a directory");
 }
+
+}  // namespace image_run_mounts_test

@@ -15,23 +15,18 @@
 #include <thread>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "http/http.h"
 #include "image_root.h"
+
+namespace image_sandbox_test {
 
 using namespace testing;
 using namespace std::chrono_literals;
 using adaptdl::Error;
+using ::testing::error_of;
 
 namespace {
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "nothing is wrong";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 bool all_ids() { return build_namespace.one_id.empty(); }
 
@@ -129,15 +124,15 @@ TEST_CASE("a command that is not there, or cannot run, is an error that says so"
   Steps steps;
   SandboxStep step = steps.step("");
   step.command = {"nothing", "x"};
-  CHECK(message_of([&] { steps.run(step); }) == "cannot run nothing: it is not in the image");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot run nothing: it is not in the image");
   step = steps.step("");
   write(steps.root() / "bin/script", "#!/usr/bin/python\n");
   chmod((steps.root() / "bin/script").c_str(), 0755);
   step.command = {"script"};
-  CHECK(message_of([&] { steps.run(step); }).find("cannot run script: ") == 0);
+  CHECK(error_of([&] { steps.run(step); }).find("cannot run script: ") == 0);
   step = steps.step("");
   step.command = {"/bin/script"};
-  CHECK(message_of([&] { steps.run(step); }) == "cannot run /bin/script: its interpreter is not in the image");
+  CHECK(error_of([&] { steps.run(step); }) == "cannot run /bin/script: its interpreter is not in the image");
 }
 
 TEST_CASE("the environment is the given one, with the user's HOME") {
@@ -188,8 +183,7 @@ TEST_CASE("a user that has a name, a number and groups") {
   SandboxStep step = steps.step("id -u; id -g; id -G; echo $HOME; echo e > /dev/stderr");
   step.user = "maker";
   if (!all_ids()) {
-    CHECK(message_of([&] { steps.run(step); }).find("cannot become group 501 (all files belong to one user here: ") ==
-          0);
+    CHECK(error_of([&] { steps.run(step); }).find("cannot become group 501 (all files belong to one user here: ") == 0);
     return;
   }
   CHECK(steps.run(step) == "500\n501\n501 502\n/home/maker\ne\n");
@@ -206,7 +200,7 @@ TEST_CASE("a user that has a name, a number and groups") {
   CHECK(steps.run(step).starts_with("CapEff:\t0000000000000000\n"));
   step = steps.step("");
   step.user = "nobody";
-  CHECK(message_of([&] { steps.run(step); }) == "there is no user 'nobody' in the image's /etc/passwd");
+  CHECK(error_of([&] { steps.run(step); }) == "there is no user 'nobody' in the image's /etc/passwd");
 }
 
 TEST_CASE("owners of files are the image's, and set-id programs work") {
@@ -357,3 +351,5 @@ TEST_CASE("several steps at a time do not wait for each other's output") {
   CHECK_FALSE(ended);
   stop.request_stop();
 }
+
+}  // namespace image_sandbox_test

@@ -35,6 +35,8 @@
 #include "image/text_parts.h"
 #include "image_root.h"
 
+namespace image_seccomp_filter_test {
+
 using namespace testing;
 
 namespace {
@@ -397,3 +399,5 @@ TEST_CASE("the calls of each architecture are those that Podman's profile allows
     CHECK(compared > 250);
   }
 }
+
+}  // namespace image_seccomp_filter_test

@@ -8,6 +8,8 @@
 
 #include "adaptdl/error.h"
 
+namespace image_shell_words_test {
+
 using namespace adaptdl::image;
 
 namespace {
@@ -149,3 +151,5 @@ TEST_CASE("an expansion is bounded in depth and size") {
   const std::string large(std::size_t{1} << 20, 'x');
   CHECK_THROWS_AS(expand_word("$a$a$a$a$a$a$a$a$a", {}, [&](const std::string&) { return large; }), adaptdl::Error);
 }
+
+}  // namespace image_shell_words_test

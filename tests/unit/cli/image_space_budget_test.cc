@@ -12,6 +12,8 @@
 #include "image_tar.h"
 #include "image_temporary.h"
 
+namespace image_space_budget_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -48,3 +50,5 @@ TEST_CASE("M9: the layers of an image together leave some space of the disk") {
   CHECK(said.starts_with("layer 2.layer: " + more + "3 MiB that are free in " + disk + "; " + more));
   CHECK_MESSAGE(said.ends_with("inodes that are free in " + disk + "; false"), said);
 }
+
+}  // namespace image_space_budget_test

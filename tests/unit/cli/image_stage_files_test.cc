@@ -5,6 +5,8 @@
 
 #include "image/image_config.h"
 
+namespace image_stage_files_test {
+
 using namespace adaptdl::image;
 
 TEST_CASE("in an empty image there is what was made, and nothing else") {
@@ -62,3 +64,5 @@ TEST_CASE("a configuration keeps what its base says and nobody changed") {
   CHECK(image["variant"] == "v8");
   CHECK_FALSE(image.contains("container_config"));
 }
+
+}  // namespace image_stage_files_test

@@ -22,6 +22,8 @@
 #include "image_temporary.h"
 #include "socket.h"
 
+namespace image_unpack_test {
+
 using namespace adaptdl;
 using namespace adaptdl::image;
 namespace fs = std::filesystem;
@@ -486,3 +488,5 @@ TEST_CASE("a device is unpacked by root as it is") {
           CHECK(run("stat -c '%F %t %T' " + (root / "dev/null").string()) == "character special file 1 3\n");
         }) == "");
 }
+
+}  // namespace image_unpack_test

@@ -4,10 +4,14 @@
 #include <functional>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "image/id_map.h"
 #include "image/user_names.h"
 
+namespace image_users_test {
+
 using namespace adaptdl::image;
+using ::testing::error_of;
 
 namespace {
 
@@ -16,15 +20,6 @@ constexpr const char* kPasswd =
 constexpr const char* kGroup = "root:x:0:\nmakers:x:501:\ntools:x:502:other,maker\nwheel:x:10:root,maker\n";
 
 UserIds find(std::string_view name) { return find_user(name, kPasswd, kGroup); }
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-    return "nothing is wrong";
-  } catch (const adaptdl::Error& error) {
-    return error.what();
-  }
-}
 
 }  // namespace
 
@@ -62,10 +57,10 @@ TEST_CASE("nobody named is root") {
 }
 
 TEST_CASE("an unknown name is an error that has it") {
-  CHECK(message_of([] { find("none"); }) == "there is no user 'none' in the image's /etc/passwd");
-  CHECK(message_of([] { find("maker:none"); }) == "there is no group 'none' in the image's /etc/group");
-  CHECK(message_of([] { find("4294967295"); }) == "there is no user '4294967295' in the image's /etc/passwd");
-  CHECK(message_of([] { find("-1"); }) == "there is no user '-1' in the image's /etc/passwd");
+  CHECK(error_of([] { find("none"); }) == "there is no user 'none' in the image's /etc/passwd");
+  CHECK(error_of([] { find("maker:none"); }) == "there is no group 'none' in the image's /etc/group");
+  CHECK(error_of([] { find("4294967295"); }) == "there is no user '4294967295' in the image's /etc/passwd");
+  CHECK(error_of([] { find("-1"); }) == "there is no user '-1' in the image's /etc/passwd");
 }
 
 TEST_CASE("only names need the image's files") {
@@ -89,3 +84,5 @@ TEST_CASE("subordinate ids follow on one's own, by name or number, and what is n
   CHECK(ids[2].outside == 400000);
   CHECK(subordinate_ids("", "me", 1000, 1000).size() == 1);
 }
+
+}  // namespace image_users_test

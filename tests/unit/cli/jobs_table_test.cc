@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace jobs_table_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 
@@ -65,3 +67,5 @@ TEST_CASE("the wide form and all namespaces show more of a job") {
         "ns/job  dev    running       0/0         0         -  1d 2h  1d 02:00:00     1:4    128       3.50  19.50  "
         "a,b\n");
 }
+
+}  // namespace jobs_table_test

@@ -15,6 +15,8 @@
 #include "operator/node_facts.h"
 #include "temporary_directory.h"
 
+namespace operator_manifests_test {
+
 using namespace adaptdl;
 using nlohmann::json;
 
@@ -377,3 +379,5 @@ TEST_CASE("the error for an unreadable chart names the file") {
   write("values.yaml", "{a: 1}\n");
   CHECK_THROWS_WITH_AS(cli::load_chart(directory.path()), doctest::Contains("templates"), Error);
 }
+
+}  // namespace operator_manifests_test

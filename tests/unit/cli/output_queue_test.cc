@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+namespace output_queue_test {
+
 using adaptdl::cli::OutputQueue;
 
 namespace {
@@ -88,3 +90,5 @@ TEST_CASE_FIXTURE(Redirected, "a reader that went away is noticed, and its text 
   queue.put(STDOUT_FILENO, "more");
   CHECK(queue.empty());
 }
+
+}  // namespace output_queue_test

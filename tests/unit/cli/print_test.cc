@@ -10,6 +10,8 @@
 #include "terminal/terminal.h"
 #include "terminal/yaml.h"
 
+namespace print_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 
@@ -93,3 +95,5 @@ TEST_CASE("text and output of a step are shown in their lines") {
           screen.show_failure();
         }) == fmt::format("[1/2] {0}\n| {0}\n", kShown));
 }
+
+}  // namespace print_test

@@ -9,6 +9,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace run_plan_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 using namespace std::chrono_literals;
@@ -288,3 +290,5 @@ TEST_CASE("a job is named like its program, in plain letters") {
   CHECK(plain_name("") == "program");
   CHECK(plain_name(std::string(100, 'x')).size() == 63);
 }
+
+}  // namespace run_plan_test

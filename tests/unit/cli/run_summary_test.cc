@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+namespace run_summary_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 using sched::Verdict;
@@ -67,3 +69,5 @@ TEST_CASE("a command with unprintable characters is printable, and bash reads th
   CHECK(shell_command({"a\nb", "it's \\ \x1b[2J", "\u202e\xff", "ü"}) ==
         R"($'a\x0ab' $'it\'s \\ \x1b[2J' $'\u202e\xff' 'ü')");
 }
+
+}  // namespace run_summary_test

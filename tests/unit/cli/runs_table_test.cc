@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace runs_table_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 
@@ -32,3 +34,5 @@ TEST_CASE("a run is a row, and what is not known of it is a dash") {
         "ended\n"
         "over    done            -/4      -       -      -          -        -         0         1:05\n");
 }
+
+}  // namespace runs_table_test

@@ -13,6 +13,8 @@
 #include "simulation/simulation_screen.h"
 #include "temporary_directory.h"
 
+namespace simulation_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 using testing::TemporaryDirectory;
@@ -126,3 +128,5 @@ TEST_CASE("workloads are told apart by as much of their paths as that takes") {
   CHECK(names({"/1/x/a.csv", "/2/x/a.csv"}) == std::vector<std::string>{"1/x/a", "2/x/a"});
   CHECK(names({"/a.csv", "/x/a.csv"}) == std::vector<std::string>{"a", "x/a"});
 }
+
+}  // namespace simulation_test

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+namespace status_line_test {
+
 using namespace adaptdl::cli;
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -35,3 +37,5 @@ TEST_CASE("the line never exceeds the width") {
   CHECK(status_text({{"epoch", 3}, {"loss", 0.5}}, 2, 0s, 12) == "epoch 3  lo…");
   CHECK(status_text({{"epoch", 3}}, 2, 0s, 0) == "");
 }
+
+}  // namespace status_line_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace suggest_test {
+
 using namespace adaptdl::cli;
 
 TEST_CASE("the edit distance counts insertions, deletions, replacements and swaps") {
@@ -26,3 +28,5 @@ TEST_CASE("a mistyped word leads to the closest candidate, a strange one to none
   CHECK_FALSE(closest("", commands).has_value());
   CHECK_FALSE(closest("run", {}).has_value());
 }
+
+}  // namespace suggest_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace table_test {
+
 using namespace adaptdl::cli;
 
 namespace {
@@ -40,3 +42,5 @@ TEST_CASE("a row has as many cells as there are columns") {
   CHECK_THROWS(result.add_row({"1"}));
   CHECK(result.empty());
 }
+
+}  // namespace table_test

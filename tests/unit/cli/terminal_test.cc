@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+namespace terminal_test {
+
 using namespace adaptdl::cli;
 
 namespace {
@@ -75,3 +77,5 @@ TEST_CASE("the sequences of colours are known, and no others") {
     CHECK(colour_sequence_size(text) == 0);
   }
 }
+
+}  // namespace terminal_test

@@ -7,6 +7,8 @@
 #include "simulation/cluster_plot.h"
 #include "simulation/cycle_log.h"
 
+namespace timeline_test {
+
 using namespace adaptdl;
 using namespace adaptdl::cli;
 
@@ -107,3 +109,5 @@ TEST_CASE("a picture of next to nothing is a picture") {
   CHECK(svg.find("inf") == std::string::npos);
   CHECK(svg.find("w under p") != std::string::npos);
 }
+
+}  // namespace timeline_test

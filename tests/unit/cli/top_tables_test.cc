@@ -4,6 +4,8 @@
 
 #include "policy/speedup.h"
 
+namespace top_tables_test {
+
 using namespace adaptdl;
 using nlohmann::json;
 
@@ -77,3 +79,5 @@ TEST_CASE("the goodput of a measured job is that of its model for its nodes") {
   cluster.jobs[0].info.speedup = speedup;
   CHECK(cli::top_json(cluster)["jobs"][0]["goodput"] == speedup->goodput(1, 2));
 }
+
+}  // namespace top_tables_test

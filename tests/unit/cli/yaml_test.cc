@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+namespace yaml_test {
+
 using namespace adaptdl;
 using nlohmann::json;
 
@@ -27,3 +29,5 @@ TEST_CASE("what is nested or empty is so in YAML") {
   CHECK(cli::to_yaml({{"a", {1, 2.5, true, nullptr}}, {"b", json::object()}}) ==
         "a:\n  - 1\n  - 2.5\n  - true\n  - ~\nb: {}\n");
 }
+
+}  // namespace yaml_test

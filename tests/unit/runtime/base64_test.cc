@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace base64_test {
+
 using namespace adaptdl;
 
 TEST_CASE("base64 is what RFC 4648 gives as examples, both ways") {
@@ -33,3 +35,5 @@ TEST_CASE("what is no base64 is refused") {
     CHECK_FALSE(decode_base64(text));
   }
 }
+
+}  // namespace base64_test

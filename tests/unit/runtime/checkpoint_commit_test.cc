@@ -14,6 +14,8 @@
 #include "checkpoint_support.h"
 #include "refuse_system_calls.h"
 
+namespace checkpoint_commit_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -484,3 +486,5 @@ TEST_CASE("a state that throws while it saves leaves nothing behind, and names i
   CHECK(save_error() == "no checkpoint was saved: state 'throwing': unknown exception");
   CHECK(directory.names().empty());
 }
+
+}  // namespace checkpoint_commit_test

@@ -1,6 +1,8 @@
 // Looking at checkpoints without the program that made them: list, verify, newest_whole, export and prune.
 #include "checkpoint_support.h"
 
+namespace checkpoint_inspect_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -203,3 +205,5 @@ TEST_CASE("prune leaves alone what a newer version wrote") {
   CHECK(ckpt::prune(checkpoints.directory.path(), 1).empty());
   CHECK(checkpoints.directory.names().size() == 3);
 }
+
+}  // namespace checkpoint_inspect_test

@@ -7,6 +7,8 @@
 #include "adaptdl/checkpoint.h"
 #include "checkpoint_support.h"
 
+namespace checkpoint_load_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -429,3 +431,5 @@ TEST_CASE("a directory that is none, and one that may not be read, are errors") 
   });
   CHECK(status == 0);
 }
+
+}  // namespace checkpoint_load_test

@@ -1,6 +1,8 @@
 // Saving and loading stream: they need a few chunks of memory, whatever the size of a tensor.
 #include "checkpoint_support.h"
 
+namespace checkpoint_memory_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -63,3 +65,5 @@ TEST_CASE("saving and loading a tensor of 256 MiB needs less than 64 MiB more me
 #else
 TEST_CASE("memory is not measured under a sanitizer") { MESSAGE("skipped"); }
 #endif
+
+}  // namespace checkpoint_memory_test

@@ -8,6 +8,8 @@
 #include "adaptdl/collective.h"
 #include "checkpoint_support.h"
 
+namespace checkpoint_replicas_test {
+
 using namespace checkpoint_test;
 namespace collective = adaptdl::collective;
 
@@ -246,3 +248,5 @@ TEST_CASE("saving without the collective that the environment promises is refuse
   ::unsetenv("ADAPTDL_NUM_REPLICAS");
   CHECK(directory.names().empty());
 }
+
+}  // namespace checkpoint_replicas_test

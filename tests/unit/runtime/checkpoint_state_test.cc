@@ -6,6 +6,8 @@
 #include "adaptdl/error.h"
 #include "checkpoint_support.h"
 
+namespace checkpoint_state_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -265,3 +267,5 @@ TEST_CASE("one state saves itself to files of its own") {
   CHECK(read_file(directory / "export/model.safetensors").ends_with(std::string(8, 'w')));
   CHECK(ckpt::save_state(state, directory / "export").size() == 2);  // again, in place of the first
 }
+
+}  // namespace checkpoint_state_test

@@ -4,6 +4,8 @@
 #include "adaptdl/error.h"
 #include "checkpoint_support.h"
 
+namespace checkpoint_stream_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -166,3 +168,5 @@ TEST_CASE("bytes that are no states give an error, or states, but never anything
   CHECK(refused > whole.size() / 4);
   CHECK_THROWS_WITH(received(std::string(16, '\xff')), "what a member sent are no states");
 }
+
+}  // namespace checkpoint_stream_test

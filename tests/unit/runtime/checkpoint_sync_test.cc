@@ -7,6 +7,8 @@
 
 #include "checkpoint_support.h"
 
+namespace checkpoint_sync_test {
+
 using namespace checkpoint_test;
 
 namespace {
@@ -65,3 +67,5 @@ TEST_CASE("every file of a checkpoint and its directory are on the disk before i
   CHECK(synced(seen.begin(), renamed, renamed->path));
   CHECK(synced(renamed, seen.end(), directory.path()));
 }
+
+}  // namespace checkpoint_sync_test

@@ -15,6 +15,8 @@
 #include "collective_support.h"
 #include "little_endian.h"
 
+namespace collective_connect_test {
+
 using namespace adaptdl;
 using namespace adaptdl::collective;
 using namespace adaptdl::collective::testing;
@@ -474,3 +476,5 @@ TEST_CASE("options that make no sense are usage errors") {
   CHECK_THROWS_AS(with([](Options& o) { o.connect_pause = 0ms; }), UsageError);
   CHECK_THROWS_AS(with([](Options& o) { o.job = std::string(1025, 'x'); }), UsageError);
 }
+
+}  // namespace collective_connect_test

@@ -13,6 +13,8 @@
 #include "collective_support.h"
 #include "socket.h"
 
+namespace collective_host_loss_test {
+
 using namespace adaptdl::collective;
 using namespace adaptdl::collective::testing;
 using nlohmann::json;
@@ -65,3 +67,5 @@ TEST_CASE("a host that does not answer any more is an error on both sides") {
 }
 
 TEST_CASE("with the patience that is the default, within 40 s" * doctest::test_suite("full")) { lose_host(); }
+
+}  // namespace collective_host_loss_test

@@ -7,6 +7,8 @@
 #include "adaptdl/collective.h"
 #include "collective_support.h"
 
+namespace collective_process_test {
+
 using namespace adaptdl;
 using namespace adaptdl::collective;
 using namespace adaptdl::collective::testing;
@@ -253,3 +255,5 @@ TEST_CASE("the communicator of the process takes its options from the environmen
   CHECK(holder.join() == 0);
   CHECK(other.join() == 0);
 }
+
+}  // namespace collective_process_test

@@ -11,6 +11,8 @@
 
 #include "collective_support.h"
 
+namespace collective_test {
+
 using namespace adaptdl;
 using namespace adaptdl::collective;
 using namespace adaptdl::collective::testing;
@@ -373,3 +375,5 @@ TEST_CASE("sum refuses values that do not match") {
   });
   CHECK(errors == no_errors(2));
 }
+
+}  // namespace collective_test

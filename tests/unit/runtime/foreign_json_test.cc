@@ -4,6 +4,8 @@
 
 #include <string>
 
+namespace foreign_json_test {
+
 using namespace adaptdl;
 
 TEST_CASE("M1: JSON that is nested too deep is discarded before anything recurses into it") {
@@ -67,3 +69,5 @@ TEST_CASE("what is nested too deep can be replaced by null instead, and all else
   CHECK(is_nested_deeper(shallow.dump(), kDeepestJson - 1));
   CHECK_FALSE(is_nested_deeper(shallow.dump(), kDeepestJson));
 }
+
+}  // namespace foreign_json_test

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+namespace generation_test {
+
 using adaptdl::generation::Generation;
 using nlohmann::json;
 
@@ -54,3 +56,5 @@ TEST_CASE("a process on its own, without a supervisor, follows no generations") 
   CHECK_FALSE(adaptdl::generation::announced());
   CHECK_FALSE(adaptdl::generation::joining());
 }
+
+}  // namespace generation_test

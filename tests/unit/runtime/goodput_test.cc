@@ -8,22 +8,18 @@
 #include <random>
 #include <string>
 
+#include "error_of.h"
+
+namespace goodput_test {
+
 using namespace adaptdl;
 using namespace adaptdl::goodput;
+using ::testing::error_of;
 
 namespace {
 
 const PerfParams kPerf{0.1, 0.01, 0.2, 0.02, 0.05, 0.005, 2};
 const GradParams kGrad{0.5, 3};
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "nothing was thrown";
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-}
 
 Limits limits(std::size_t max, std::optional<std::size_t> min_local = {}, std::optional<std::size_t> max_local = {},
               bool accumulation = false) {
@@ -174,7 +170,9 @@ TEST_CASE("where no batch size fits, goodput is 0 beside the size that would be 
 
 TEST_CASE("limits that contradict each other are refused by name") {
   const GoodputFunction function(kPerf, kGrad, 128);
-  const auto refusal = [&](const Limits& within) { return error_of([&] { function.optimize(1, 4, within); }); };
+  const auto refusal = [&](const Limits& within) {
+    return error_of<UsageError>([&] { function.optimize(1, 4, within); });
+  };
   CHECK(refusal(limits(64)) == "largest total batch size 64: is below the initial batch size 128");
   CHECK(refusal(limits(256, 32, 16)) == "local batch size bounds: the largest, 16, is below the least, 32");
   CHECK(refusal(limits(256, 512)) == "local batch size bounds: the largest, 256, is below the least, 512");
@@ -183,3 +181,5 @@ TEST_CASE("limits that contradict each other are refused by name") {
   const std::vector<int> some{1, 2};
   CHECK_THROWS_AS(function.optimize(some, some, limits(64)), UsageError);
 }
+
+}  // namespace goodput_test

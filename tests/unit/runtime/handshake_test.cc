@@ -10,6 +10,8 @@
 #include "libcrypto.h"
 #include "little_endian.h"
 
+namespace handshake_test {
+
 using namespace adaptdl;
 using namespace adaptdl::handshake;
 
@@ -149,3 +151,5 @@ TEST_CASE("no more than one message is taken, whatever length it claims") {
   CHECK(end.take(ConnectingEnd(kTerms, "", 0).begin(), reply) == Step::kIncomplete);
   CHECK(end.take(std::string(32, '\0') + little_endian(std::uint32_t{11}), reply) == Step::kRefused);
 }
+
+}  // namespace handshake_test

@@ -16,6 +16,8 @@
 
 #include "temporary_directory.h"
 
+namespace helper_program_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
@@ -140,3 +142,5 @@ TEST_CASE("a helper's standard error is this process's, and its signals are as i
   CHECK(done.end == End::kSignalled);
   CHECK(text_of(file) == "complaint\n");
 }
+
+}  // namespace helper_program_test

@@ -8,6 +8,8 @@
 
 #include "http_support.h"
 
+namespace http_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Server;
@@ -119,3 +121,5 @@ TEST_CASE("a connection that carries nothing for too long is broken, whatever th
   CHECK_THROWS_AS(http::send(request), http::ConnectionError);
   CHECK(std::chrono::steady_clock::now() - start < 10s);
 }
+
+}  // namespace http_test

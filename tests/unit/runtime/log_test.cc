@@ -9,6 +9,8 @@
 
 #include "process_support.h"
 
+namespace log_test {
+
 using namespace adaptdl;
 using adaptdl::testing::Process;
 
@@ -50,3 +52,5 @@ TEST_CASE("lines of several threads do not mix") {
   }
   CHECK(count == 800);
 }
+
+}  // namespace log_test

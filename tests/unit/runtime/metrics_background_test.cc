@@ -9,6 +9,8 @@
 #include "adaptdl/metrics.h"
 #include "http_support.h"
 
+namespace metrics_background_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
@@ -206,3 +208,5 @@ TEST_CASE("a reset drops a fit that is under way") {
     CHECK(metrics::hints().at("perfParams").is_null());
   }
 }
+
+}  // namespace metrics_background_test

@@ -8,6 +8,8 @@
 #include "checkpoint_support.h"
 #include "metrics/profile.h"
 
+namespace metrics_test {
+
 using namespace adaptdl;
 using adaptdl::goodput::Observation;
 using adaptdl::metrics::Profile;
@@ -241,3 +243,5 @@ TEST_CASE("the clock can be replaced and brought back") {
   CHECK(metrics::now() >= before);
   CHECK(metrics::now() != 42);
 }
+
+}  // namespace metrics_test

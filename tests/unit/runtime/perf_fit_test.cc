@@ -8,10 +8,14 @@
 #include <string>
 
 #include "adaptdl/goodput.h"
+#include "error_of.h"
 #include "goodput/fit_error.h"
+
+namespace perf_fit_test {
 
 using namespace adaptdl;
 using namespace adaptdl::goodput;
+using ::testing::error_of;
 
 namespace {
 
@@ -31,15 +35,6 @@ std::vector<Observation> observe_all(const PerfParams& perf) {
   for (const auto& [nodes, replicas] : {std::pair(1, 1), {1, 2}, {1, 4}, {2, 2}, {2, 8}, {4, 16}})
     for (const std::size_t bsz : {16, 32, 64, 128}) all.push_back(observe(perf, nodes, replicas, bsz));
   return all;
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "nothing was thrown";
-  } catch (const UsageError& error) {
-    return error.what();
-  }
 }
 
 }  // namespace
@@ -186,11 +181,15 @@ TEST_CASE("the parameters are within their bounds, whatever the times") {
 }
 
 TEST_CASE("observations that are none are refused") {
-  CHECK(error_of([] { fit_perf_params({}); }) == "fit of step times: there are no observations");
-  const auto refusal = [](const Observation& each) { return error_of([&] { fit_perf_params({&each, 1}); }); };
+  CHECK(error_of<UsageError>([] { fit_perf_params({}); }) == "fit of step times: there are no observations");
+  const auto refusal = [](const Observation& each) {
+    return error_of<UsageError>([&] { fit_perf_params({&each, 1}); });
+  };
   CHECK(refusal({1, 1, 32, 0, 0.2}) ==
         "fit of step times: 1 nodes, 1 replicas, batch size 32: 0 s and 0.2 s are no step times");
   for (const double wrong : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")})
     CHECK(refusal({1, 1, 32, 0.2, wrong}).find("are no step times") != std::string::npos);
   CHECK(refusal({2, 1, 32, 0.2, 0.2}).find("2 nodes, 1 replicas") != std::string::npos);
 }
+
+}  // namespace perf_fit_test

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+namespace printable_test {
+
 using namespace adaptdl;
 using nlohmann::json;
 
@@ -119,3 +121,5 @@ TEST_CASE("long text takes linear time") {
   CHECK(printable(std::string(1 << 20, '\xf0')).size() == 4U << 20);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
+
+}  // namespace printable_test

@@ -11,6 +11,8 @@
 
 #include "process_support.h"
 
+namespace progress_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
@@ -151,3 +153,5 @@ TEST_CASE("a malformed descriptor is said once and reported to never") {
   CHECK(process.rest() ==
         "adaptdl: warning: no progress is reported: ADAPTDL_STATUS_FD=\"x\": takes a whole number of at least 0\n");
 }
+
+}  // namespace progress_test

@@ -9,14 +9,18 @@
 #include <string>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "hints_request.h"
 #include "http_support.h"
+
+namespace sched_hints_test {
 
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
 using adaptdl::testing::Server;
 using nlohmann::json;
+using ::testing::error_of;
 
 namespace {
 
@@ -27,15 +31,6 @@ struct Supervisor {
     ::unsetenv("ADAPTDL_SUPERVISOR_TOKEN");
   }
 };
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "nothing was thrown";
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-}
 
 // What one post writes to standard error.
 std::string log_of_post(const std::string& url) {
@@ -67,22 +62,23 @@ TEST_CASE("hints are put to the job's URL as JSON, with the token if there is on
 
 TEST_CASE("a key that is no hint is refused by name, supervisor or not") {
   CHECK(
-      error_of([] {
+      error_of<UsageError>([] {
         post_sched_hints({{"batchSize", 1}}, "ns/job");
       }) ==
       "no scheduling hint is named \"batchSize\": takes initBatchSize, localBszBounds, globalBatchSize, maxBatchSize, "
       "maxProfiledReplicas, gradientAccumulation, gradParams, perfParams, progress, targetProgress, liveRescale");
-  CHECK(error_of([] {
+  CHECK(error_of<UsageError>([] {
           post_sched_hints({{"gradParams", {{"sqr", 1}}}}, "ns/job");
         }) == "no scheduling hint is named \"gradParams.sqr\": takes norm, var");
-  CHECK(error_of([] {
+  CHECK(error_of<UsageError>([] {
           post_sched_hints({{"perfParams", 7}}, "ns/job");
         }) == "scheduling hint \"perfParams\": takes an object or null, not 7");
-  CHECK(error_of([] { post_sched_hints(json::array(), "ns/job"); }) == "scheduling hints: takes an object, not array");
+  CHECK(error_of<UsageError>([] { post_sched_hints(json::array(), "ns/job"); }) ==
+        "scheduling hints: takes an object, not array");
 }
 
 TEST_CASE("a value of another kind is refused by the name of its key, null never") {
-  const auto refused = [](const json& hints) { return error_of([&] { check_sched_hints(hints); }); };
+  const auto refused = [](const json& hints) { return error_of<UsageError>([&] { check_sched_hints(hints); }); };
   CHECK(refused({{"initBatchSize", 0}}) ==
         "scheduling hint \"initBatchSize\": takes a whole number of at least 1 or null, not 0");
   CHECK(refused({{"maxProfiledReplicas", 2.5}}) ==
@@ -113,7 +109,7 @@ TEST_CASE("without a supervisor there is nothing to post") {
 
 TEST_CASE("a job that is not namespace/name is refused") {
   const Supervisor supervisor("http://127.0.0.1:9");
-  CHECK(error_of([] {
+  CHECK(error_of<UsageError>([] {
           post_sched_hints({{"progress", 1}}, "job");
         }) == "job \"job\": takes NAMESPACE/NAME; set ADAPTDL_JOB_ID");
 }
@@ -136,3 +132,5 @@ TEST_CASE("a supervisor that does not answer holds a post up for ten seconds at 
   request->timeout = 100ms;
   CHECK(send_hints(*request).value_or("").find("/hints/ns/job") != std::string::npos);
 }
+
+}  // namespace sched_hints_test

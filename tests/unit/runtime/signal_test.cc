@@ -11,6 +11,8 @@
 
 #include "process_support.h"
 
+namespace signal_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
@@ -223,3 +225,5 @@ TEST_CASE("SIGUSR1 asks for a checkpoint, each time anew, and for no stop") {
   process.signal(SIGTERM);
   CHECK(process.join() == 0);
 }
+
+}  // namespace signal_test

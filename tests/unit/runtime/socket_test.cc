@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace socket_test {
+
 using adaptdl::net::is_loopback;
 
 TEST_CASE("L3: only loopback addresses and localhost are this machine, not names that look like them") {
@@ -11,3 +13,5 @@ TEST_CASE("L3: only loopback addresses and localhost are this machine, not names
                            "128.0.0.1", "::", "::2", "[127.0.0.1", "", "0.0.0.0"})
     CHECK_FALSE_MESSAGE(is_loopback(host), host);
 }
+
+}  // namespace socket_test

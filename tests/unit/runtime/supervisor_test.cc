@@ -7,24 +7,19 @@
 #include <functional>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "http_support.h"
+
+namespace supervisor_test {
 
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using adaptdl::testing::Answer;
 using adaptdl::testing::Server;
 using nlohmann::json;
+using ::testing::error_of;
 
 namespace {
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "nothing was thrown";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 const std::vector<std::string> kAddresses{"10.0.0.1", "10.0.0.2"};
 
@@ -115,3 +110,5 @@ TEST_CASE("what can never work is an error at once") {
   CHECK_MESSAGE(error_of([] { supervisor::discover("not a url", "ns/job", 0); }).find("\"not a url") == 0, "malformed");
   CHECK(std::chrono::steady_clock::now() - start < 2s);
 }
+
+}  // namespace supervisor_test

@@ -10,6 +10,8 @@
 #include "adaptdl/collective.h"
 #include "checkpoint_support.h"
 
+namespace transfer_test {
+
 using namespace checkpoint_test;
 using namespace std::chrono_literals;
 using adaptdl::collective::CollectiveError;
@@ -86,3 +88,5 @@ TEST_CASE("a receiver that does not come is an error in time") {
   const net::Fd stranger = sender.stranger("");
   CHECK_THROWS_WITH_AS(served.get(), "another replica did not connect in time", CollectiveError);
 }
+
+}  // namespace transfer_test

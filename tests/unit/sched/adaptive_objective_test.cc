@@ -6,6 +6,8 @@
 #include "allocation_validator.h"
 #include "policy/pollux.h"
 
+namespace adaptive_objective_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 
@@ -113,3 +115,5 @@ TEST_CASE("of two jobs that do not say what is left the one that has had less go
   crowded.nodes.front().resources[kGpu] = 1;
   CHECK(replicas(decide(crowded), "begun") == 1);
 }
+
+}  // namespace adaptive_objective_test

@@ -21,6 +21,8 @@
 #include "local/runtime_directory.h"
 #include "temporary_directory.h"
 
+namespace agent_test {
+
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using adaptdl::testing::Process;
@@ -374,3 +376,5 @@ TEST_CASE("connections that say nothing keep no run out") {
   REQUIRE(await({&run, &late}, [&] { return late.devices.size() == 2; }));
   CHECK(run.devices.size() == 2);
 }
+
+}  // namespace agent_test

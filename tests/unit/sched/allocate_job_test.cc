@@ -3,6 +3,8 @@
 
 #include "policy/policy.h"
 
+namespace allocate_job_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -47,3 +49,5 @@ TEST_CASE("a job whose minimum exceeds its maximum, or that asks for nothing, ge
   nothing.resources = {{"gpu", 0}};
   CHECK(allocate_job(nothing, {node("a", 4)}).empty());
 }
+
+}  // namespace allocate_job_test

@@ -11,6 +11,8 @@
 #include "policy/search_state.h"
 #include "policy/size_choice.h"
 
+namespace allocation_search_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -207,3 +209,5 @@ TEST_CASE("the same problem has the same allocations") {
   const SearchProblem problem = random_problem(random, {60, 16, 8, 2});
   CHECK(search_allocations(problem).placements == search_allocations(problem).placements);
 }
+
+}  // namespace allocation_search_test

@@ -7,6 +7,8 @@
 #include <random>
 #include <thread>
 
+namespace assignment_program_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -86,3 +88,5 @@ TEST_CASE("the answer is the same every time, on any thread") {
   threads.clear();
   for (const auto& answer : answers) CHECK(answer == expected);
 }
+
+}  // namespace assignment_program_test

@@ -5,6 +5,8 @@
 
 #include <set>
 
+namespace cluster_size_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -52,3 +54,5 @@ TEST_CASE("sizes are bisected, not tried one by one") {
   desired(4096, 3, 0, &asked);
   CHECK(asked <= 15);
 }
+
+}  // namespace cluster_size_test

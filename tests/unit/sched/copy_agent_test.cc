@@ -7,6 +7,8 @@
 #include "copy_support.h"
 #include "kube/copy/agent.h"
 
+namespace copy_agent_test {
+
 using namespace testing;
 
 namespace {
@@ -187,3 +189,5 @@ TEST_CASE_FIXTURE(Fixture, "a large file that cannot be written is told with its
   write_file(here / "x", some_bytes(kSize));
   CHECK_THROWS_WITH_AS(upload(shell, here / "x", "/dev/full/x", events), doctest::Contains("/dev/full/x"), Error);
 }
+
+}  // namespace copy_agent_test

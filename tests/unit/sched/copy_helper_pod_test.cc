@@ -5,6 +5,8 @@
 #include "kube/copy/replica_choice.h"
 #include "kube/timestamp.h"
 
+namespace copy_helper_pod_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
@@ -95,3 +97,5 @@ TEST_CASE("the replica to copy from is of the newest group, the lowest rank that
   CHECK(choose_replica(replicas, {})->name == "1-0");
   CHECK(choose_replica({}, {}) == nullptr);
 }
+
+}  // namespace copy_helper_pod_test

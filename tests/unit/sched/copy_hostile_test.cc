@@ -5,6 +5,8 @@
 #include "kube/copy/target_tree.h"
 #include "kube/copy/unpack.h"
 
+namespace copy_hostile_test {
+
 using namespace testing;
 
 namespace {
@@ -163,3 +165,5 @@ TEST_CASE_FIXTURE(Fixture, "the target's own entry changes nothing of it") {
   refused(Archive().add('0', "./", "text"), "");
   refused(Archive().add('2', ".", "", "/etc"), "");
 }
+
+}  // namespace copy_hostile_test

@@ -3,6 +3,8 @@
 #include "adaptdl/error.h"
 #include "kube/copy/place.h"
 
+namespace copy_place_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 
@@ -43,3 +45,5 @@ TEST_CASE("a target stands for what cp takes it for") {
   CHECK_THROWS_AS(target_path("/a/x", Found::kFile, "y/", Found::kNothing), UsageError);
   CHECK_THROWS_AS(target_path("/a/x", Found::kDirectory, "y", Found::kFile), UsageError);
 }
+
+}  // namespace copy_place_test

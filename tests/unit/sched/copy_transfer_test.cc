@@ -3,6 +3,8 @@
 
 #include "copy_support.h"
 
+namespace copy_transfer_test {
+
 using namespace testing;
 
 namespace {
@@ -312,3 +314,5 @@ TEST_CASE_FIXTURE(Fixture, "an existing directory gets the source under its name
   upload(shell, to("in/."), at("tree"), events);
   CHECK(read_file(at("tree/tree/x")) == "text");
 }
+
+}  // namespace copy_transfer_test

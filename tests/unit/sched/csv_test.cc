@@ -6,7 +6,7 @@
 
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::csv_test {
 namespace {
 
 // What is wrong with a file of this text, from the column that follows its name on.
@@ -108,4 +108,4 @@ TEST_CASE("what is no whole number from 1 on is refused") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::csv_test

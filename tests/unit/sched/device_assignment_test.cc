@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace device_assignment_test {
+
 using namespace adaptdl::sched;
 using Devices = std::vector<std::string>;
 
@@ -40,3 +42,5 @@ TEST_CASE("where there are not enough there is no answer") {
   CHECK_FALSE(assign({{1, {"3"}, {}}, {1, {"3"}, {}}}));
   CHECK_FALSE(assign({{1, {}, {"3"}}}));
 }
+
+}  // namespace device_assignment_test

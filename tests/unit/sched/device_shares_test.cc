@@ -4,6 +4,8 @@
 
 #include "policy/policies.h"
 
+namespace device_shares_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using Devices = std::vector<std::string>;
@@ -283,3 +285,5 @@ TEST_CASE("a run that has to wait costs those that train nothing") {
   CHECK(machine.told[3].reason == "waits: needs at least 3 devices besides what others need at least");
   CHECK(machine.told[4].reason == "waits: needs at least 5 devices, may use 4 only");
 }
+
+}  // namespace device_shares_test

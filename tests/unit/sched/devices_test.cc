@@ -7,6 +7,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace devices_test {
+
 using namespace adaptdl;
 using Devices = std::vector<std::string>;
 
@@ -36,3 +38,5 @@ TEST_CASE("more replicas than devices are refused, unless they may share") {
                        UsageError);
   CHECK(sched::assign_devices({"a", "b"}, 5, true) == Devices{"a", "b", "a", "b", "a"});
 }
+
+}  // namespace devices_test

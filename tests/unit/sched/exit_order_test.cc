@@ -7,6 +7,8 @@
 
 #include <array>
 
+namespace exit_order_test {
+
 using adaptdl::sched::ExitOrder;
 
 TEST_CASE("processes are placed in the order in which they ended, however late one looks") {
@@ -30,3 +32,5 @@ TEST_CASE("processes are placed in the order in which they ended, however late o
   CHECK(order.place(::getpid()) == ending.size());
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
 }
+
+}  // namespace exit_order_test

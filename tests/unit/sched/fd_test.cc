@@ -11,6 +11,8 @@
 #include "adaptdl/error.h"
 #include "refuse_system_calls.h"
 
+namespace fd_test {
+
 using namespace adaptdl;
 
 namespace {
@@ -61,3 +63,5 @@ TEST_CASE("descriptors are closed on exec from one on") {
     return !closes_on_exec(kKept) && closes_on_exec(kStray) && !closes_on_exec(STDERR_FILENO);
   });
 }
+
+}  // namespace fd_test

@@ -6,7 +6,7 @@
 
 #include "queue_policies.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::fifo_test {
 namespace {
 
 TEST_CASE("jobs start in the order in which they arrived, and the first that has to wait holds up the others") {
@@ -64,4 +64,4 @@ TEST_CASE("a job that lost a node is started again in its turn") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::fifo_test

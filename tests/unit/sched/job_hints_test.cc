@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+namespace job_hints_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using nlohmann::json;
@@ -85,3 +87,5 @@ TEST_CASE("a job whose hints are not complete, or contradict each other, was not
   hints["localBszBounds"] = {nullptr, nullptr};
   CHECK(job(hints).max_replicas == 64);
 }
+
+}  // namespace job_hints_test

@@ -16,6 +16,8 @@
 #include "kube/exec.h"
 #include "kube_spdy_support.h"
 
+namespace kube_channels_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using namespace testing::spdy;
@@ -267,3 +269,5 @@ TEST_CASE("who may do neither is told of the right that commands need, not of th
   CHECK(said(403).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: no create of it; that was "));
   CHECK(said(404).starts_with("||connect to /api/v1/namespaces/lab/pods/one/exec: "));
 }
+
+}  // namespace kube_channels_test

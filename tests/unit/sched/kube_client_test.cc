@@ -12,6 +12,8 @@
 #include "http/http.h"
 #include "temporary_directory.h"
 
+namespace kube_client_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
@@ -227,3 +229,5 @@ TEST_CASE("a stream gives what comes as it comes, and ends when the reader has e
   CHECK(got.rfind("tick\ntick\n", 0) == 0);
   CHECK_THROWS_AS(client.stream("/forbidden", {}, {}, [](std::string_view) { return true; }), ApiError);
 }
+
+}  // namespace kube_client_test

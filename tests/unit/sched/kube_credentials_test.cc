@@ -17,12 +17,16 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "kube/certificate.h"
 #include "kube/timestamp.h"
+
+namespace kube_credentials_test {
 
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
+using ::testing::error_of;
 namespace fs = std::filesystem;
 using Headers = std::vector<std::string>;
 
@@ -75,17 +79,8 @@ std::string answers(const std::string& status) {
          status + "}\nEND\n";
 }
 
-std::string message(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string refusal(const Access& access) {
-  return message([&] { Credentials(access).current(); });
+  return error_of([&] { Credentials(access).current(); });
 }
 
 struct Pem {
@@ -287,7 +282,7 @@ TEST_CASE("a plugin that takes too long is ended") {
   const Directory directory;
   const Access slow = with_plugin(directory, "exec sleep 60\n");
   const auto begin = std::chrono::steady_clock::now();
-  CHECK(message([&] { ask_plugin(slow, 200ms); }).find("has not answered within") != std::string::npos);
+  CHECK(error_of([&] { ask_plugin(slow, 200ms); }).find("has not answered within") != std::string::npos);
   CHECK(std::chrono::steady_clock::now() - begin < 20s);
 }
 
@@ -301,3 +296,5 @@ TEST_CASE("words about who it is tell of an expired token and have no secret") {
   none.current();
   CHECK(none.in_words() == "user 'ada' of context 'lab', without credentials");
 }
+
+}  // namespace kube_credentials_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace kube_error_test {
+
 using namespace adaptdl::kube;
 using std::chrono::seconds;
 
@@ -66,3 +68,5 @@ TEST_CASE("deep nesting, bytes that are no text and endless messages do no harm"
   CHECK(parse_status(500, "{\"kind\": \"Status\", \"message\": \"" + std::string(100000, 'm') + "\"}").message.size() <=
         2000);
 }
+
+}  // namespace kube_error_test

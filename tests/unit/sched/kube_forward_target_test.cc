@@ -5,6 +5,8 @@
 
 #include "adaptdl/error.h"
 
+namespace kube_forward_target_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
@@ -60,3 +62,5 @@ TEST_CASE("a pod is ready when its condition says so and it is not going") {
   going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
   CHECK_FALSE(is_ready(going));
 }
+
+}  // namespace kube_forward_target_test

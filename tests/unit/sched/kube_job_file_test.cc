@@ -8,6 +8,8 @@
 
 #include "adaptdl/error.h"
 
+namespace kube_job_file_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
@@ -148,3 +150,5 @@ TEST_CASE("what is no YAML, too much of it, or ambiguous is refused") {
   }
   CHECK(refusal(std::string(5 << 20, ' ')) == "job.yaml: it is larger than 4 MiB");
 }
+
+}  // namespace kube_job_file_test

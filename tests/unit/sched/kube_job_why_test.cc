@@ -4,6 +4,8 @@
 
 #include "kube/job_book.h"
 
+namespace kube_job_why_test {
+
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -218,3 +220,5 @@ TEST_CASE("replicas are counted as they are ready, of the newest group alone") {
   CHECK(view.ready == 1);
   CHECK(view.wanted == 2);
 }
+
+}  // namespace kube_job_why_test

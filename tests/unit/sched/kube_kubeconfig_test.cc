@@ -10,10 +10,14 @@
 #include <map>
 
 #include "adaptdl/error.h"
+#include "error_of.h"
 #include "kube/in_cluster.h"
+
+namespace kube_kubeconfig_test {
 
 using namespace adaptdl;
 using namespace adaptdl::kube;
+using ::testing::error_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -29,17 +33,8 @@ Access parse(const std::string& text, const AccessChoice& choice = {}) {
   return parse_kubeconfig(text, "/dir", choice);
 }
 
-std::string message(const std::function<void()>& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string refusal(const std::string& text, const AccessChoice& choice = {}) {
-  return message([&] { parse(text, choice); });
+  return error_of([&] { parse(text, choice); });
 }
 
 // A directory of its own, an environment without clusters, and both as before at the end.
@@ -247,7 +242,7 @@ TEST_CASE("of several files the first that has a name wins, whole, and missing o
 TEST_CASE("without KUBECONFIG the file at home is read, and none is no error") {
   Machine machine;
   CHECK_FALSE(find_access({}));
-  CHECK(message([] { find_access({"dev", ""}); }).find("there is no kubeconfig: set KUBECONFIG") != std::string::npos);
+  CHECK(error_of([] { find_access({"dev", ""}); }).find("there is no kubeconfig: set KUBECONFIG") != std::string::npos);
   machine.write(".kube/config", kubeconfig("server: 'https://home'", "token: t"));
   CHECK(find_access({})->server == "https://home");
   CHECK_THROWS_AS(find_access({"", "a/b"}), UsageError);
@@ -257,15 +252,15 @@ TEST_CASE("a file that was named but is missing, unreadable or malformed is an e
   Machine machine;
   const std::string missing = machine.directory() / "missing";
   machine.set("KUBECONFIG", missing);
-  CHECK(message([] { find_access({}); }) == "KUBECONFIG names no file that is there: " + missing);
+  CHECK(error_of([] { find_access({}); }) == "KUBECONFIG names no file that is there: " + missing);
   machine.set("KUBECONFIG", machine.directory());
-  CHECK(message([] { find_access({}); }) ==
+  CHECK(error_of([] { find_access({}); }) ==
         "cannot read " + machine.directory().string() + ", a kubeconfig: Is a directory");
   const std::string bad = machine.write("bad", "clusters:\n- name: 'c\n");
   machine.set("KUBECONFIG", bad);
-  CHECK(message([] { find_access({}); }).starts_with(bad + ":"));
+  CHECK(error_of([] { find_access({}); }).starts_with(bad + ":"));
   machine.set("KUBECONFIG", machine.write("empty", ""));
-  CHECK(message([] { find_access({}); }).find("no context is the current one") != std::string::npos);
+  CHECK(error_of([] { find_access({}); }).find("no context is the current one") != std::string::npos);
 }
 
 TEST_CASE("a pod's service account is found where there is no kubeconfig") {
@@ -289,3 +284,5 @@ TEST_CASE("a pod's service account is found where there is no kubeconfig") {
   CHECK(in_cluster_access("", account)->server == "https://[fd00::1]:443");
   CHECK_FALSE(in_cluster_access("", machine.directory() / "none"));
 }
+
+}  // namespace kube_kubeconfig_test

@@ -5,6 +5,8 @@
 #include <random>
 #include <vector>
 
+namespace kube_log_position_test {
+
 using namespace adaptdl::kube;
 
 namespace {
@@ -120,3 +122,5 @@ TEST_CASE("a reader that wants no more is given no more") {
   }));
   CHECK(given == 1);
 }
+
+}  // namespace kube_log_position_test

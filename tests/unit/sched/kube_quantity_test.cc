@@ -9,6 +9,8 @@
 
 #include "adaptdl/error.h"
 
+namespace kube_quantity_test {
+
 using namespace adaptdl;
 using adaptdl::kube::Quantity;
 
@@ -96,3 +98,5 @@ TEST_CASE("what apimachinery reads is read, written alike and refused alike") {
   }
   CHECK(count > 200);
 }
+
+}  // namespace kube_quantity_test

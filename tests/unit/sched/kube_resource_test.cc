@@ -5,6 +5,8 @@
 
 #include "adaptdl/error.h"
 
+namespace kube_resource_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 
@@ -23,3 +25,5 @@ TEST_CASE("a name cannot lead to another path") {
   CHECK_THROWS_AS(path(kPods, ".", "p"), UsageError);
   CHECK(path(kPods, "ns", "...") == "/api/v1/namespaces/ns/pods/...");
 }
+
+}  // namespace kube_resource_test

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace kube_retry_test {
+
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
 
@@ -56,3 +58,5 @@ TEST_CASE("the server's wish is honoured while patience lasts, and never cut sho
   CHECK_FALSE(retry_pause(kRule, answer(true, 429, 3s), 1, 5001ms, 0));
   CHECK_FALSE(retry_pause(kRule, {.read = true}, 1, 7950ms, 0.5));
 }
+
+}  // namespace kube_retry_test

@@ -10,6 +10,8 @@
 
 #include "kube_spdy_support.h"
 
+namespace kube_spdy_frames_test {
+
 using adaptdl::kube::spdy::FrameReader;
 using namespace testing::spdy;
 using Kind = FrameReader::Event::Kind;
@@ -102,3 +104,5 @@ TEST_CASE("an end within a frame is told from one between two") {
     CHECK(within == (std::ranges::find(ends, size) == ends.end()));
   }
 }
+
+}  // namespace kube_spdy_frames_test

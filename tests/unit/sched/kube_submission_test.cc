@@ -10,6 +10,8 @@
 #include "kube/names.h"
 #include "kube/storage_class.h"
 
+namespace kube_submission_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
@@ -192,3 +194,5 @@ TEST_CASE("a claim's identifier is a version 4 UUID, another each time") {
   CHECK(uuid[14] == '4');
   CHECK(make_uuid() != uuid);
 }
+
+}  // namespace kube_submission_test

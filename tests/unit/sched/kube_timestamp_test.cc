@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+namespace kube_timestamp_test {
+
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
 
@@ -58,3 +60,5 @@ TEST_CASE("what is no duration, or is beyond 292 years, is refused") {
                            "99999999999999999999999999999999999999999999s"})
     CHECK_MESSAGE(!parse_duration(text), text);
 }
+
+}  // namespace kube_timestamp_test

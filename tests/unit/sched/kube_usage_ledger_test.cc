@@ -8,6 +8,8 @@
 
 #include "adaptdl/error.h"
 
+namespace kube_usage_ledger_test {
+
 using namespace adaptdl::kube;
 using doctest::Approx;
 using nlohmann::json;
@@ -229,3 +231,5 @@ TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are 
     CHECK(*total(last, now).cost == Approx(3 * (expected + existing)));
   }
 }
+
+}  // namespace kube_usage_ledger_test

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+namespace kube_watch_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using namespace std::chrono_literals;
@@ -228,3 +230,5 @@ TEST_CASE("what the first list is refused comes out") {
   Server server({http(status, "403 Forbidden")}, {and_open("")});
   CHECK_THROWS_AS(Watched(server).until(1), ApiError);
 }
+
+}  // namespace kube_watch_test

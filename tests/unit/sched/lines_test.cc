@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace lines_test {
+
 using adaptdl::sched::LastLines;
 using adaptdl::sched::LineSplitter;
 using namespace std::string_literals;
@@ -48,3 +50,5 @@ TEST_CASE("the last lines are the last twenty, cut where they are long") {
   CHECK(lines[18] == "line 24");
   CHECK(lines.back() == std::string(LastLines::kMaxLine, 'x') + " [...]");
 }
+
+}  // namespace lines_test

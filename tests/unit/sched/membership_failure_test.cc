@@ -3,6 +3,8 @@
 
 #include "membership_support.h"
 
+namespace membership_failure_test {
+
 using namespace adaptdl::sched;
 using namespace testing;
 
@@ -227,3 +229,5 @@ TEST_CASE("a newcomer that lost the others does not start the clock for members 
   CHECK(run.decide(kHangWait - 1ms).empty());
   CHECK(run.only(Kind::kKill, 1ms).replica == 1);
 }
+
+}  // namespace membership_failure_test

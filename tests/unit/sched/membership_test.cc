@@ -7,6 +7,8 @@
 
 #include "membership_support.h"
 
+namespace membership_test {
+
 using namespace adaptdl::sched;
 using namespace testing;
 
@@ -395,3 +397,5 @@ TEST_CASE("another membership continues from the target and the state of one") {
   both([](Run& each) { each.decide(); });
   CHECK(run.membership.generation() == other.membership.generation());
 }
+
+}  // namespace membership_test

@@ -7,6 +7,8 @@
 #include <limits>
 #include <map>
 
+namespace nsga2_test {
+
 using namespace adaptdl::sched::nsga2;
 
 namespace {
@@ -83,3 +85,5 @@ TEST_CASE("numbers below a bound are uniform, and the same for the same seed") {
   REQUIRE(counts.size() == 3);
   for (const auto& [number, count] : counts) CHECK(count == doctest::Approx(10'000).epsilon(0.05));
 }
+
+}  // namespace nsga2_test

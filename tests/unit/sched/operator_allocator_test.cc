@@ -6,6 +6,8 @@
 
 #include "policy/policies.h"
 
+namespace operator_allocator_test {
+
 using namespace adaptdl::sched;
 using nlohmann::json;
 
@@ -320,3 +322,5 @@ TEST_CASE("consecutive cycles on an unchanged cluster move no job") {
     before = decisions;
   }
 }
+
+}  // namespace operator_allocator_test

@@ -3,6 +3,8 @@
 
 #include "operator_cluster.h"
 
+namespace operator_crashes_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -58,3 +60,5 @@ TEST_CASE("random losses, deletions, refusals, decisions and crashes never leave
   CHECK(phases["Failed"] < 15);
   CHECK(phases.size() >= 4);
 }
+
+}  // namespace operator_crashes_test

@@ -6,6 +6,8 @@
 #include "operator/device_inventory.h"
 #include "operator/device_selector.h"
 
+namespace operator_devices_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using nlohmann::json;
@@ -338,3 +340,5 @@ TEST_CASE("the allocator sees devices as resources of nodes, jobs and other pods
   state.replace_device_objects(kube::kResourceSlices, {});
   CHECK(state.cluster({}, std::chrono::system_clock::now()).nodes[0].allocatable.at("example.com/gpu") == 0);
 }
+
+}  // namespace operator_devices_test

@@ -6,6 +6,8 @@
 
 #include "operator_scene.h"
 
+namespace operator_failures_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -337,3 +339,5 @@ TEST_CASE("a job that the nodes could not hold fails after the timeout, if the a
     CHECK(scene.phase() == "Pending");
   }
 }
+
+}  // namespace operator_failures_test

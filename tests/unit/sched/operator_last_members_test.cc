@@ -6,6 +6,8 @@
 
 #include "operator_live_scene.h"
 
+namespace operator_last_members_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -266,3 +268,5 @@ TEST_CASE("a job whose replicas cannot be replaced within its quota is restarted
   CHECK(scene.text("message") == "its replicas cannot be replaced while they run: exceeded quota");
   CHECK(scene.allocation() == Allocation{"b", "b"});
 }
+
+}  // namespace operator_last_members_test

@@ -7,6 +7,8 @@
 #include "kube/json_fields.h"
 #include "operator/leader_election.h"
 
+namespace operator_leader_test {
+
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using adaptdl::kube::text_field;
@@ -178,3 +180,5 @@ TEST_CASE("there are never two holders, whatever is delayed or lost, and a dead 
     }
   }
 }
+
+}  // namespace operator_leader_test

@@ -6,6 +6,8 @@
 
 #include "operator_scene.h"
 
+namespace operator_lifecycle_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -278,3 +280,5 @@ TEST_CASE("a pod with a missing or wrong group or rank is removed") {
     CHECK(removals[0].uid == "uid-0-7");
   }
 }
+
+}  // namespace operator_lifecycle_test

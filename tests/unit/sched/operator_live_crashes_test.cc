@@ -6,6 +6,8 @@
 
 #include "operator_cluster.h"
 
+namespace operator_live_crashes_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -169,9 +171,9 @@ struct LiveCluster : Cluster {
   }
 
   // The allocator decides again until the operator has followed its decision.
-  void run(const Allocation& nodes, int rounds = 15) {
+  void run(const Allocation& allocation, int rounds = 15) {
     for (int round = 0; round < rounds; ++round, now += 5s) {
-      if (job["status"]["allocation"] != json(nodes)) decision = JobDecision{nodes, "chosen", true};
+      if (job["status"]["allocation"] != json(allocation)) decision = JobDecision{allocation, "chosen", true};
       all_progress();
       sync();
     }
@@ -252,3 +254,5 @@ TEST_CASE("random events and crashes never leave two live groups or a stuck job 
   CHECK(generations > 40);
   CHECK(phases.size() >= 4);
 }
+
+}  // namespace operator_live_crashes_test

@@ -3,6 +3,8 @@
 
 #include "operator_live_scene.h"
 
+namespace operator_member_loss_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -164,3 +166,5 @@ TEST_CASE("a failure after the loss of another replica restarts the job") {
   CHECK(scene.phase() == "Stopping");
   CHECK(scene.reason() == "ReplicaLost");
 }
+
+}  // namespace operator_member_loss_test

@@ -9,6 +9,8 @@
 #include "operator/replica_reports.h"
 #include "operator_live_scene.h"
 
+namespace operator_members_test {
+
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
 
@@ -431,3 +433,5 @@ TEST_CASE("reports of replicas are kept for their group") {
   store.forget("ns/job");
   CHECK(store.of("ns/job", 1).waits.empty());
 }
+
+}  // namespace operator_members_test

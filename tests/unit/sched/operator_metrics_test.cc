@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+namespace operator_metrics_test {
+
 using namespace adaptdl::sched;
 using adaptdl::kube::parse_time;
 using adaptdl::kube::Time;
@@ -144,3 +146,5 @@ TEST_CASE("submissions, restarts and completions are counted once, when the phas
   CHECK(has(text, "adaptdl_cycle_seconds_bucket{le=\"0.05\"} 1"));
   CHECK(has(text, "adaptdl_last_cycle_timestamp_seconds 1795263000"));
 }
+
+}  // namespace operator_metrics_test

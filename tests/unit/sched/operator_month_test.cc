@@ -16,7 +16,7 @@
 #include "simulator/simulator.h"
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::operator_month_test {
 namespace {
 
 using doctest::Approx;
@@ -185,4 +185,4 @@ TEST_CASE("operator_month: a simulated month costs by user what the simulator sa
   check_month("sia", 30, "1.0", 15, kTwoTypes);
 }
 
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::operator_month_test

@@ -2,6 +2,8 @@
 
 #include "operator/node_facts.h"
 
+namespace operator_nodes_test {
+
 using namespace adaptdl::sched;
 using nlohmann::json;
 
@@ -264,3 +266,5 @@ TEST_CASE("nodes with missing or invalid fields are accepted") {
     CHECK_NOTHROW(may_run(odd, parse_node(make_node())));
   }
 }
+
+}  // namespace operator_nodes_test

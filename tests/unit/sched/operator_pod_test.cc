@@ -8,6 +8,8 @@
 #include "operator/pod_facts.h"
 #include "operator/replica_pod.h"
 
+namespace operator_pod_test {
+
 using namespace adaptdl::sched;
 using adaptdl::kube::field;
 using adaptdl::kube::parse_time;
@@ -389,3 +391,5 @@ TEST_CASE("pods with missing or invalid fields are accepted") {
     CHECK(facts.rank == -1);
   }
 }
+
+}  // namespace operator_pod_test

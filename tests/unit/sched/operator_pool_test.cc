@@ -8,6 +8,8 @@
 #include "operator/allocator.h"
 #include "policy/policies.h"
 
+namespace operator_pool_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using nlohmann::json;
@@ -426,3 +428,5 @@ TEST_CASE("operator_pool: the pool follows the load, settles, and never leaves i
     }
   }
 }
+
+}  // namespace operator_pool_test

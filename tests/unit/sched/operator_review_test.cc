@@ -12,6 +12,8 @@
 #include "kube/usage_ledger.h"
 #include "operator/job_review.h"
 
+namespace operator_review_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using kube::ApiError;
@@ -392,3 +394,5 @@ TEST_CASE("operator_review: a review that is too large or too deep to be read is
   for (const char* text : {"", "[", "{\"request\":[\"uid\"]}", R"({"request":{"uid":1}})", R"({"request":{"uid")"})
     CHECK(summarize_review(text).uid.empty());
 }
+
+}  // namespace operator_review_test

@@ -9,6 +9,8 @@
 #include "operator/job_status.h"
 #include "operator/work_queue.h"
 
+namespace operator_state_test {
+
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 using adaptdl::kube::parse_time;
@@ -422,3 +424,5 @@ TEST_CASE("an earlier time replaces a later one, and a stop ends all waits") {
   stop.request_stop();
   CHECK_FALSE(taken.get());
 }
+
+}  // namespace operator_state_test

@@ -8,6 +8,8 @@
 #include "operator/node_price.h"
 #include "operator_scene.h"
 
+namespace operator_usage_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using namespace adaptdl::sched::testing;
@@ -257,3 +259,5 @@ TEST_CASE("operator_usage: a clock that is set back, or an invalid status, does 
     CHECK(parsed.total_cost(kNow).value_or(0) == 0);
   }
 }
+
+}  // namespace operator_usage_test

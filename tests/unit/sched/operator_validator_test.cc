@@ -17,6 +17,8 @@
 #include "operator/serving_certificate.h"
 #include "operator/webhook_server.h"
 
+namespace operator_validator_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
@@ -391,3 +393,5 @@ TEST_CASE("operator_validator: an invalid address is a usage error, and a port i
   WebhookServer server("127.0.0.1", 0, echo);
   CHECK_THROWS_AS(WebhookServer("127.0.0.1", server.port(), echo), Error);
 }
+
+}  // namespace operator_validator_test

@@ -7,7 +7,7 @@
 
 #include "queue_policies.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::optimus_test {
 namespace {
 
 // Has so many seconds to go on one replica, of which a part can be shared among replicas.
@@ -91,4 +91,4 @@ TEST_CASE("least replicas are given at once or not at all") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::optimus_test

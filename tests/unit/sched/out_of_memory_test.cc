@@ -6,6 +6,8 @@
 
 #include "temporary_directory.h"
 
+namespace out_of_memory_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
@@ -77,3 +79,5 @@ TEST_CASE("the last words of programs that ran out of memory are understood") {
   CHECK_FALSE(sched::says_out_of_memory(Lines{"loss 0.3", "error: no such file"}));
   CHECK_FALSE(sched::says_out_of_memory(Lines{}));
 }
+
+}  // namespace out_of_memory_test

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+namespace outcome_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -148,3 +150,5 @@ TEST_CASE("ends are described by code, signal name or out-of-memory") {
   end.out_of_memory = true;
   CHECK(describe_end(end) == "ran OUT OF MEMORY and was killed by SIGKILL");
 }
+
+}  // namespace outcome_test

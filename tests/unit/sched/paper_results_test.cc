@@ -9,7 +9,7 @@
 #include "simulator/simulator.h"
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::paper_results_test {
 namespace {
 
 struct Published {
@@ -116,4 +116,4 @@ TEST_CASE("where a restart costs a second the adaptive policy takes another part
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::paper_results_test

@@ -8,6 +8,8 @@
 #include "policy/policies.h"
 #include "random_problem.h"
 
+namespace policy_constraints_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -163,3 +165,5 @@ TEST_CASE("decisions are equal for equal seeds and questions, whatever other thr
     }
   }
 }
+
+}  // namespace policy_constraints_test

@@ -11,6 +11,8 @@
 #include "policy/pollux.h"
 #include "random_problem.h"
 
+namespace policy_optimality_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -152,3 +154,5 @@ TEST_CASE("the genetic search is within 1% of the best mean on nearly all small 
   }
   CHECK(near >= asked * 95 / 100);
 }
+
+}  // namespace policy_optimality_test

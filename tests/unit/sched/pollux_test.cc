@@ -8,6 +8,8 @@
 
 #include "allocation_validator.h"
 
+namespace pollux_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 
@@ -256,3 +258,5 @@ TEST_CASE("the genetic search keeps to its most nodes a job") {
   options.genetic.max_nodes = 3;
   CHECK(nodes_of(decide(problem, options).allocations.at("wide")).size() == 3);
 }
+
+}  // namespace pollux_test

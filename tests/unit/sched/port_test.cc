@@ -10,6 +10,8 @@
 #include "local/fd.h"
 #include "temporary_directory.h"
 
+namespace port_test {
+
 using namespace adaptdl;
 
 TEST_CASE("ports lie outside of what the kernel hands out by itself") {
@@ -58,3 +60,5 @@ TEST_CASE("a range that cannot be read is the usual one") {
   std::ofstream(directory.path() / "broken") << "61000 15000\n";
   CHECK(sched::ephemeral_ports(directory.path() / "broken") == std::pair(32768, 60999));
 }
+
+}  // namespace port_test

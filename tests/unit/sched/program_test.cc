@@ -7,6 +7,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace program_test {
+
 using namespace adaptdl;
 namespace fs = std::filesystem;
 
@@ -48,3 +50,5 @@ TEST_CASE_FIXTURE(Place, "what cannot be run is refused with the way out") {
   refused("plain.py", "cannot run plain.py: it is not executable; try `python3 ./plain.py`, or `chmod +x ./plain.py`");
   refused("", "the name of the program is empty");
 }
+
+}  // namespace program_test

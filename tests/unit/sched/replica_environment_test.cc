@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace replica_environment_test {
+
 using namespace adaptdl::sched;
 
 namespace {
@@ -130,3 +132,5 @@ TEST_CASE("the supervisor of this machine is asked without the caller's proxy") 
   CHECK(no_proxy({{"no_proxy", "a"}}, "no_proxy") == "a");
   CHECK(no_proxy({{"http_proxy", ""}}, "no_proxy").empty());
 }
+
+}  // namespace replica_environment_test

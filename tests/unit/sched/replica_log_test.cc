@@ -9,6 +9,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace replica_log_test {
+
 using namespace adaptdl;
 using sched::Stream;
 
@@ -80,3 +82,5 @@ TEST_CASE("a log that cannot be opened is an error, and one that cannot be writt
   log.line(Stream::kOut, "text", true);
   CHECK_FALSE(log.flush().has_value());
 }
+
+}  // namespace replica_log_test

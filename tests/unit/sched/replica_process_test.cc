@@ -11,6 +11,8 @@
 #include "adaptdl/error.h"
 #include "local/process_tree.h"
 
+namespace replica_process_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using sched::ExitStatus;
@@ -150,3 +152,5 @@ TEST_CASE(
   CHECK(sched::session_members({forgotten}).size() == 1);
   ::kill(forgotten, SIGKILL);
 }
+
+}  // namespace replica_process_test

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 
+namespace restart_budget_test {
+
 using namespace adaptdl::sched;
 using namespace std::chrono_literals;
 
@@ -50,3 +52,5 @@ TEST_CASE("failures that differ, or that came after training, or that say nothin
   CHECK_FALSE(silent.in_vain(kExit3, "", false));
   CHECK_FALSE(silent.in_vain(kExit3, "", false));
 }
+
+}  // namespace restart_budget_test

@@ -15,6 +15,8 @@
 #include "local/runtime_directory.h"
 #include "temporary_directory.h"
 
+namespace run_control_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -193,3 +195,5 @@ TEST_CASE("a run that never began leaves nothing, but for what an earlier one le
   make_control(home)->discard();
   CHECK(home.run().status.name == "job");
 }
+
+}  // namespace run_control_test

@@ -7,6 +7,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace run_directory_test {
+
 using namespace adaptdl;
 namespace fs = std::filesystem;
 
@@ -51,3 +53,5 @@ TEST_CASE("M2: the directories of runs belong to their user alone, whatever the 
 TEST_CASE("a place where nothing can be made is an error that says what to do") {
   CHECK_THROWS_AS(sched::make_run_directory("/proc/nowhere", "digits"), Error);
 }
+
+}  // namespace run_directory_test

@@ -7,6 +7,8 @@
 #include "local/replica_log.h"
 #include "temporary_directory.h"
 
+namespace run_logs_test {
+
 using namespace adaptdl;
 using sched::Stream;
 namespace fs = std::filesystem;
@@ -98,3 +100,5 @@ TEST_CASE("without an order, or with a damaged one, nothing is lost") {
   sched::RunLogs(directory.path() / "nowhere").finish(nowhere.sink);
   CHECK(nowhere.text.empty());
 }
+
+}  // namespace run_logs_test

@@ -10,6 +10,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace run_record_test {
+
 using namespace adaptdl;
 using namespace std::chrono_literals;
 using sched::RunRecord;
@@ -185,3 +187,5 @@ TEST_CASE("a run is removed with its socket, and without its checkpoints where t
   }
   CHECK_FALSE(fs::exists(runs.path() / "job"));
 }
+
+}  // namespace run_record_test

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+namespace run_size_test {
+
 using namespace adaptdl::sched;
 using Devices = std::vector<std::string>;
 
@@ -68,3 +70,5 @@ TEST_CASE("more than there are devices for is refused, and changes nothing") {
   CHECK_FALSE(size.resize(1, 4).has_value());
   CHECK(size.target().devices == Devices{"a", "b"});
 }
+
+}  // namespace run_size_test

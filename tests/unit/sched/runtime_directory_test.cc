@@ -11,6 +11,8 @@
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
 
+namespace runtime_directory_test {
+
 using namespace adaptdl;
 namespace fs = std::filesystem;
 
@@ -105,3 +107,5 @@ TEST_CASE("a path that is too long for a socket is named") {
       sched::listen_at("/tmp/" + std::string(120, 'x')),
       ("cannot listen at /tmp/" + std::string(120, 'x') + ": the path is too long for a socket").c_str(), Error);
 }
+
+}  // namespace runtime_directory_test

@@ -12,6 +12,8 @@
 
 #include "policy/sia_problem.h"
 
+namespace sia_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 
@@ -344,3 +346,5 @@ TEST_CASE("a new job starts before others grow") {
   problem.previous["large"] = Allocation(4, "node-0");
   CHECK(decide(problem).allocations.at("new").size() == 1);
 }
+
+}  // namespace sia_test

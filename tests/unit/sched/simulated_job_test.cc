@@ -6,7 +6,7 @@
 
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::simulated_job_test {
 namespace {
 
 // An application whose steps take 1 s on one replica at any batch size, and 1 s and a quarter on two, and gain nothing
@@ -202,4 +202,4 @@ TEST_CASE("an oracle knows how long the epochs after this one take") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::simulated_job_test

@@ -11,7 +11,7 @@
 #include "simulator/summary.h"
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::simulation_test {
 namespace {
 
 const Applications& applications() {
@@ -347,4 +347,4 @@ TEST_CASE("options out of range are refused by name") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::simulation_test

@@ -14,7 +14,7 @@ namespace adaptdl::sched {
 // The paper's measurements, as they are installed.
 inline std::filesystem::path osdi21() { return ADAPTDL_OSDI21; }
 
-class TemporaryDirectory : public testing::TemporaryDirectory {
+class TemporaryDirectory : public ::testing::TemporaryDirectory {
  public:
   std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
     std::filesystem::create_directories((path() / name).parent_path());

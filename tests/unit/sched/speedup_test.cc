@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+namespace speedup_test {
+
 using namespace adaptdl;
 using namespace adaptdl::sched;
 
@@ -55,3 +57,5 @@ TEST_CASE("limits that contradict each other are refused at once") {
   CHECK_THROWS_AS(SpeedupFunction(kGoodput, {32, 8, 256, true}), UsageError);
   CHECK_THROWS_AS(SpeedupFunction(kGoodput, {2048, 300, 256, true}), UsageError);
 }
+
+}  // namespace speedup_test

@@ -10,7 +10,7 @@
 #include "simulator/csv.h"
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::step_times_test {
 namespace {
 
 using Placement = std::vector<int>;
@@ -172,4 +172,4 @@ TEST_CASE("several threads that ask at once get what one gets") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::step_times_test

@@ -9,6 +9,8 @@
 #include "supervisor/supervisor.h"
 #include "supervisor_support.h"
 
+namespace supervisor_hostile_test {
+
 using namespace adaptdl;
 using namespace adaptdl::testing;
 using namespace std::chrono_literals;
@@ -257,3 +259,5 @@ TEST_CASE("without descriptors left the supervisor goes on, and serves again whe
   CHECK(::poll(&readable, 1, 60000) == 1);
   CHECK(served.alive());
 }
+
+}  // namespace supervisor_hostile_test

@@ -17,6 +17,8 @@
 #include "adaptdl/supervisor.h"
 #include "supervisor_support.h"
 
+namespace supervisor_test {
+
 using namespace adaptdl;
 using namespace adaptdl::testing;
 using namespace std::chrono_literals;
@@ -358,3 +360,5 @@ TEST_CASE("an address that is none, or is taken, is refused by name") {
       fmt::format("the supervisor cannot listen on 127.0.0.1:{}: Address already in use", served.supervisor.port());
   CHECK_THROWS_WITH_AS(Supervisor({.port = served.supervisor.port()}, heard), taken.c_str(), Error);
 }
+
+}  // namespace supervisor_test

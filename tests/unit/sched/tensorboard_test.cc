@@ -3,6 +3,8 @@
 #include "adaptdl/error.h"
 #include "kube/tensorboard.h"
 
+namespace tensorboard_test {
+
 using namespace adaptdl;
 using namespace adaptdl::kube;
 using nlohmann::json;
@@ -50,3 +52,5 @@ TEST_CASE("the storage class is the one asked for, the default, or one that node
                        doctest::Contains("no storage class gone; there are: disk, shared"), Error);
   CHECK_THROWS_WITH_AS(choose_storage_class({classes[0]}, ""), doctest::Contains("--storageclass"), Error);
 }
+
+}  // namespace tensorboard_test

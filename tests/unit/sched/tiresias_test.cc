@@ -6,7 +6,7 @@
 
 #include "queue_policies.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::tiresias_test {
 namespace {
 
 constexpr double kLimit = 16 * 3600;
@@ -121,4 +121,4 @@ TEST_CASE("a job that is not preemptible keeps what it has, whoever comes") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::tiresias_test

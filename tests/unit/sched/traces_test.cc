@@ -5,7 +5,7 @@
 #include "simulator/application.h"
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::traces_test {
 namespace {
 
 constexpr std::string_view kPlacements = "placement,local_bsz,step_time,sync_time\n1,4,0.1,0\n1,8,0.2,0\n2,4,0.2,0.1\n";
@@ -171,4 +171,4 @@ TEST_CASE("files that are missing or misnamed are named") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::traces_test

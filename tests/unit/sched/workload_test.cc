@@ -4,7 +4,7 @@
 
 #include "simulator_files.h"
 
-namespace adaptdl::sched {
+namespace adaptdl::sched::workload_test {
 namespace {
 
 const Applications& applications() {
@@ -80,4 +80,4 @@ TEST_CASE("a broken workload is refused where it goes wrong") {
 }
 
 }  // namespace
-}  // namespace adaptdl::sched
+}  // namespace adaptdl::sched::workload_test

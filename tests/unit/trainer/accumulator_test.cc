@@ -16,6 +16,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace accumulator_test {
+
 namespace {
 
 using adaptdl::UsageError;
@@ -26,20 +30,11 @@ using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
 using Loader = AdaptiveDataLoader<Numbers>;
+using ::testing::error_of;
+using ::testing::says;
 
 constexpr int kCheckpointed = 143;
 constexpr int kSaved = 7;  // of a program that saves and exits by itself
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
-}
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 Accumulator::Map contents(const Accumulator& accumulator) { return {accumulator.begin(), accumulator.end()}; }
 
@@ -103,10 +98,11 @@ TEST_CASE("in accumulation mode it looks empty, and what would read or set a val
     EXPECT(!accumulator.contains("a"));
     EXPECT(!accumulator.erase("a"));
     accumulator.clear();
-    EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["a"]; }),
+    EXPECT(says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["a"]; }),
                 "'a' is read in accumulation mode"));
-    EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["a"]; }), "synchronized()"));
-    EXPECT(says(error_of([&] { accumulator["a"] = 3; }), "'a' is set in accumulation mode"));
+    EXPECT(
+        says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["a"]; }), "synchronized()"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator["a"] = 3; }), "'a' is set in accumulation mode"));
     auto synchronized = accumulator.synchronized();
     EXPECT(accumulator["a"] == 2);
   });
@@ -131,7 +127,7 @@ TEST_CASE("in synchronized mode it is a map, until the last guard of the outermo
       accumulator.update({{"copy", 1}});
       EXPECT(contents(accumulator) == Accumulator::Map{{"copy", 4}, {"new", -1}, {"x", 2}, {"y", 1}, {"z", 3}});
       EXPECT(accumulator.erase("x") && !accumulator.erase("x"));
-      EXPECT(says(error_of([&] { [[maybe_unused]] const double value = accumulator["x"]; }),
+      EXPECT(says(error_of<UsageError>([&] { [[maybe_unused]] const double value = accumulator["x"]; }),
                   "has no value 'x'; it has: copy, new, y, z"));
     }
     EXPECT(accumulator.empty());
@@ -261,7 +257,7 @@ TEST_CASE("inside a loader loop it may be synchronized too, which is not replaye
       Accumulator accumulator;
       for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
         for ([[maybe_unused]] auto& batch : loader) {
-          EXPECT(says(error_of([] { Accumulator late; }), "make it before the loop"));
+          EXPECT(says(error_of<UsageError>([] { Accumulator late; }), "make it before the loop"));
           accumulator["steps"] += 1;
           auto synchronized = accumulator.synchronized();
           EXPECT(accumulator["steps"] == static_cast<double>(*loader.helper().current_index() + 2));
@@ -273,3 +269,5 @@ TEST_CASE("inside a loader loop it may be synchronized too, which is not replaye
     });
   }
 }
+
+}  // namespace accumulator_test

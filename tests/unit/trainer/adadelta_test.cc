@@ -7,6 +7,8 @@
 
 #include "adaptdl/error.h"
 
+namespace adadelta_test {
+
 using adaptdl::torch::Adadelta;
 using adaptdl::torch::AdadeltaOptions;
 
@@ -44,3 +46,5 @@ TEST_CASE("Adadelta refuses options out of range by name") {
   CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(1).rho(1.5)), "Adadelta: rho must lie between 0 and 1",
                        adaptdl::UsageError);
 }
+
+}  // namespace adadelta_test

@@ -20,6 +20,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace adaptive_restart_test {
+
 namespace {
 
 namespace metrics = adaptdl::metrics;
@@ -162,3 +164,5 @@ TEST_CASE("a job of one replica with sparse gradients continues from its checkpo
 TEST_CASE("under a clock that counts samples, the decisions by goodput are the same after restarts, bit for bit") {
   check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
 }
+
+}  // namespace adaptive_restart_test

@@ -19,6 +19,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace adaptive_step_test {
+
 namespace {
 
 namespace nn = ::torch::nn;
@@ -90,7 +92,8 @@ void loop_at_scales(const std::vector<int>& scales, Body body) {
 
 }  // namespace
 
-TEST_CASE("a step's gradient is the mean over its accumulated batches and replicas, whatever the program clears between") {
+TEST_CASE(
+    "a step's gradient is the mean over its accumulated batches and replicas, whatever the program clears between") {
   for (const int replicas : {1, 2}) {
     for (const bool view : {false, true}) {
       expect_replicas(replicas, [&](int rank) {
@@ -379,7 +382,8 @@ TEST_CASE("a resumed job has the noise scale, the progress and the gradient to c
   CHECK(notes[1] != notes[0]);
 }
 
-TEST_CASE("the loss scale is taken out of the noise scale, and a step that overflows is skipped by all and changes nothing") {
+TEST_CASE(
+    "the loss scale is taken out of the noise scale, and a step that overflows is skipped by all and changes nothing") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::torch::init_process_group("gloo");
@@ -458,3 +462,5 @@ TEST_CASE("a model trained under bf16 autocast learns, and its noise scale is kn
     EXPECT(model.gns().known() && std::isfinite(model.gns().var_avg()));
   });
 }
+
+}  // namespace adaptive_step_test

@@ -21,6 +21,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace autoscale_test {
+
 namespace {
 
 namespace goodput = adaptdl::goodput;
@@ -38,18 +42,8 @@ using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
 using Loader = AdaptiveDataLoader<Numbers>;
-
-template <class Exception = UsageError>
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return {};
-}
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using ::testing::error_of;
+using ::testing::says;
 
 // Stands in for the model: each optimizer step is one iteration of progress.
 class Progress {
@@ -73,7 +67,7 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
   ElasticJob().run_to(0, 2, [](int) {
     Loader loader(Numbers(100), {.batch_size = 64, .name = "train"});
     const auto refused = [&](std::size_t max, LocalBszBounds bounds, bool accumulation, const std::string& why) {
-      const auto error = error_of([&] { loader.autoscale_batch_size(max, bounds, accumulation); });
+      const auto error = error_of<UsageError>([&] { loader.autoscale_batch_size(max, bounds, accumulation); });
       EXPECT(says(error, "autoscale_batch_size") && says(error, "'adaptdl-dataloader-epochnone-train'"));
       EXPECT(says(error, why));
       EXPECT(!loader.helper().max_batch_size() && !loader.training());
@@ -94,7 +88,7 @@ TEST_CASE("bounds that make no sense are refused, and the message has the values
     EXPECT(metrics::batch_sizes()->limits.max_local_bsz == 31u && metrics::batch_sizes()->limits.accumulation);
 
     Loader other(Numbers(100), {.batch_size = 4});
-    EXPECT(says(error_of([&] { other.autoscale_batch_size(8); }),
+    EXPECT(says(error_of<UsageError>([&] { other.autoscale_batch_size(8); }),
                 "'adaptdl-dataloader-epochnone-train' is the data loader for training already"));
   });
 }
@@ -454,3 +448,5 @@ TEST_CASE("to_tensorboard writes the batch sizes in use, under the prefix") {
   // The total, as a little-endian float.
   CHECK(says(events, std::string("\0\0\0\x42", 4)));
 }
+
+}  // namespace autoscale_test

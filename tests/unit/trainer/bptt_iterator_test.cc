@@ -22,6 +22,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace bptt_iterator_test {
+
 namespace {
 
 using adaptdl::UsageError;
@@ -30,6 +34,8 @@ using adaptdl::torch::BPTTOptions;
 using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using Numbers = std::vector<std::int64_t>;
+using ::testing::error_of;
+using ::testing::says;
 
 constexpr int kCheckpointed = 143;
 constexpr auto kIgnored = AdaptiveBPTTIterator::kIgnored;
@@ -42,17 +48,6 @@ Numbers values(const at::Tensor& tensor) {
   const auto flat = tensor.contiguous().flatten();
   return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
 }
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const adaptdl::Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // The numbers that a note consists of.
 Numbers numbers_of(const std::string& note) {
@@ -312,3 +307,5 @@ TEST_CASE("tokens and options that make no sense are refused by name") {
     EXPECT(says(error_of([&] { text.autoscale_batch_size(0); }), "max_batch_size 0"));
   });
 }
+
+}  // namespace bptt_iterator_test

@@ -17,6 +17,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace data_loader_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -32,19 +36,8 @@ using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
 using Samples = std::vector<std::int64_t>;
-
-// The message of the error of type `Exception` that `body` throws; empty if it throws none.
-template <class Exception = UsageError>
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Exception& error) {
-    return error.what();
-  }
-  return {};
-}
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using ::testing::error_of;
+using ::testing::says;
 
 template <class Loader>
 Samples read_all(Loader& loader) {
@@ -290,24 +283,25 @@ TEST_CASE("rules are usage errors that name the loader and the way out") {
   ElasticJob().run_to(0, 1, [](int) {
     Loader loader(Numbers(4), {.batch_size = 2}), other(Numbers(4), {.name = "validation"});
     EXPECT(other.helper().name() == "adaptdl-dataloader-epochnone-validation");
-    EXPECT(says(error_of([&] { read_all(loader); }),
+    EXPECT(says(error_of<UsageError>([&] { read_all(loader); }),
                 "'adaptdl-dataloader-epochnone-0' is iterated outside an epoch loop"));
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for ([[maybe_unused]] auto& batch : loader) {
-        EXPECT(says(error_of([&] { read_all(loader); }), "nested"));
-        EXPECT(says(error_of([&] { read_all(other); }), "nested in that of 'adaptdl-dataloader-epochnone-0'"));
-        EXPECT(says(error_of([&] { Loader late(Numbers(4)); }), "make it before the loop"));
+        EXPECT(says(error_of<UsageError>([&] { read_all(loader); }), "nested"));
+        EXPECT(
+            says(error_of<UsageError>([&] { read_all(other); }), "nested in that of 'adaptdl-dataloader-epochnone-0'"));
+        EXPECT(says(error_of<UsageError>([&] { Loader late(Numbers(4)); }), "make it before the loop"));
         EXPECT(current_dataloader() == &loader.helper());
       }
       EXPECT(read_all(other).size() == 4);
     }
-    EXPECT(says(error_of([] { Loader(Numbers(0)); }), "empty"));
-    EXPECT(says(error_of([] { Loader(Numbers(1), {.batch_size = 0}); }), "batch_size 0"));
-    EXPECT(says(error_of([] { Loader(Numbers(1), {.batch_size = -3}); }), "batch_size -3"));
-    EXPECT(says(error_of([] { Loader(Numbers(1), {.workers = -1}); }), "workers -1"));
-    EXPECT(says(error_of([] { Loader(Numbers(1), {.workers = 1, .prefetch = -1}); }), "prefetch -1"));
-    EXPECT(says(error_of([] { AdaptiveDataLoader<Words>(Words(), {.workers = 1}); }), "cannot be copied"));
-    EXPECT(says(error_of([] { AdaptiveDataLoaderHelper(0); }), "batch_size"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(0)); }), "empty"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = 0}); }), "batch_size 0"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.batch_size = -3}); }), "batch_size -3"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = -1}); }), "workers -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Numbers(1), {.workers = 1, .prefetch = -1}); }), "prefetch -1"));
+    EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoader<Words>(Words(), {.workers = 1}); }), "cannot be copied"));
+    EXPECT(says(error_of<UsageError>([] { AdaptiveDataLoaderHelper(0); }), "batch_size"));
   });
 }
 
@@ -379,6 +373,9 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
   CHECK(drawn[1] == drawn[0]);
   CHECK(drawn[2] == drawn[0]);
   CHECK(drawn[3] == drawn[0]);
-  ElasticJob().run_to(
-      0, 1, [](int) { EXPECT(says(error_of([] { adaptdl::torch::sample_generator(); }), "sample_generator(index)")); });
+  ElasticJob().run_to(0, 1, [](int) {
+    EXPECT(says(error_of<UsageError>([] { adaptdl::torch::sample_generator(); }), "sample_generator(index)"));
+  });
 }
+
+}  // namespace data_loader_test

@@ -14,6 +14,8 @@
 #include "replica_processes.h"
 #include "temporary_directory.h"
 
+namespace data_parallel_test {
+
 namespace {
 
 namespace nn = ::torch::nn;
@@ -322,3 +324,5 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
   });
   unsetenv("ADAPTDL_CHECKPOINT_PATH");
 }
+
+}  // namespace data_parallel_test

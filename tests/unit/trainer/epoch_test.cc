@@ -8,6 +8,8 @@
 #include "elastic_job.h"
 #include "epoch_scope.h"
 
+namespace epoch_test {
+
 namespace {
 
 using adaptdl::UsageError;
@@ -181,3 +183,5 @@ TEST_CASE("an epoch that runs again after an exception finds the states of its f
     }
   });
 }
+
+}  // namespace epoch_test

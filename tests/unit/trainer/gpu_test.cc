@@ -27,6 +27,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace gpu_test {
+
 namespace {
 
 namespace nn = ::torch::nn;
@@ -339,3 +341,5 @@ TEST_CASE("the time of a step is that of the GPU's work, not that of handing it 
     EXPECT(*seconds() <= whole.count());
   });
 }
+
+}  // namespace gpu_test

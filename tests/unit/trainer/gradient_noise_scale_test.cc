@@ -17,6 +17,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace gradient_noise_scale_test {
+
 namespace {
 
 using adaptdl::torch::AdaptiveDataLoaderHelper;
@@ -234,3 +236,5 @@ TEST_CASE("on logistic regression the estimates converge to the true moments wit
     train(problem, net, false, rank, 2, 1, 4000);
   });
 }
+
+}  // namespace gradient_noise_scale_test

@@ -18,6 +18,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace iterable_loader_test {
+
 namespace {
 
 namespace metrics = adaptdl::metrics;
@@ -27,19 +31,10 @@ using adaptdl::torch::IterableLoaderOptions;
 using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using Batch = std::vector<std::size_t>;
+using ::testing::error_of;
+using ::testing::says;
 
 constexpr int kCheckpointed = 143;
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return {};
-}
 
 // The numbers 0, 1, ..., size - 1, at most three at a time.
 struct Counter {
@@ -296,12 +291,12 @@ TEST_CASE("an epoch of an endless stream is as long as it is said to be") {
 TEST_CASE("options and streams that make no sense are errors that name them") {
   ElasticJob().run_to(0, 1, [](int) {
     using Loader = AdaptiveIterableLoader<Counter>;
-    EXPECT(says(error_of([] { Loader(Counter(4), {.batch_size = 0}); }), "batch_size 0"));
-    EXPECT(says(error_of([] { Loader(Counter(4), {.epoch_samples = -1}); }), "epoch_samples -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }), "batch_size 0"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.epoch_samples = -1}); }), "epoch_samples -1"));
     AdaptiveIterableLoader unsized(Counter(4), {.batch_size = 2, .name = "unsized"});
     unsized.autoscale_batch_size(4);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
-      const auto error = error_of([&] { read_all(unsized); });
+      const auto error = error_of<UsageError>([&] { read_all(unsized); });
       EXPECT(says(error, "'adaptdl-dataloader-epochnone-unsized'") && says(error, "epoch_samples"));
     }
   });
@@ -309,6 +304,8 @@ TEST_CASE("options and streams that make no sense are errors that name them") {
     AdaptiveIterableLoader empty(Counter(0), {.batch_size = 2, .epoch_samples = 10});
     empty.autoscale_batch_size(4);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1))
-      EXPECT(says(error_of([&] { read_all(empty); }), "less than one sample for each of 1 replica"));
+      EXPECT(says(error_of<UsageError>([&] { read_all(empty); }), "less than one sample for each of 1 replica"));
   });
 }
+
+}  // namespace iterable_loader_test

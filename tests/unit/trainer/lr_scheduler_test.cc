@@ -17,6 +17,8 @@
 #include "replica_processes.h"
 #include "temporary_directory.h"
 
+namespace lr_scheduler_test {
+
 namespace {
 
 namespace optim = ::torch::optim;
@@ -447,3 +449,5 @@ TEST_CASE("another scheduler than the checkpoint's is refused, with both names")
     EXPECT(refusal(&cosine).empty());
   });
 }
+
+}  // namespace lr_scheduler_test

@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+namespace prefetcher_test {
+
 namespace {
 
 using adaptdl::torch::internal::Prefetcher;
@@ -52,3 +54,5 @@ TEST_CASE("what a job throws is thrown when it is taken, and no job begins after
 TEST_CASE("with nothing to do it ends at once") {
   const Prefetcher prefetcher(3, 2, 0, [](std::size_t, std::size_t) {});
 }
+
+}  // namespace prefetcher_test

@@ -24,6 +24,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace process_group_test {
+
 namespace {
 
 namespace generation = adaptdl::generation;
@@ -131,3 +133,5 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
   });
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
+
+}  // namespace process_group_test

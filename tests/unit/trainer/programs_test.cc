@@ -16,6 +16,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace programs_test {
+
 namespace {
 
 using programs::CifarDataset;
@@ -24,22 +28,12 @@ using programs::TextLevel;
 using programs::Vocabulary;
 using testing::TemporaryDirectory;
 using Tokens = std::vector<std::string>;
+using ::testing::error_of;
+using ::testing::says;
 
 void write(const std::filesystem::path& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
-
-template <class Error = adaptdl::Error>
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<std::size_t> first(std::size_t count) {
   std::vector<std::size_t> indices(count);
@@ -221,3 +215,5 @@ TEST_CASE("a vocabulary numbers the most frequent tokens after the reserved ones
   CHECK(read.id("c") == 2);
   CHECK(says(error_of<adaptdl::UsageError>([] { Vocabulary::read("/nowhere/words", "--vocab", {}); }), "--vocab"));
 }
+
+}  // namespace programs_test

@@ -15,6 +15,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace rendezvous_store_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -153,3 +155,5 @@ TEST_CASE("a server that is gone is an error, not a hang") {
   CHECK_THROWS_AS(waits.get(), CollectiveError);
   CHECK_THROWS_AS(store->get("key"), CollectiveError);
 }
+
+}  // namespace rendezvous_store_test

@@ -24,6 +24,10 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+#include "error_of.h"
+
+namespace restart_test {
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -34,10 +38,9 @@ using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
 using Loader = AdaptiveDataLoader<Numbers>;
+using ::testing::says;
 
 constexpr int kCheckpointed = 143;
-
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 // A replica's last note, as numbers.
 std::vector<std::size_t> numbers_of(const std::string& note) {
@@ -473,3 +476,5 @@ TEST_CASE(
     CHECK(times.size() > 2 * kEpochs);
   }
 }
+
+}  // namespace restart_test

@@ -16,6 +16,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace rng_state_test {
+
 namespace {
 
 using adaptdl::torch::AdaptiveDataLoader;
@@ -140,3 +142,5 @@ TEST_CASE("the checkpoint has the generators of every rank, and each is found ag
   };
   CHECK(first_of_rank_0(three) == first_of_rank_0(one));
 }
+
+}  // namespace rng_state_test

@@ -11,6 +11,8 @@
 
 #include "adaptdl/error.h"
 
+namespace sampler_test {
+
 namespace {
 
 using adaptdl::UsageError;
@@ -179,3 +181,5 @@ TEST_CASE("what makes no sense is a usage error") {
   CHECK_THROWS_AS(sampler.set_replica(-1, 2), UsageError);
   CHECK_THROWS_AS(sampler.set_epoch(-1), UsageError);
 }
+
+}  // namespace sampler_test

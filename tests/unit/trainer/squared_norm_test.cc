@@ -5,6 +5,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace squared_norm_test {
+
 namespace {
 
 using adaptdl::torch::GroupGradient;
@@ -89,3 +91,5 @@ TEST_CASE("pairs of gradients of all kinds give the squared norms of both and of
     CHECK(sums.values()[i] == doctest::Approx(expected[i]).epsilon(1e-6));
   for (std::size_t i = 0; i < now.size(); ++i) CHECK(dense(previous[i]).equal(dense(now[i].gradient)));
 }
+
+}  // namespace squared_norm_test

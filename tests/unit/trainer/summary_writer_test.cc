@@ -31,6 +31,8 @@
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
+namespace summary_writer_test {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -488,3 +490,5 @@ TEST_CASE("what waits in memory is bounded, and what is written stays whole when
   CHECK(bytes.size() == EventFile::kMaxWaiting / record.size() * record.size());
   CHECK(bytes.ends_with(record));
 }
+
+}  // namespace summary_writer_test
