@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,6 +35,26 @@ inline std::string read(const fs::path& file) {
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
+
+// The mounts that this process sees. Those of others may disappear at any time, as a mount does whose mount point is
+// removed in another namespace; none can appear.
+class Mounts {
+ public:
+  std::set<std::string> added() const {
+    std::set<std::string> added;
+    std::ranges::set_difference(now(), before_, std::inserter(added, added.end()));
+    return added;
+  }
+
+ private:
+  static std::set<std::string> now() {
+    std::ifstream stream("/proc/self/mountinfo");
+    std::set<std::string> lines;
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+    return lines;
+  }
+  std::set<std::string> before_ = now();
+};
 
 // All paths in a directory, with "/" after directories, sorted.
 inline std::vector<std::string> tree(const fs::path& directory) {
