@@ -261,7 +261,8 @@ void add_operator_run(CLI::App& app) {
   verb->add_option("--supervisor-url", options->supervisor_url,
                    "URL of the supervisor for replicas (default: that of --service, else of --address and --port)")
       ->type_name("URL");
-  verb->add_option("--job-resources", options->job_resources, "resources of containers that specify none")
+  verb->add_option("--job-resources", options->job_resources,
+                   "default requests and limits of the first container of a job")
       ->type_name("JSON");
   verb->add_option("--pod-patch", options->pod_patch, "merge patch or JSON patch for every pod of a job")
       ->type_name("JSON");

@@ -75,10 +75,15 @@ Variables environment(const json& job, const ReplicaPlace& place, const PodSetti
   return variables;
 }
 
-void complete_container(json& container, const Variables& variables, const PodSettings& settings) {
-  const json& resources = field(container, {"resources"});
-  const bool asks = !field(resources, {"requests"}).empty() || !field(resources, {"limits"}).empty();
-  if (!asks && !settings.resources.empty()) container["resources"] = settings.resources;
+// Adds the default amounts that the container does not specify itself.
+void add_default_resources(json& container, const json& defaults) {
+  if (defaults.empty()) return;
+  json resources = defaults;
+  if (const json& own = field(container, {"resources"}); !own.is_null()) resources.merge_patch(own);
+  container["resources"] = resources;
+}
+
+void add_environment(json& container, const Variables& variables) {
   // If a name occurs twice, Kubernetes uses the last value.
   json& env = array_at(container, "env");
   for (const auto& [name, value] : variables) env.push_back({{"name", name}, {"value", value}});
@@ -142,9 +147,11 @@ json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSetti
         place.hostname.empty() ? place.nodes[static_cast<std::size_t>(place.rank)] : place.hostname;
   array_at(spec, "volumes").push_back({{"name", kSharedMemory}, {"emptyDir", {{"medium", "Memory"}}}});
   const Variables variables = environment(job, place, settings);
-  for (json& container : array_at(spec, "containers")) {
+  json& containers = array_at(spec, "containers");
+  for (json& container : containers) {
     if (!container.is_object()) continue;
-    complete_container(container, variables, settings);
+    if (&container == &containers.front()) add_default_resources(container, settings.resources);
+    add_environment(container, variables);
     apply_patch(container, settings.container_patch, "container");
   }
   apply_patch(pod, settings.pod_patch, "pod");

@@ -25,8 +25,9 @@ inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 // Settings of the cluster's administrator that apply to all jobs.
 struct PodSettings {
   std::string supervisor_url;
-  nlohmann::json resources = nlohmann::json::object();  // of containers that specify none
-  bool live_rescale = false;                            // whether pods get the environment variables of live rescale
+  // Of the first container, which trains: requests and limits that it does not specify itself.
+  nlohmann::json resources = nlohmann::json::object();
+  bool live_rescale = false;  // whether pods get the environment variables of live rescale
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is
   // a JSON patch (RFC 6902).
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();

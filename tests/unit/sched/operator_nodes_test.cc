@@ -133,6 +133,30 @@ TEST_CASE("requests are rounded up, and a pod without requests counts as one pod
   CHECK(pod_requests(json()) == Resources{{"pods", 1}});
 }
 
+// The cases of the published Python scheduler's own tests (petuum/adaptdl, sched/adaptdl_sched/resources_test.py).
+TEST_CASE("published: amounts are whole numbers of a resource's smallest unit, rounded up") {
+  const auto amount = [](const char* name, const json& value) {
+    return pod_requests({{"spec", {{"containers", {container({{"requests", {{name, value}}}})}}}}}).at(name);
+  };
+  CHECK(amount("cpu", "10k") == 10'000'000);
+  CHECK(amount("cpu", "100m") == 100);
+  CHECK(amount("cpu", 1000) == 1'000'000);
+  CHECK(amount("cpu", "1M") == 1'000'000'000);
+  CHECK(amount("cpu", "1.37m") == 2);
+  CHECK(amount("memory", "1T") == 1'000'000'000'000);
+  CHECK(amount("memory", "1Gi") == 1 << 30);
+  CHECK(amount("memory", "10e3") == 10'000);
+  const json pod{
+      {"spec",
+       {{"containers",
+         {container(
+              {{"requests", {{"memory", 100}, {"cpu", 1.5}}}, {"limits", {{"memory", 80}, {"cpu", 1}, {"cows", 2}}}}),
+          container(
+              {{"requests", {{"memory", 120}, {"cpu", 2.5}}}, {"limits", {{"memory", 100}, {"cpu", 2}, {"cows", 5}}}}),
+          container({{"requests", {{"memory", 250}, {"cpu", 10}}}, {"limits", {{"memory", 250}, {"cpu", 10}}}})}}}}};
+  CHECK(pod_requests(pod) == Resources{{"cpu", 14'000}, {"memory", 470}, {"cows", 7}, {"pods", 1}});
+}
+
 TEST_CASE("pods may not run on nodes with taints that they do not tolerate") {
   for (const char* effect : {"NoSchedule", "NoExecute"}) CHECK_FALSE(tolerates(json::object(), tainted(effect)));
   CHECK(tolerates(json::object(), tainted("PreferNoSchedule")));

@@ -168,17 +168,42 @@ TEST_CASE("containers get shared memory unless they mount their own") {
   CHECK(pod["spec"]["volumes"] == json({{{"name", "adaptdl-shm"}, {"emptyDir", {{"medium", "Memory"}}}}}));
 }
 
-TEST_CASE("default resources apply to containers without resources, and patches are applied last") {
+TEST_CASE("default resources are those that the first container does not specify") {
+  PodSettings settings;
+  settings.resources = {{"limits", {{"memory", 100}}}, {"requests", {{"memory", 200}}}};
+  const auto resources = [&](const json& own, std::size_t container = 0) {
+    json pod_template = kTemplate;
+    pod_template["spec"]["containers"].push_back({{"name", "sidecar"}});
+    if (!own.is_null()) pod_template["spec"]["containers"][0]["resources"] = own;
+    return make_replica_pod(make_job(pod_template), kPlace, settings)["spec"]["containers"][container].value(
+        "resources", json());
+  };
+  CHECK(resources({}) == settings.resources);
+  CHECK(resources(json::object()) == settings.resources);
+  CHECK(resources({{"limits", {{"memory", 300}}}}) ==
+        json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));
+  CHECK(resources({{"limits", {{"gpu", 1}}}})["limits"] == json({{"gpu", 1}, {"memory", 100}}));
+  CHECK(resources({}, 1) == json());
+  settings.resources = {{"requests", {{"memory", 200}}}};
+  CHECK(resources({{"limits", {{"memory", 300}}}}) ==
+        json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));
+  settings.resources = {{"limits", {{"memory", 200}}}};
+  CHECK(resources({{"limits", {{"memory", 300}}}}) == json({{"limits", {{"memory", 300}}}}));
+  CHECK(resources(7) == 7);  // the API server refuses it
+}
+
+TEST_CASE("patches of pods and containers are applied last") {
   json pod_template = kTemplate;
-  pod_template["spec"]["containers"].push_back({{"name", "own"}, {"resources", {{"limits", {{"cpu", "1"}}}}}});
+  pod_template["spec"]["containers"].push_back({{"name", "own"}});
   PodSettings settings;
   settings.resources = {{"requests", {{"cpu", "2"}}}};
-  settings.container_patch = {{"imagePullPolicy", "Always"}};
+  settings.container_patch = {{"imagePullPolicy", "Always"}, {"resources", {{"requests", {{"cpu", "3"}}}}}};
   settings.pod_patch = json::array({{{"op", "add"}, {"path", "/spec/priorityClassName"}, {"value", "high"}}});
   const json pod = make_replica_pod(make_job(pod_template), kPlace, settings);
-  CHECK(pod["spec"]["containers"][0]["resources"] == settings.resources);
-  CHECK(pod["spec"]["containers"][1]["resources"] == json({{"limits", {{"cpu", "1"}}}}));
-  CHECK(pod["spec"]["containers"][1]["imagePullPolicy"] == "Always");
+  for (const json& container : pod["spec"]["containers"]) {
+    CHECK(container["imagePullPolicy"] == "Always");
+    CHECK(container["resources"]["requests"]["cpu"] == "3");
+  }
   CHECK(pod["spec"]["priorityClassName"] == "high");
   settings.pod_patch = json::array({{{"op", "remove"}, {"path", "/spec/nothing"}}});
   CHECK_THROWS_AS(make_replica_pod(make_job(kTemplate), kPlace, settings), adaptdl::Error);
