@@ -167,6 +167,15 @@ TEST_CASE("H1: what is removed after a command is what was made for a mount, whe
   }
 }
 
+TEST_CASE("H1: what a command puts in the place of a mount point is kept") {
+  Machine machine;
+  SandboxStep step = machine.step("mv /a /b; mkdir -p /a/empty-directory; mv /c /d; mkdir /c; touch /c/empty-file");
+  step.mounts = {mount_of(Type::kTmpfs, "/a/empty-directory"), mount_of(Type::kSecret, "/c/empty-file")};
+  CHECK(machine.run(step) == "");
+  CHECK(fs::exists(machine.upper() / "a/empty-directory"));
+  CHECK(fs::exists(machine.upper() / "c/empty-file"));
+}
+
 TEST_CASE("H2: no device can be opened but those that are given") {
   Machine machine;
   CHECK(machine.run("grep ' /dev tmpfs ' /proc/mounts | grep -c nodev") == "1\n");
