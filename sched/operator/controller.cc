@@ -26,6 +26,11 @@ using nlohmann::json;
 constexpr int kMaxSteps = 16;
 constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
 
+// Another client has created a pod of the name that a replica must have.
+struct ForeignPod : Error {
+  using Error::Error;
+};
+
 std::string name_space_of(const json& object) { return text_field(object, {"metadata", "namespace"}); }
 
 }  // namespace
@@ -128,6 +133,9 @@ bool Controller::advance(const std::string& key) {
       situation.refusal = create_pod(view->job, number, token);
     } catch (const kube::ApiError& error) {
       if (!error.conflict()) report_create_error(key, view->job, error.server_message());
+      throw;
+    } catch (const ForeignPod& error) {
+      report_create_error(key, view->job, error.what());
       throw;
     }
     // The first pod determines the token of the others.
@@ -267,7 +275,10 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
   } catch (const kube::ApiError& error) {
     if (error.reason() == "AlreadyExists") {
       // This operator or its terminating predecessor has created it, and the watch has not reported it yet.
-      state_.put_pod(client_.get(kube::path(kube::kPods, name_space_of(job), name)));
+      const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
+      state_.put_pod(pod);
+      if (kube::parse_replica(pod).owner != text_field(job, {"metadata", "uid"}))
+        throw ForeignPod(fmt::format("pod {} exists, but does not belong to the job; delete it", name));
       return {};
     }
     const CreateError kind = create_error(error);

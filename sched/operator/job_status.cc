@@ -49,12 +49,25 @@ const json* condition_of(const json& status, const std::string& type) {
 
 }  // namespace
 
-JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after_(before_), now_(now) {}
+JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after_(before_), now_(now) {
+  for (const char* name : {"phaseSince", "troubleSince", "unplaceableSince"}) correct_time(name, {});
+  correct_time("retryAfter", kMaxPause);
+}
+
+// Replaces a time that is later than this operator could have set it, by another client or before the clock was set
+// back, and for which the job would otherwise wait.
+void JobStatus::correct_time(const char* name, std::chrono::seconds ahead) {
+  constexpr std::chrono::minutes kClockDifference{1};  // between operators
+  if (!after_.contains(name)) return;
+  const auto time = kube::time_field(after_, {name});
+  if (!time || *time > now_ + ahead + kClockDifference) after_[name] = kube::to_string(now_);
+}
 
 std::string JobStatus::reason() const { return text_field(after_, {"reason"}); }
 std::string JobStatus::message() const { return text_field(after_, {"message"}); }
 Time JobStatus::phase_since() const { return kube::time_field(after_, {"phaseSince"}).value_or(now_); }
 int JobStatus::retries() const { return std::max(int_field(after_, {"retries"}).value_or(0), 0); }
+std::optional<Time> JobStatus::retry_after() const { return kube::time_field(after_, {"retryAfter"}); }
 std::optional<Time> JobStatus::unplaceable_since() const { return kube::time_field(after_, {"unplaceableSince"}); }
 
 Time JobStatus::trouble_since(bool is) {
@@ -177,7 +190,8 @@ void JobStatus::set_conditions(json& status) const {
     const char* const value = is ? "True" : "False";
     const json* const old = condition_of(before_, type);
     const bool same = old != nullptr && text_field(*old, {"status"}) == value;
-    const std::string since = same ? text_field(*old, {"lastTransitionTime"}) : kube::to_string(now_);
+    std::string since = same ? text_field(*old, {"lastTransitionTime"}) : "";
+    if (!kube::parse_time(since)) since = kube::to_string(now_);
     json condition{{"type", type}, {"status", value}, {"reason", why}, {"lastTransitionTime", since}};
     // Kubernetes 1.20 reads an empty string as null and rejects it.
     if (!said.empty()) condition["message"] = said;

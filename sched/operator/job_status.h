@@ -18,6 +18,10 @@
 
 namespace adaptdl::sched {
 
+// The longest pause after consecutive failed starts.
+inline constexpr std::chrono::seconds kMaxPause{300};
+
+// Corrects times in the status that no operator can have set: those in the future, and pauses longer than kMaxPause.
 class JobStatus {
  public:
   JobStatus(const nlohmann::json& job, kube::Time now);
@@ -27,6 +31,7 @@ class JobStatus {
   kube::Time phase_since() const;  // now if unknown
   int retries() const;
   bool created() const;  // whether all pods of the group were created
+  std::optional<kube::Time> retry_after() const;
   std::optional<kube::Time> unplaceable_since() const;
   // Returns since when pods of the group cannot start. If `is` is true, the time is set unless it already is; if it is
   // false, the time is cleared.
@@ -60,6 +65,7 @@ class JobStatus {
   nlohmann::json patch() const;
 
  private:
+  void correct_time(const char* name, std::chrono::seconds ahead);
   void set_conditions(nlohmann::json& status) const;
 
   const nlohmann::json before_;

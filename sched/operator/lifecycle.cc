@@ -10,6 +10,7 @@
 #include "membership/membership_limits.h"
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
+#include "operator/replica_pod.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
@@ -25,9 +26,11 @@ constexpr seconds kSettled{60};
 // Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
 constexpr seconds kNodeLossNoticed{90};
 constexpr seconds kNodeCheck{10};
+// Groups are numbered from 0, and this many starts are not possible.
+constexpr int kMostGroups = 1'000'000;
 // While members change, nothing reports that they take too long.
 constexpr seconds kMembersCheck{1};
-constexpr seconds kFirstPause{10}, kMaxPause{300};
+constexpr seconds kFirstPause{10};
 
 class Planner {
  public:
@@ -61,6 +64,11 @@ class Planner {
     } else {
       pending();
     }
+    // The pod of this name, whose annotations another client has changed, is about to be removed.
+    std::erase_if(plan_.missing, [this](int number) {
+      const std::string name = replica_name(at_.job, job_.group.value_or(0), number);
+      return std::ranges::find(at_.pods, name, &PodFacts::name) != at_.pods.end();
+    });
     plan_.status = status_.patch();
     return std::move(plan_);
   }
@@ -132,9 +140,13 @@ class Planner {
     };
     return std::ranges::all_of(nodes, open) ? nodes : Allocation();
   }
+  std::size_t most_replicas() const {
+    return static_cast<std::size_t>(std::clamp(job_.max_replicas.value_or(kMostReplicas), 1, kMostReplicas));
+  }
   // Returns the nodes that the job must run on next.
   Allocation next_nodes() const {
     if (at_.decision) return if_open(at_.decision->nodes, true);
+    if (job_.allocation.size() > most_replicas()) return {};  // another client wrote it
     return if_open(job_.allocation, status_.reason() == "Reallocated");
   }
 
@@ -143,7 +155,7 @@ class Planner {
   void pending() {
     if (job_.phase.empty()) status_.set_phase("Pending", "New", "waits for nodes");
     if (remove_live()) return;
-    if (const auto hold = retry_after(at_.job); hold && *hold > at_.now) {
+    if (const auto hold = status_.retry_after(); hold && *hold > at_.now) {
       status_.set_allocation({});
       look_again(*hold);
       return;
@@ -179,7 +191,7 @@ class Planner {
   }
 
   void start(const Allocation& nodes) {
-    const int group = job_.group ? *job_.group + 1 : 0;
+    const int group = next_group();
     const std::set<std::string> names(nodes.begin(), nodes.end());
     const std::string size = counted(nodes.size(), "replica") + " on " + counted(names.size(), "node");
     const std::string why = at_.decision                        ? at_.decision->reason
@@ -191,18 +203,32 @@ class Planner {
     tell(false, "Starting", fmt::format("{}, group {}", size, group));
   }
 
+  // Another client may have changed the number of the group, and the pods of an earlier one may still exist.
+  int next_group() const {
+    int last = -1;
+    const auto consider = [&last](int group) {
+      if (group < kMostGroups) last = std::max(last, group);
+    };
+    consider(job_.group.value_or(-1));
+    for (const PodFacts& pod : at_.pods) consider(pod.group);
+    return last + 1;
+  }
+
   // ---- Starting, Running
 
   void watch_group() {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
+    // Other clients may have written the status, in which case it does not say what the pods were created for.
+    if (job_.group.value_or(-1) < 0) return stop("Reallocated", "status.group is not valid", {}, false);
     if (job_.phase == "Running" && may_change_members()) {
       if (settings_.live_rescale) return watch_members();
       return stop("Reallocated", "live rescale was switched off", if_open(job_.allocation, false), false);
     }
     collect();
-    // Another client changed the status, so the allocation that the pods were created for is unknown.
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
       return stop("Reallocated", "status.allocation and status.replicas differ", {}, false);
+    if (job_.allocation.size() > most_replicas())
+      return stop("Reallocated", "status.allocation has more replicas than spec.maxReplicas allows", {}, false);
     if (succeeded() || lost() || failed()) return;
     if (at_.decision && at_.decision->nodes != job_.allocation) {
       if (!may_follow_soon()) return reallocate();
@@ -269,10 +295,12 @@ class Planner {
 
   // Sorts the pods into those of the group, by rank, and others, which are removed.
   void collect() {
-    replicas_.assign(static_cast<std::size_t>(std::max(job_.replicas.value_or(0), 0)), nullptr);
+    replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
     for (const PodFacts& pod : at_.pods) {
       const int rank = pod.group == job_.group ? pod.rank : -1;
-      if (rank >= 0 && rank < static_cast<int>(replicas_.size())) {
+      // Another client may have changed the annotations, but not the name.
+      if (rank >= 0 && rank < static_cast<int>(replicas_.size()) &&
+          pod.name == replica_name(at_.job, pod.group, rank)) {
         replicas_[static_cast<std::size_t>(rank)] = &pod;
       } else {
         others_.push_back(&pod);
@@ -463,7 +491,7 @@ class Planner {
       if (status_.reason() == "Reallocated") status_.set_reason("Reallocated", at_.decision->reason);
     }
     if (remove_live()) return;
-    const auto hold = retry_after(at_.job);
+    const auto hold = status_.retry_after();
     const Allocation nodes = next_nodes();
     if ((hold && *hold > at_.now) || nodes.empty()) {
       status_.set_allocation({});

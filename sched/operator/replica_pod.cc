@@ -97,7 +97,7 @@ void add_environment(json& container, const Variables& variables) {
 void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
   const std::string name = text_field(job, {"metadata", "name"}), uid = text_field(job, {"metadata", "uid"});
   metadata.erase("generateName");
-  metadata["name"] = fmt::format("{}-{}-{}-{}", name, uid, place.group, place.number);
+  metadata["name"] = replica_name(job, place.group, place.number);
   metadata["namespace"] = text_field(job, {"metadata", "namespace"});
   metadata["ownerReferences"] = json::array({{{"apiVersion", "adaptdl.petuum.com/v1"},
                                               {"kind", "AdaptDLJob"},
@@ -118,6 +118,11 @@ void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
 }
 
 }  // namespace
+
+std::string replica_name(const json& job, int group, int number) {
+  return fmt::format("{}-{}-{}-{}", text_field(job, {"metadata", "name"}), text_field(job, {"metadata", "uid"}), group,
+                     number);
+}
 
 std::string replica_id(int group, int number) { return fmt::format("{}-{}", group, number); }
 

@@ -43,6 +43,9 @@ struct ReplicaPlace {
   std::string hostname;  // label kubernetes.io/hostname of the node; empty: the node's name
 };
 
+// The name of a replica's pod.
+std::string replica_name(const nlohmann::json& job, int group, int number);
+
 // Identifies a replica to the supervisor and its peers (ADAPTDL_REPLICA_ID).
 std::string replica_id(int group, int number);
 struct ReplicaNumber {
