@@ -28,17 +28,13 @@ std::string key_of(const json& object) {
 std::string uid_of(const json& object) { return text_field(object, {"metadata", "uid"}); }
 std::string version_of(const json& object) { return text_field(object, {"metadata", "resourceVersion"}); }
 
-// Returns the uid of the job whose replica the pod is. Other pods may belong to a job, too, such as those that
-// `adaptdl cp` creates; they are not the operator's.
-std::string owner_of(const json& pod) {
-  if (text_field(pod, {"metadata", "labels", "adaptdl"}) != "true") return "";
-  for (const json& owner : kube::array_field(pod, {"metadata", "ownerReferences"})) {
-    if (text_field(owner, {"kind"}) == "AdaptDLJob" &&
-        text_field(owner, {"apiVersion"}).starts_with("adaptdl.petuum.com/"))
-      return text_field(owner, {"uid"});
-  }
-  return "";
+// A reference to an owner is to one in the same namespace.
+std::string job_id(const json& object, const std::string& uid) {
+  return uid.empty() ? "" : text_field(object, {"metadata", "namespace"}) + '/' + uid;
 }
+std::string id_of(const json& job) { return job_id(job, uid_of(job)); }
+// Returns the id of the job whose replica the pod is; empty if there is none.
+std::string job_of(const json& pod) { return job_id(pod, text_field(owner_of(pod), {"uid"})); }
 
 double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
@@ -80,7 +76,9 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
       info.speedup = nullptr;
     }
   }
-  each.current = job.allocation;
+  // Another client may have written it.
+  if (job.allocation.size() <= static_cast<std::size_t>(std::max(info.max_replicas, info.min_replicas)))
+    each.current = job.allocation;
   const auto hold = retry_after(object);
   each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
   each.uid = job.uid;
@@ -92,27 +90,27 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
 
 std::string ClusterState::put_job(const json& object) {
   const std::lock_guard lock(mutex_);
-  const std::string key = key_of(object), uid = uid_of(object);
-  if (was_deleted(uid)) return "";
+  const std::string key = key_of(object), id = id_of(object);
+  if (was_deleted(uid_of(object))) return "";
   JobEntry& entry = jobs_[key];
-  if (entry.uid == uid && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
-  if (entry.uid != uid) key_by_uid_.erase(entry.uid);
-  entry = {object, uid};
-  key_by_uid_[uid] = key;
+  if (entry.id == id && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
+  if (entry.id != id) key_by_id_.erase(entry.id);
+  entry = {object, id};
+  key_by_id_[id] = key;
   return key;
 }
 
 std::string ClusterState::drop_job(const json& object, kube::Time now) {
   const std::lock_guard lock(mutex_);
-  const std::string key = key_of(object), uid = uid_of(object);
-  remember_deleted(uid);
+  const std::string key = key_of(object), id = id_of(object);
+  remember_deleted(uid_of(object));
   const auto found = jobs_.find(key);
-  if (found == jobs_.end() || found->second.uid != uid) return "";
+  if (found == jobs_.end() || found->second.id != id) return "";
   kube::UsageRecord& record = deleted_usage_.emplace_back(kube::parse_usage_record(found->second.object));
   record.usage.release(now);
   if (deleted_usage_.size() > kMaxDeletedUsage) deleted_usage_.erase(deleted_usage_.begin());
   jobs_.erase(found);
-  key_by_uid_.erase(uid);
+  key_by_id_.erase(id);
   return key;
 }
 
@@ -124,17 +122,17 @@ std::string ClusterState::put_pod(const json& object) {
   if (kube::is_older_version(version_of(object), pod.version)) return "";
   const std::string phase = text_field(object, {"status", "phase"});
   pod.version = version_of(object);
-  const std::string owner = owner_of(object);
-  if (owner != pod.job_uid) leave_job(uid, pod.job_uid);
-  pod.job_uid = owner;
+  const std::string left = pod.job;
+  pod.job = job_of(object);
+  if (pod.job != left) leave_job(uid, left);
   pod.node = text_field(object, {"spec", "nodeName"});
   pod.requests = pod_requests(object);
   pod.claims = claims_of(object);
   pod.holds = phase != "Succeeded" && phase != "Failed";
-  if (pod.job_uid.empty()) return "";
+  if (pod.job.empty()) return key_of_id(left);
   pod.facts = parse_pod(object);
-  pods_by_job_[pod.job_uid].insert(uid);
-  return key_of_uid(pod.job_uid);
+  pods_by_job_[pod.job].insert(uid);
+  return key_of_id(pod.job);
 }
 
 std::string ClusterState::drop_pod(const json& object) {
@@ -143,14 +141,14 @@ std::string ClusterState::drop_pod(const json& object) {
   remember_deleted(uid);
   const auto found = pods_.find(uid);
   if (found == pods_.end()) return "";
-  const std::string job_uid = found->second.job_uid;
+  const std::string job = found->second.job;
   pods_.erase(found);
-  leave_job(uid, job_uid);
-  return key_of_uid(job_uid);
+  leave_job(uid, job);
+  return key_of_id(job);
 }
 
-void ClusterState::leave_job(const std::string& pod_uid, const std::string& job_uid) {
-  const auto owned = pods_by_job_.find(job_uid);
+void ClusterState::leave_job(const std::string& pod_uid, const std::string& job) {
+  const auto owned = pods_by_job_.find(job);
   if (owned == pods_by_job_.end()) return;
   owned->second.erase(pod_uid);
   if (owned->second.empty()) pods_by_job_.erase(owned);
@@ -200,7 +198,7 @@ std::optional<ClusterState::JobView> ClusterState::job(const std::string& key) c
   const auto found = jobs_.find(key);
   if (found == jobs_.end()) return {};
   JobView view{found->second.object, {}};
-  if (const auto owned = pods_by_job_.find(found->second.uid); owned != pods_by_job_.end()) {
+  if (const auto owned = pods_by_job_.find(found->second.id); owned != pods_by_job_.end()) {
     for (const std::string& uid : owned->second) view.pods.push_back(pods_.at(uid).facts);
   }
   return view;
@@ -215,6 +213,9 @@ NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
     if (!node.leaving.empty()) return NodeState::kLeaving;
     return accepts_pods(node) ? NodeState::kReady : NodeState::kCordoned;
   }
+  // Another client may have written it into a job; no node has such a name.
+  constexpr std::size_t kLongestName = 253;
+  if (name.size() > kLongestName) return NodeState::kGone;
   const auto [missing, first] = missing_since_.try_emplace(name, now);
   return now - missing->second < kMissingBeforeGone ? NodeState::kNotReady : NodeState::kGone;
 }
@@ -260,12 +261,12 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   const std::lock_guard lock(mutex_);
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
-  std::map<std::string, std::size_t> index;  // of cluster.jobs, by uid of the job
+  std::map<std::string, std::size_t> index;  // of cluster.jobs, by id of the job
   std::vector<bool> stopping;                // of cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     const kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
-    index[entry.uid] = cluster.jobs.size();
+    index[entry.id] = cluster.jobs.size();
     AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
     added.info.resources = requests_of(added.pod, added.current.empty());
     stopping.push_back(job.phase == "Stopping");
@@ -273,7 +274,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   for (const auto& [name, node] : nodes_) cluster.nodes.push_back(with_devices(node));
   for (const auto& [uid, pod] : pods_) {
     if (!pod.holds || pod.node.empty()) continue;
-    if (const auto found = index.find(pod.job_uid); found != index.end()) {
+    if (const auto found = index.find(pod.job); found != index.end()) {
       AllocatorJob& job = cluster.jobs[found->second];
       ++job.live[pod.node];
       Resources requests = pod.requests;
@@ -289,7 +290,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   const auto owner = [&](const std::string& uid) {
     const auto pod = pods_.find(uid);
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
-    return index.contains(pod->second.job_uid) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
+    return index.contains(pod->second.job) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
   // What other pods request by the name of an extended resource is also in their claims.
   for (const auto& [node, devices] : devices_.allocated(owner)) {
@@ -328,9 +329,9 @@ void ClusterState::remember_deleted(const std::string& uid) {
   deleted_order_.pop_front();
 }
 
-std::string ClusterState::key_of_uid(const std::string& uid) const {
-  const auto found = key_by_uid_.find(uid);
-  return found == key_by_uid_.end() ? std::string() : found->second;
+std::string ClusterState::key_of_id(const std::string& id) const {
+  const auto found = key_by_id_.find(id);
+  return found == key_by_id_.end() ? std::string() : found->second;
 }
 
 std::vector<std::string> ClusterState::jobs_on(const std::string& node) const {
@@ -340,7 +341,7 @@ std::vector<std::string> ClusterState::jobs_on(const std::string& node) const {
     if (std::ranges::find(allocation, json(node)) != allocation.end()) keys.insert(key);
   }
   for (const auto& [uid, pod] : pods_) {
-    if (pod.node == node && !pod.job_uid.empty()) keys.insert(key_of_uid(pod.job_uid));
+    if (pod.node == node && !pod.job.empty()) keys.insert(key_of_id(pod.job));
   }
   keys.erase("");
   return {keys.begin(), keys.end()};

@@ -73,31 +73,32 @@ class ClusterState {
   AllocatorCluster cluster(const PodSettings& settings, kube::Time now) const;
 
  private:
+  // The id of a job is namespace/uid.
   struct Pod {
-    std::string version, job_uid, node;  // job_uid is empty if the pod does not belong to a job
-    Resources requests;                  // without those by its claims
-    nlohmann::json claims;               // the pod, with only what its claims are; null if it has none
-    bool holds = false;                  // whether it holds its requests, because it has not ended
-    PodFacts facts;                      // only set for pods of jobs
+    std::string version, job, node;  // job: the id of the job whose replica the pod is; empty: none
+    Resources requests;              // without those by its claims
+    nlohmann::json claims;           // the pod, with only what its claims are; null if it has none
+    bool holds = false;              // whether it holds its requests, because it has not ended
+    PodFacts facts;                  // only set for pods of jobs
   };
   struct JobEntry {
     nlohmann::json object;
-    std::string uid;
+    std::string id;
   };
   bool was_deleted(const std::string& uid) const { return deleted_.contains(uid); }
   NodeFacts with_devices(NodeFacts node) const;
   Resources requests_of(const nlohmann::json& pod, bool is_new) const;
   void remember_deleted(const std::string& uid);
-  void leave_job(const std::string& pod_uid, const std::string& job_uid);
-  std::string key_of_uid(const std::string& uid) const;
+  void leave_job(const std::string& pod_uid, const std::string& job);
+  std::string key_of_id(const std::string& id) const;
   std::vector<std::string> jobs_on(const std::string& node) const;
 
   const DrainSigns signs_;
   mutable std::mutex mutex_;
   std::map<std::string, JobEntry> jobs_;                      // by namespace/name
-  std::map<std::string, std::string> key_by_uid_;             // keys of jobs, by uid
+  std::map<std::string, std::string> key_by_id_;              // keys of jobs, by id
   std::map<std::string, Pod> pods_;                           // by uid
-  std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by uid of the job
+  std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by id of the job
   std::map<std::string, NodeFacts> nodes_;                    // by name, without devices_
   DeviceInventory devices_;
   std::map<std::string, kube::Time> missing_since_;  // by name: nodes without an object

@@ -45,7 +45,10 @@ void Controller::sync(const std::string& key) {
       break;
     }
     const std::lock_guard lock(mutex_);
-    if (const auto found = memory_.find(key); found != memory_.end()) found->second.failures = 0;
+    if (const auto found = memory_.find(key); found != memory_.end()) {
+      found->second.failures = 0;
+      found->second.create_error.clear();
+    }
   } catch (const std::exception& error) {
     int failures = 0;
     {
@@ -157,19 +160,21 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   const kube::ListOptions options{.label_selector = kube::replica_selector(kube::name_of(view.job))};
   bool known = true;
   for (const json& pod : client_.list(kube::path(kube::kPods, name_space_of(view.job)), options)) {
-    const kube::Replica replica = kube::parse_replica(pod);
-    if (replica.owner != uid || std::ranges::find(view.pods, replica.uid, &PodFacts::uid) != view.pods.end()) continue;
+    const std::string pod_uid = text_field(pod, {"metadata", "uid"});
+    if (text_field(owner_of(pod), {"uid"}) != uid ||
+        std::ranges::find(view.pods, pod_uid, &PodFacts::uid) != view.pods.end())
+      continue;
     state_.put_pod(pod);
     known = false;
   }
   return known;
 }
 
-// Writes an event that says why the job does not start. Only the first of consecutive failures is reported.
+// Writes an event that says why the job does not start. Only the first of equal messages is reported.
 void Controller::report_create_error(const std::string& key, const json& job, const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
-    if (memory_[key].failures > 0) return;
+    if (std::exchange(memory_[key].create_error, message) == message) return;
   }
   write_event(job, {true, "FailedCreate", one_line(message)});
 }
@@ -277,8 +282,8 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
       // This operator or its terminating predecessor has created it, and the watch has not reported it yet.
       const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
       state_.put_pod(pod);
-      if (kube::parse_replica(pod).owner != text_field(job, {"metadata", "uid"}))
-        throw ForeignPod(fmt::format("pod {} exists, but does not belong to the job; delete it", name));
+      if (text_field(owner_of(pod), {"uid"}) != text_field(job, {"metadata", "uid"}))
+        throw ForeignPod(fmt::format("pod '{}' exists, but does not belong to the job; delete it", name));
       return {};
     }
     const CreateError kind = create_error(error);

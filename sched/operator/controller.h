@@ -57,6 +57,7 @@ class Controller {
     std::optional<JobDecision> decision;
     std::uint64_t decisions = 0;  // number of decisions so far
     int failures = 0;             // consecutive failed calls of sync()
+    std::string create_error;     // the last one that an event reported
   };
 
   bool advance(const std::string& key);

@@ -57,10 +57,11 @@ JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after
 // Replaces a time that is later than this operator could have set it, by another client or before the clock was set
 // back, and for which the job would otherwise wait.
 void JobStatus::correct_time(const char* name, std::chrono::seconds ahead) {
-  constexpr std::chrono::minutes kClockDifference{1};  // between operators
+  // The clocks of two operators may differ.
+  constexpr std::chrono::minutes kClockDifference{1};
   if (!after_.contains(name)) return;
   const auto time = kube::time_field(after_, {name});
-  if (!time || *time > now_ + ahead + kClockDifference) after_[name] = kube::to_string(now_);
+  if (!time || *time > now_ + ahead + kClockDifference) after_[name] = kube::to_string(now_ + ahead);
 }
 
 std::string JobStatus::reason() const { return text_field(after_, {"reason"}); }
@@ -91,6 +92,8 @@ bool JobStatus::created() const {
 }
 
 void JobStatus::set_created() { after_["createdGroup"] = after_["group"]; }
+
+void JobStatus::set_group(int group) { after_["group"] = group; }
 
 void JobStatus::set_ready(int replicas) { after_["readyReplicas"] = replicas; }
 

@@ -18,7 +18,7 @@
 
 namespace adaptdl::sched {
 
-// The longest pause after consecutive failed starts.
+// A job pauses no longer than this, however often its starts failed.
 inline constexpr std::chrono::seconds kMaxPause{300};
 
 // Corrects times in the status that no operator can have set: those in the future, and pauses longer than kMaxPause.
@@ -39,6 +39,7 @@ class JobStatus {
 
   void set_hints(const nlohmann::json& hints);  // null keeps the previous hints
   void set_allocation(const Allocation& nodes);
+  void set_group(int group);
   void set_ready(int replicas);
   void set_membership(const nlohmann::json& membership);
   // The running job has these members from now on.

@@ -10,7 +10,6 @@
 #include "membership/membership_limits.h"
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
-#include "operator/replica_pod.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
@@ -26,8 +25,8 @@ constexpr seconds kSettled{60};
 // Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
 constexpr seconds kNodeLossNoticed{90};
 constexpr seconds kNodeCheck{10};
-// Groups are numbered from 0, and this many starts are not possible.
-constexpr int kMostGroups = 1'000'000;
+// No job is started this often.
+constexpr int kMaxGroups = 1'000'000;
 // While members change, nothing reports that they take too long.
 constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10};
@@ -53,6 +52,10 @@ class Planner {
       plan_.status = status_.patch();
       return std::move(plan_);
     }
+    if (correct_group()) {
+      plan_.status = status_.patch();
+      return std::move(plan_);
+    }
     status_.set_hints(at_.hints);
     account();
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
@@ -64,11 +67,6 @@ class Planner {
     } else {
       pending();
     }
-    // The pod of this name, whose annotations another client has changed, is about to be removed.
-    std::erase_if(plan_.missing, [this](int number) {
-      const std::string name = replica_name(at_.job, job_.group.value_or(0), number);
-      return std::ranges::find(at_.pods, name, &PodFacts::name) != at_.pods.end();
-    });
     plan_.status = status_.patch();
     return std::move(plan_);
   }
@@ -82,6 +80,21 @@ class Planner {
     if (pod.leaving && !gone(pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
     plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
+  }
+  // Returns the number of the last group of pods; -1 if there was none.
+  int last_group() const {
+    const int stored = job_.group.value_or(-1);
+    int last = stored < kMaxGroups ? std::max(stored, -1) : -1;
+    for (const PodFacts& pod : at_.pods) last = std::max(last, pod.group);
+    return last;
+  }
+  // Corrects the group if another client has changed it, so that no number is used twice. Returns whether the next step
+  // must begin with the correct one.
+  bool correct_group() {
+    const int group = last_group();
+    if (job_.ended() || group < 0 || group == job_.group) return false;
+    status_.set_group(group);
+    return job_.phase == "Starting" || job_.phase == "Running" || job_.phase == "Stopping";
   }
   // Removes all pods that have not ended. Returns whether any pod may still run.
   bool remove_live() {
@@ -140,13 +153,14 @@ class Planner {
     };
     return std::ranges::all_of(nodes, open) ? nodes : Allocation();
   }
-  std::size_t most_replicas() const {
-    return static_cast<std::size_t>(std::clamp(job_.max_replicas.value_or(kMostReplicas), 1, kMostReplicas));
+  std::size_t max_replicas() const {
+    const int max = std::max(job_.max_replicas.value_or(kMostReplicas), job_.min_replicas.value_or(0));
+    return static_cast<std::size_t>(std::clamp(max, 1, kMostReplicas));
   }
   // Returns the nodes that the job must run on next.
   Allocation next_nodes() const {
     if (at_.decision) return if_open(at_.decision->nodes, true);
-    if (job_.allocation.size() > most_replicas()) return {};  // another client wrote it
+    if (job_.allocation.size() > max_replicas()) return {};
     return if_open(job_.allocation, status_.reason() == "Reallocated");
   }
 
@@ -191,7 +205,7 @@ class Planner {
   }
 
   void start(const Allocation& nodes) {
-    const int group = next_group();
+    const int group = last_group() + 1;
     const std::set<std::string> names(nodes.begin(), nodes.end());
     const std::string size = counted(nodes.size(), "replica") + " on " + counted(names.size(), "node");
     const std::string why = at_.decision                        ? at_.decision->reason
@@ -203,23 +217,17 @@ class Planner {
     tell(false, "Starting", fmt::format("{}, group {}", size, group));
   }
 
-  // Another client may have changed the number of the group, and the pods of an earlier one may still exist.
-  int next_group() const {
-    int last = -1;
-    const auto consider = [&last](int group) {
-      if (group < kMostGroups) last = std::max(last, group);
-    };
-    consider(job_.group.value_or(-1));
-    for (const PodFacts& pod : at_.pods) consider(pod.group);
-    return last + 1;
-  }
-
   // ---- Starting, Running
 
   void watch_group() {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
-    // Other clients may have written the status, in which case it does not say what the pods were created for.
-    if (job_.group.value_or(-1) < 0) return stop("Reallocated", "status.group is not valid", {}, false);
+    // Another client has changed the status.
+    if (last_group() < 0)
+      return stop("Reallocated", "invalid status.group: expected a number of at least 0", {}, false);
+    if (job_.phase == "Starting" && !field(at_.job, {"status", "membership"}).is_null()) {
+      status_.set_membership(json());
+      membership_.reset();
+    }
     if (job_.phase == "Running" && may_change_members()) {
       if (settings_.live_rescale) return watch_members();
       return stop("Reallocated", "live rescale was switched off", if_open(job_.allocation, false), false);
@@ -227,8 +235,6 @@ class Planner {
     collect();
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
       return stop("Reallocated", "status.allocation and status.replicas differ", {}, false);
-    if (job_.allocation.size() > most_replicas())
-      return stop("Reallocated", "status.allocation has more replicas than spec.maxReplicas allows", {}, false);
     if (succeeded() || lost() || failed()) return;
     if (at_.decision && at_.decision->nodes != job_.allocation) {
       if (!may_follow_soon()) return reallocate();
@@ -274,6 +280,7 @@ class Planner {
     if (members.whole && (succeeded() || lost() || failed())) return;
     if (members.failure) return stop("ReplicaLost", *members.failure, if_open(job_.allocation, false), true);
     if (members.restart) return stop("Reallocated", *members.restart, if_open(members.target, true), false);
+    if (!members.missing.empty() && members.target.size() > max_replicas()) return stop_excess();
     if (at_.decision) status_.set_reason("Allocated", at_.decision->reason);
     if (!members.whole) {
       if (membership_ || !members.steady || members.changed) status_.set_membership(to_json(members.membership));
@@ -297,10 +304,8 @@ class Planner {
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
     for (const PodFacts& pod : at_.pods) {
-      const int rank = pod.group == job_.group ? pod.rank : -1;
-      // Another client may have changed the annotations, but not the name.
-      if (rank >= 0 && rank < static_cast<int>(replicas_.size()) &&
-          pod.name == replica_name(at_.job, pod.group, rank)) {
+      const int rank = pod.group == job_.group ? pod.number : -1;
+      if (rank >= 0 && rank < static_cast<int>(replicas_.size())) {
         replicas_[static_cast<std::size_t>(rank)] = &pod;
       } else {
         others_.push_back(&pod);
@@ -401,6 +406,8 @@ class Planner {
     }
   }
 
+  void stop_excess() { stop("Reallocated", "status.allocation has more replicas than the job may have", {}, false); }
+
   // Plans the creation of missing pods and updates the number of ready replicas and the phase.
   void report() {
     int ready = 0, running = 0;
@@ -418,6 +425,7 @@ class Planner {
       plan_.addresses.push_back(pod->ip);
     }
     if (!addresses) plan_.addresses.clear();
+    if (!plan_.missing.empty() && job_.allocation.size() > max_replicas()) return stop_excess();
     if (plan_.missing.empty()) status_.set_created();
     status_.set_ready(ready);
     if (job_.phase == "Running") return;

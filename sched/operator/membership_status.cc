@@ -1,11 +1,13 @@
 #include "operator/membership_status.h"
 
 #include <array>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
+#include "policy/policy.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -50,8 +52,16 @@ json replica_json(const Replica& replica) {
   return object;
 }
 
+// Another client may have written it.
+int count_at(const json& object, const char* name, int least = 0) {
+  constexpr std::int64_t kMax = 1'000'000;
+  const json& value = object.at(name);
+  if (!value.is_number_integer() || value < least || value > kMax) throw Error("not a count");
+  return value.get<int>();
+}
+
 Replica parse_member(const json& object) {
-  Replica replica{.number = object.at("number").get<int>(), .device = object.at("node").get<std::string>()};
+  Replica replica{.number = count_at(object, "number"), .device = object.at("node").get<std::string>()};
   const std::string role = object.at("role").get<std::string>();
   bool known = false;
   for (const auto& [value, name] : kRoles) {
@@ -61,7 +71,7 @@ Replica parse_member(const json& object) {
   }
   if (!known) throw Error("unknown role");
   replica.started = time_at(object, "started").value_or(Membership::Time());
-  replica.trains = object.value("trains", -1);
+  replica.trains = object.contains("trains") ? count_at(object, "trains", -1) : -1;
   replica.trained = object.value("trained", false);
   replica.broken = object.value("broken", false);
   replica.killed = object.value("killed", false);
@@ -96,16 +106,22 @@ std::optional<StoredMembership> parse_membership(const json& job) {
   try {
     StoredMembership stored;
     MembershipState& state = stored.state;
-    state.generation = object.at("generation").get<int>();
-    state.next = object.at("next").get<int>();
-    for (const json& each : object.at("replicas")) state.replicas.push_back(parse_member(each));
+    state.generation = count_at(object, "generation");
+    state.next = count_at(object, "next");
+    std::set<int> numbers;
+    for (const json& each : object.at("replicas")) {
+      state.replicas.push_back(parse_member(each));
+      const int number = state.replicas.back().number;
+      if (number >= state.next || !numbers.insert(number).second) throw Error("not a new number");
+    }
+    if (numbers.size() > 2 * kMostReplicas) throw Error("too many replicas");
     state.broken_since = time_at(object, "brokenSince");
     state.regroup = object.value("regroup", false);
     state.incomplete = object.value("incomplete", state.regroup);
     state.finished_at = time_at(object, "finishedAt");
     state.can_join = !object.value("cannotJoin", false);
     state.start_after = time_at(object, "startAfter").value_or(Membership::Time());
-    state.newcomer_failures = object.value("newcomerFailures", 0);
+    state.newcomer_failures = object.contains("newcomerFailures") ? count_at(object, "newcomerFailures") : 0;
     state.noticed = object.value("noticed", "");
     stored.back_off.pause = milliseconds(object.value("pauseMilliseconds", milliseconds::rep(0)));
     stored.back_off.failed_at = time_at(object, "failedAt").value_or(Membership::Time());

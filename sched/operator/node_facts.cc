@@ -212,7 +212,9 @@ Resources& operator+=(Resources& sum, const Resources& more) {
 void subtract(Resources& sum, const Resources& less, std::int64_t times) {
   for (const auto& [type, value] : less) {
     const auto found = sum.find(type);
-    if (found != sum.end()) found->second = std::max<std::int64_t>(found->second - times * value, 0);
+    if (found == sum.end()) continue;
+    __extension__ using Wide = __int128;
+    found->second = static_cast<std::int64_t>(std::max<Wide>(found->second - Wide{times} * value, 0));
   }
 }
 

@@ -130,15 +130,37 @@ std::string token_of(const json& pod) {
   return "";
 }
 
+// Returns which replica the pod is, by its name.
+std::optional<ReplicaNumber> replica_of(const json& pod) {
+  const json& owner = owner_of(pod);
+  const std::string name = kube::name_of(pod), first = replica_name({{"metadata", owner}}, 0, 0);
+  const std::size_t prefix = first.size() - replica_id(0, 0).size();
+  if (name.compare(0, prefix, first, 0, prefix) != 0) return {};
+  return parse_replica_id(std::string_view(name).substr(prefix));
+}
+
 }  // namespace
+
+const json& owner_of(const json& pod) {
+  static const json kNone;
+  if (text_field(pod, {"metadata", "labels", "adaptdl"}) != "true") return kNone;
+  for (const json& owner : kube::array_field(pod, {"metadata", "ownerReferences"})) {
+    if (text_field(owner, {"kind"}) == kube::kAdaptDLJobs.kind &&
+        text_field(owner, {"apiVersion"}).starts_with("adaptdl.petuum.com/"))
+      return owner;
+  }
+  return kNone;
+}
 
 PodFacts parse_pod(const json& pod) {
   const kube::Replica replica = kube::parse_replica(pod);
   PodFacts facts{
       .name = replica.name, .uid = replica.uid, .node = replica.node, .ip = text_field(pod, {"status", "podIP"})};
-  facts.group = replica.group;
-  facts.rank = replica.rank;
-  facts.number = replica.number;
+  if (const auto replica_number = replica_of(pod)) {
+    facts.group = replica_number->group;
+    facts.number = replica_number->number;
+    facts.rank = replica.rank >= 0 ? replica.rank : facts.number;
+  }
   facts.replicas = replica.of;
   facts.token = token_of(pod);
   facts.leaving = replica.leaving;

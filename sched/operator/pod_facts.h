@@ -26,13 +26,14 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 
 struct PodFacts {
   std::string name, uid, node, ip;
-  int group = -1, rank = -1;  // -1: missing or invalid
-  int number = -1;            // of the replica in its group, which never changes; the rank of those that began it
-  int replicas = 0;           // number of replicas of the job, from the pod's annotation
-  std::string token;          // of the job, from the pod's environment
-  bool leaving = false;       // the pod is terminating
-  bool killed = false;        // without a grace period
-  bool running = false;       // all containers run
+  int group = -1;        // by the pod's name, which never changes; -1: it has another name than a replica
+  int number = -1;       // of the replica in its group, the same; the rank of those that began it
+  int rank = -1;         // from the pod's annotation
+  int replicas = 0;      // number of replicas of the job, from the pod's annotation
+  std::string token;     // of the job, from the pod's environment
+  bool leaving = false;  // the pod is terminating
+  bool killed = false;   // without a grace period
+  bool running = false;  // all containers run
   PodEnd end = PodEnd::kNone;
   std::string reason;             // for kFailed: PodFailure or OOMKilled
   bool unhealthy_device = false;  // for kFailed: a device that the pod used may be the cause
@@ -45,6 +46,10 @@ struct PodFacts {
   // Whether the pod runs or may still run.
   bool live() const { return end == PodEnd::kNone; }
 };
+
+// Returns the reference to the job whose replica the pod is; null: none. Other pods may belong to a job, too, such as
+// those that `adaptdl cp` creates; they are not the operator's.
+const nlohmann::json& owner_of(const nlohmann::json& pod);
 
 PodFacts parse_pod(const nlohmann::json& pod);
 

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
+#include "kube/quantity.h"
 #include "supervisor/supervisor.h"
 
 namespace adaptdl::sched {
@@ -75,12 +77,31 @@ Variables environment(const json& job, const ReplicaPlace& place, const PodSetti
   return variables;
 }
 
-// Adds the default amounts that the container does not specify itself.
+std::optional<kube::Quantity> quantity(const json& amount) {
+  try {
+    return kube::Quantity::parse(amount.is_string() ? amount.get<std::string>() : amount.dump());
+  } catch (const Error&) {
+    return {};  // the API server refuses it
+  }
+}
+
+// Adds the default amounts that the container does not specify itself, except a request above its own limit and a limit
+// below its own request, which no pod may have.
 void add_default_resources(json& container, const json& defaults) {
   if (defaults.empty()) return;
-  json resources = defaults;
-  if (const json& own = field(container, {"resources"}); !own.is_null()) resources.merge_patch(own);
-  container["resources"] = resources;
+  const json own = field(container, {"resources"});
+  if (!own.is_null() && !own.is_object()) return;  // the API server refuses it
+  for (const auto& [part, amounts] : defaults.items()) {
+    json& given = container["resources"][part];
+    if (given.is_null()) given = json::object();
+    if (!given.is_object() || !amounts.is_object()) continue;
+    for (const auto& [name, amount] : amounts.items()) {
+      const auto request = quantity(part == "requests" ? amount : field(own, {"requests", name.c_str()}));
+      const auto limit = quantity(part == "limits" ? amount : field(own, {"limits", name.c_str()}));
+      if (field(given, {name.c_str()}).is_null() && !(request && limit && *request > *limit)) given[name] = amount;
+    }
+    if (given.empty()) container["resources"].erase(part);
+  }
 }
 
 void add_environment(json& container, const Variables& variables) {

@@ -95,12 +95,16 @@ class PodWatch:
                     break
                 text = text.lstrip()[end:]
                 with self.lock:
-                    self._take(event["type"], event["object"])
+                    try:
+                        self._take(event["type"], event["object"])
+                    except (KeyError, ValueError) as error:
+                        self.problems.append(f"cannot read {event['object']['metadata']}: {error!r}")
 
     def _take(self, kind, pod):
         metadata = pod["metadata"]
         job, name = metadata["labels"]["adaptdl/job"], metadata["name"]
-        group, rank = (int(metadata["annotations"][f"adaptdl/{key}"]) for key in ("group", "rank"))
+        # The name never changes. A replica that joins later has a number above the ranks of those that began its group.
+        group, rank = map(int, name.rsplit("-", 2)[1:])
         if group not in self.groups[job]:
             if self.groups[job] and group < self.groups[job][-1]:
                 self.problems.append(f"{job}: pods of group {group} after those of group {self.groups[job][-1]}")

@@ -267,9 +267,21 @@ TEST_CASE("an invalid status neither crashes the operator nor leaves the job wit
   fixed_point({{"phase", 3}});
 }
 
-TEST_CASE("a pod with a missing or wrong group or rank is removed") {
+TEST_CASE("a number of the group that another client wrote is corrected by the pods") {
+  for (const json& wrong : {json(), json(-7), json(1), json(2'000'000)}) {
+    Scene scene = running({"a"});
+    scene.pods = {make_pod(0, "a", 3)};
+    scene.job["status"]["group"] = wrong;
+    const Plan plan = scene.plan();
+    CHECK(plan.status["group"] == 3);
+    CHECK(plan.removals.empty());
+    CHECK(plan.missing.empty());
+  }
+}
+
+TEST_CASE("a pod without the name of a replica, or of another replica, is removed") {
   Scene scene = running({"a"});
-  for (const auto& [group, rank] : {std::pair(-1, -1), std::pair(0, 1), std::pair(1, 0), std::pair(0, -1)}) {
+  for (const auto& [group, rank] : {std::pair(-1, -1), std::pair(0, 1), std::pair(0, -1)}) {
     PodFacts other = make_pod(7, "b");
     other.group = group;
     other.rank = other.number = rank;

@@ -346,11 +346,23 @@ TEST_CASE("an operator that takes over continues a change from the status") {
 }
 
 TEST_CASE("a membership that another client changed restarts the job") {
-  LiveScene scene = grown();
-  scene.job["status"]["membership"]["replicas"] = {{{"number", "x"}}};
-  scene.act();
-  CHECK(scene.phase() == "Stopping");
-  CHECK(scene.text("message") == "status.membership is invalid");
+  const LiveScene before = grown();
+  const auto check = [&](const char* path, const json& value) {
+    CAPTURE(path);
+    LiveScene scene = before;
+    scene.job["status"]["membership"][json::json_pointer(path)] = value;
+    scene.act();
+    CHECK(scene.phase() == "Stopping");
+    CHECK(scene.text("message") == "status.membership is invalid");
+  };
+  check("/replicas/0/number", "x");
+  check("/replicas/0/number", -1);
+  check("/replicas/0/number", before.job["status"]["membership"]["replicas"][1]["number"]);
+  check("/replicas/0/trains", 9.3e18);
+  check("/replicas", json(10'000, before.job["status"]["membership"]["replicas"][0]));
+  check("/generation", 2'000'000'000);
+  check("/next", 1);
+  check("/next", -5);
 }
 
 TEST_CASE("a job is charged for all replicas that run, and its attained service counts them") {

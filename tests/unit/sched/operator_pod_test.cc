@@ -42,6 +42,9 @@ json make_pod(const json& status) {
            {{"namespace", "ns"},
             {"name", "job-u-3-1"},
             {"uid", "p"},
+            {"labels", {{"adaptdl", "true"}}},
+            {"ownerReferences",
+             {{{"apiVersion", "adaptdl.petuum.com/v1"}, {"kind", "AdaptDLJob"}, {"name", "job"}, {"uid", "u"}}}},
             {"annotations", {{kGroupAnnotation, "3"}, {kRankAnnotation, "1"}}}}},
           {"spec",
            {{"nodeName", "a"},
@@ -184,6 +187,10 @@ TEST_CASE("default resources are those that the first container does not specify
         json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));
   CHECK(resources({{"limits", {{"gpu", 1}}}})["limits"] == json({{"gpu", 1}, {"memory", 100}}));
   CHECK(resources({}, 1) == json());
+  // No pod may request more than its limit.
+  CHECK(resources({{"limits", {{"memory", "150"}}}}) == json({{"limits", {{"memory", "150"}}}}));
+  CHECK(resources({{"requests", {{"memory", "0.2k"}}}, {"limits", nullptr}}) ==
+        json({{"requests", {{"memory", "0.2k"}}}}));
   settings.resources = {{"requests", {{"memory", 200}}}};
   CHECK(resources({{"limits", {{"memory", 300}}}}) ==
         json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));

@@ -119,10 +119,19 @@ TEST_CASE("a pod whose owner changes is removed from its job") {
   ClusterState state;
   state.put_job(make_job());
   state.put_pod(make_pod("p", "u", 20));
-  state.put_pod(make_pod("p", "", 21));
+  CHECK(state.put_pod(make_pod("p", "", 21)) == "ns/job");
   CHECK(pods_of(state) == 0);
   state.drop_pod(make_pod("p", ""));
   CHECK_NOTHROW(state.job("ns/job"));
+}
+
+TEST_CASE("a pod of another namespace does not belong to the job whose uid it names") {
+  ClusterState state;
+  state.put_job(make_job());
+  json pod = make_pod("p", "u");
+  pod["metadata"]["namespace"] = "other";
+  CHECK(state.put_pod(pod).empty());
+  CHECK(pods_of(state) == 0);
 }
 
 TEST_CASE("pods of other workloads hold their requests until they end") {
