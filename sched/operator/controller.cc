@@ -266,7 +266,7 @@ void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
 
 // `number` is that of a replica in its group.
 std::optional<PodRefusal> Controller::create_pod(const json& job, int number, const std::string& token) {
-  ReplicaPlace place = place_of(job, number);
+  PodPlace place = place_of(job, number);
   place.token = token;
   place.hostname = state_.hostname(place.nodes.at(static_cast<std::size_t>(place.rank)));
   std::optional<int> joins;

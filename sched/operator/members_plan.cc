@@ -339,9 +339,9 @@ class MembersPlanner {
 
 bool follows_generations(const nlohmann::json& hints) { return kube::bool_field(hints, {"liveRescale"}, false); }
 
-ReplicaPlace place_of(const nlohmann::json& job, int number) {
+PodPlace place_of(const nlohmann::json& job, int number) {
   const kube::Job parsed = kube::parse_job(job);
-  ReplicaPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
+  PodPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
   const auto stored = parse_membership(job);
   if (!stored) return place;
   // It joins the members after the other newcomers.

@@ -24,7 +24,7 @@ namespace adaptdl::sched {
 bool follows_generations(const nlohmann::json& hints);
 
 // The place of this replica, which is to get a pod, in its group; without a token and a hostname.
-ReplicaPlace place_of(const nlohmann::json& job, int number);
+PodPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {
   StoredMembership membership;  // to be stored in the status

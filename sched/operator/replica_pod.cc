@@ -57,7 +57,7 @@ std::optional<int> parse_count(std::string_view text) {
   return value;
 }
 
-Variables environment(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
+Variables environment(const json& job, const PodPlace& place, const PodSettings& settings) {
   const std::set<std::string> nodes(place.nodes.begin(), place.nodes.end());
   Variables variables{
       {"ADAPTDL_JOB_ID", text_field(job, {"metadata", "namespace"}) + '/' + text_field(job, {"metadata", "name"})},
@@ -115,7 +115,7 @@ void add_environment(json& container, const Variables& variables) {
   mounts.push_back({{"name", kSharedMemory}, {"mountPath", "/dev/shm"}});
 }
 
-void set_metadata(json& metadata, const json& job, const ReplicaPlace& place) {
+void set_metadata(json& metadata, const json& job, const PodPlace& place) {
   const std::string name = text_field(job, {"metadata", "name"}), uid = text_field(job, {"metadata", "uid"});
   metadata.erase("generateName");
   metadata["name"] = replica_name(job, place.group, place.number);
@@ -159,7 +159,7 @@ std::uint16_t master_port(int group, int generation) {
   return static_cast<std::uint16_t>(kFirstPort + (group % kPorts + generation % kPorts) % kPorts);
 }
 
-json make_replica_pod(const json& job, const ReplicaPlace& place, const PodSettings& settings) {
+json make_replica_pod(const json& job, const PodPlace& place, const PodSettings& settings) {
   const json& given = field(job, {"spec", "template"});
   json pod = given.is_object() ? given : json::object();
   pod["apiVersion"] = "v1";

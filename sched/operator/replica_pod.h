@@ -33,7 +33,7 @@ struct PodSettings {
   nlohmann::json pod_patch = nlohmann::json::object(), container_patch = nlohmann::json::object();
 };
 
-struct ReplicaPlace {
+struct PodPlace {
   Allocation nodes;    // of all replicas, by rank
   int group = 0;       // number of the start, from 0
   int rank = 0;        // of one that joins the job: the one that it will presumably have
@@ -57,6 +57,6 @@ std::uint16_t master_port(int group, int generation);
 
 // REQUIRES 0 <= rank < nodes.size(), or empty `nodes` for a pod that is not created. Throws Error if a patch cannot be
 // applied.
-nlohmann::json make_replica_pod(const nlohmann::json& job, const ReplicaPlace& place, const PodSettings& settings);
+nlohmann::json make_replica_pod(const nlohmann::json& job, const PodPlace& place, const PodSettings& settings);
 
 }  // namespace adaptdl::sched

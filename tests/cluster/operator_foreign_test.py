@@ -11,7 +11,7 @@ FAR = "2126-11-21T12:00:00Z"
 WRITTEN = {
     "more replicas than the job may have": {"allocation": [NODES[0]] * 4000, "replicas": 4000},
     "endless replicas": {"replicas": 1_999_999_999},
-    "a pause of a century": {"phase": "Pending", "allocation": [], "retryAfter": FAR},
+    "an early pause": {"phase": "Pending", "allocation": []},
     "a stop that begins in a century": {"phase": "Stopping", "phaseSince": FAR},
     "a start with members": {"phase": "Starting", "phaseSince": FAR, "membership": {"generation": 1}},
     "nodes that do not exist": {"allocation": ["nowhere", "nowhere"], "phase": "Pending", "reason": "Reallocated"},

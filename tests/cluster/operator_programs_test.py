@@ -148,7 +148,8 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         cls.began = time.monotonic()
         cls.build_operator("localhost:32000/adaptdl-operator:test")
         cls.report("the operator is built and pushed")
-        cls.install("localhost:32000/adaptdl-operator:test")
+        # Each node has two CPUs, of which an operator requests a part. With one operator, three replicas of digits fit.
+        cls.install("localhost:32000/adaptdl-operator:test", replicas=1)
         cls.report("the operator runs")
 
     @classmethod
@@ -189,7 +190,6 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         self.project = SOURCE_ROOT
         self.add_storage()
         digits = ("-d", EXAMPLE / "Dockerfile", "-f", EXAMPLE / "adaptdljob.yaml", *self.proxy)
-        # Each node has two CPUs, and the operator requests a part of one.
         submitted = self.submitted(*digits, "--min-replicas", 3, "--max-replicas", 3, "--", "--epochs", EPOCHS)
         ProgramsTest.report("digits is built, pushed and submitted")
         name = submitted["name"]

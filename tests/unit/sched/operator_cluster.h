@@ -123,7 +123,7 @@ struct Cluster {
   }
 
   void create(int number) {
-    ReplicaPlace place = place_of(job, number);
+    PodPlace place = place_of(job, number);
     place.token = "token";
     const json made = make_replica_pod(job, place, {});
     const json& annotations = field(made, {"metadata", "annotations"});

@@ -27,7 +27,7 @@ const json kTemplate = {
     {"spec",
      {{"containers", {{{"name", "main"}, {"image", "i"}, {"env", {{{"name", "A"}, {"value", "1"}}}}}}},
       {"nodeSelector", {{"zone", "z"}}}}}};
-const ReplicaPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .number = 2, .token = "secret"};
+const PodPlace kPlace{.nodes = {"a", "a", "b"}, .group = 4, .rank = 2, .number = 2, .token = "secret"};
 
 std::map<std::string, std::string> environment(const json& pod, std::size_t container = 0) {
   std::map<std::string, std::string> variables;  // the last of equal names counts, as in Kubernetes
@@ -128,7 +128,7 @@ TEST_CASE("every container has the replica's environment, which overrides the te
 }
 
 TEST_CASE("the port is valid for any number of starts") {
-  ReplicaPlace place = kPlace;
+  PodPlace place = kPlace;
   place.group = 1'000'000'007;
   const int port = std::stoi(environment(make_replica_pod(make_job(kTemplate), place, {}))["ADAPTDL_MASTER_PORT"]);
   CHECK(port >= 47000);
@@ -136,7 +136,7 @@ TEST_CASE("the port is valid for any number of starts") {
 }
 
 TEST_CASE("a replica that joins a running job is known by its number, and follows generations") {
-  ReplicaPlace place = kPlace;
+  PodPlace place = kPlace;
   PodSettings settings;
   settings.live_rescale = true;
   json pod = make_replica_pod(make_job(kTemplate), place, settings);
@@ -355,7 +355,7 @@ TEST_CASE("exceeding a deadline is a failure even if the program exits with 143"
 }
 
 TEST_CASE("the node selector of a replica uses the node's host name if it differs from its name") {
-  ReplicaPlace place = kPlace;
+  PodPlace place = kPlace;
   place.hostname = "ip-10-0-0-1";
   const json pod = make_replica_pod(make_job(kTemplate), place, {});
   CHECK(pod["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "ip-10-0-0-1");
