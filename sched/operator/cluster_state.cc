@@ -76,14 +76,20 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
       info.speedup = nullptr;
     }
   }
-  // Another client may have written it.
-  if (job.allocation.size() <= static_cast<std::size_t>(std::max(info.max_replicas, info.min_replicas)))
-    each.current = job.allocation;
+  each.current = job.allocation;
   const auto hold = retry_after(object);
   each.held = hold && *hold > now && (job.phase == "Pending" || job.phase == "Stopping");
   each.uid = job.uid;
   each.waits_for_first_fit = waits_for_first_fit(job);
   return each;
+}
+
+// Ignores an allocation that is larger than the job may have, unless the job has pods for it: another client wrote it.
+void drop_foreign_allocation(AllocatorJob& job) {
+  const auto max = static_cast<std::size_t>(std::max(job.info.max_replicas, job.info.min_replicas));
+  std::size_t live = 0;
+  for (const auto& [node, count] : job.live) live += static_cast<std::size_t>(count);
+  if (job.current.size() > std::max(max, live)) job.current.clear();
 }
 
 }  // namespace
@@ -214,8 +220,8 @@ NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
     return accepts_pods(node) ? NodeState::kReady : NodeState::kCordoned;
   }
   // Another client may have written it into a job; no node has such a name.
-  constexpr std::size_t kLongestName = 253;
-  if (name.size() > kLongestName) return NodeState::kGone;
+  constexpr std::size_t kMaxNodeName = 253;
+  if (name.size() > kMaxNodeName) return NodeState::kGone;
   const auto [missing, first] = missing_since_.try_emplace(name, now);
   return now - missing->second < kMissingBeforeGone ? NodeState::kNotReady : NodeState::kGone;
 }
@@ -287,6 +293,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
       cluster.used[pod.node] += pod.requests;
     }
   }
+  for (AllocatorJob& job : cluster.jobs) drop_foreign_allocation(job);
   const auto owner = [&](const std::string& uid) {
     const auto pod = pods_.find(uid);
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;

@@ -135,10 +135,10 @@ bool Controller::advance(const std::string& key) {
     try {
       situation.refusal = create_pod(view->job, number, token);
     } catch (const kube::ApiError& error) {
-      if (!error.conflict()) report_create_error(key, view->job, error.server_message());
+      if (!error.conflict()) report_create_error(key, view->job, "refused", error.server_message());
       throw;
     } catch (const ForeignPod& error) {
-      report_create_error(key, view->job, error.what());
+      report_create_error(key, view->job, error.what(), error.what());
       throw;
     }
     // The first pod determines the token of the others.
@@ -170,11 +170,13 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   return known;
 }
 
-// Writes an event that says why the job does not start. Only the first of equal messages is reported.
-void Controller::report_create_error(const std::string& key, const json& job, const std::string& message) {
+// Writes an event that says why the job does not start. Only the first of consecutive errors with one cause is
+// reported, because their messages may differ in details.
+void Controller::report_create_error(const std::string& key, const json& job, const std::string& cause,
+                                     const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(memory_[key].create_error, message) == message) return;
+    if (std::exchange(memory_[key].create_error, cause) == cause) return;
   }
   write_event(job, {true, "FailedCreate", one_line(message)});
 }
@@ -279,7 +281,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
     return {};
   } catch (const kube::ApiError& error) {
     if (error.reason() == "AlreadyExists") {
-      // This operator or its terminating predecessor has created it, and the watch has not reported it yet.
+      // In general, this operator or its terminating predecessor has created it, and the watch has not reported it yet.
       const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
       state_.put_pod(pod);
       if (text_field(owner_of(pod), {"uid"}) != text_field(job, {"metadata", "uid"}))

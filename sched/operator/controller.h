@@ -57,12 +57,13 @@ class Controller {
     std::optional<JobDecision> decision;
     std::uint64_t decisions = 0;  // number of decisions so far
     int failures = 0;             // consecutive failed calls of sync()
-    std::string create_error;     // the last one that an event reported
+    std::string create_error;     // cause of the last one that an event reported
   };
 
   bool advance(const std::string& key);
   bool pods_are_as_known(const ClusterState::JobView& view);
-  void report_create_error(const std::string& key, const nlohmann::json& job, const std::string& message);
+  void report_create_error(const std::string& key, const nlohmann::json& job, const std::string& cause,
+                           const std::string& message);
   void supervise(const std::string& key, const ClusterState::JobView& view, const Plan& plan);
   void forget(const std::string& key);
   std::string token_of(const std::string& key, const ClusterState::JobView& view);

@@ -21,7 +21,8 @@ namespace adaptdl::sched {
 // A job pauses no longer than this, however often its starts failed.
 inline constexpr std::chrono::seconds kMaxPause{300};
 
-// Corrects times in the status that no operator can have set: those in the future, and pauses longer than kMaxPause.
+// Corrects times in the status that are in the future, or unreadable, and pauses longer than kMaxPause: another client
+// wrote them, or the clock was set back.
 class JobStatus {
  public:
   JobStatus(const nlohmann::json& job, kube::Time now);

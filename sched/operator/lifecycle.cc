@@ -223,7 +223,7 @@ class Planner {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
     // Another client has changed the status.
     if (last_group() < 0)
-      return stop("Reallocated", "invalid status.group: expected a number of at least 0", {}, false);
+      return stop("Reallocated", "invalid status.group: expected a number of at least 0, got none", {}, false);
     if (job_.phase == "Starting" && !field(at_.job, {"status", "membership"}).is_null()) {
       status_.set_membership(json());
       membership_.reset();
@@ -300,7 +300,7 @@ class Planner {
     for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
   }
 
-  // Sorts the pods into those of the group, by rank, and others, which are removed.
+  // Sorts the pods into those of the group, by number, which is the rank here, and others, which are removed.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
     for (const PodFacts& pod : at_.pods) {

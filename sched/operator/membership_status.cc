@@ -53,10 +53,10 @@ json replica_json(const Replica& replica) {
 }
 
 // Another client may have written it.
-int count_at(const json& object, const char* name, int least = 0) {
+int count_at(const json& object, const char* name, int min = 0) {
   constexpr std::int64_t kMax = 1'000'000;
   const json& value = object.at(name);
-  if (!value.is_number_integer() || value < least || value > kMax) throw Error("not a count");
+  if (!value.is_number_integer() || value < min || value > kMax) throw Error("not a count");
   return value.get<int>();
 }
 

@@ -27,8 +27,8 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 struct PodFacts {
   std::string name, uid, node, ip;
   int group = -1;        // by the pod's name, which never changes; -1: it has another name than a replica
-  int number = -1;       // of the replica in its group, the same; the rank of those that began it
-  int rank = -1;         // from the pod's annotation
+  int number = -1;       // the same; unique in the group, and the rank of a replica that began it
+  int rank = -1;         // from the pod's annotation, or else the number
   int replicas = 0;      // number of replicas of the job, from the pod's annotation
   std::string token;     // of the job, from the pod's environment
   bool leaving = false;  // the pod is terminating

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -85,20 +86,36 @@ std::optional<kube::Quantity> quantity(const json& amount) {
   }
 }
 
-// Adds the default amounts that the container does not specify itself, except a request above its own limit and a limit
-// below its own request, which no pod may have.
+// Whether the request and the limit of the resource may differ.
+bool can_be_overcommitted(std::string_view resource) {
+  return resource == "cpu" || resource == "memory" || resource == "ephemeral-storage";
+}
+
+// Whether a container may have these two amounts of the resource.
+bool agree(const std::string& resource, const json& request, const json& limit) {
+  if (request.is_null() || limit.is_null()) return true;
+  const auto requested = quantity(request), limited = quantity(limit);
+  return can_be_overcommitted(resource) ? !(requested && limited && *requested > *limited) : requested == limited;
+}
+
+// Adds the default amounts of resources that the container does not specify itself, unless its own limit or request of
+// the resource would make them invalid.
 void add_default_resources(json& container, const json& defaults) {
   if (defaults.empty()) return;
   const json own = field(container, {"resources"});
   if (!own.is_null() && !own.is_object()) return;  // the API server refuses it
   for (const auto& [part, amounts] : defaults.items()) {
     json& given = container["resources"][part];
-    if (given.is_null()) given = json::object();
-    if (!given.is_object() || !amounts.is_object()) continue;
+    if (!amounts.is_object() || !(given.is_null() || given.is_object())) {
+      if (given.is_null()) given = amounts;
+      continue;
+    }
     for (const auto& [name, amount] : amounts.items()) {
-      const auto request = quantity(part == "requests" ? amount : field(own, {"requests", name.c_str()}));
-      const auto limit = quantity(part == "limits" ? amount : field(own, {"limits", name.c_str()}));
-      if (field(given, {name.c_str()}).is_null() && !(request && limit && *request > *limit)) given[name] = amount;
+      const char* const resource = name.c_str();
+      if (!field(given, {resource}).is_null()) continue;
+      const bool fits = part == "requests" ? agree(name, amount, field(own, {"limits", resource}))
+                                           : agree(name, field(own, {"requests", resource}), amount);
+      if (fits) given[name] = amount;
     }
     if (given.empty()) container["resources"].erase(part);
   }

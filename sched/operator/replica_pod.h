@@ -25,7 +25,7 @@ inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 // Settings of the cluster's administrator that apply to all jobs.
 struct PodSettings {
   std::string supervisor_url;
-  // Of the first container, which trains: requests and limits that it does not specify itself.
+  // Default requests and limits of the first container, which trains.
   nlohmann::json resources = nlohmann::json::object();
   bool live_rescale = false;  // whether pods get the environment variables of live rescale
   // Patches of each pod and of each of its containers, applied last. An object is a merge patch (RFC 7386), an array is

@@ -71,7 +71,7 @@ class PodWatch:
         self.lock = threading.Lock()
         self.live = collections.defaultdict(dict)  # job -> pod -> group
         self.groups = collections.defaultdict(list)  # job -> groups, in the order of their first pods
-        self.allocations = collections.defaultdict(dict)  # job -> group -> rank -> node
+        self.allocations = collections.defaultdict(dict)  # job -> group -> number -> node
         self.problems = []
         command = ["kubectl", "--kubeconfig", str(kubeconfig), "-n", namespace, "get", "pods", "-l", "adaptdl=true", "--watch",
                    "--output-watch-events", "-o", "json"]  # fmt: skip

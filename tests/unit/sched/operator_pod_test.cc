@@ -191,6 +191,10 @@ TEST_CASE("default resources are those that the first container does not specify
   CHECK(resources({{"limits", {{"memory", "150"}}}}) == json({{"limits", {{"memory", "150"}}}}));
   CHECK(resources({{"requests", {{"memory", "0.2k"}}}, {"limits", nullptr}}) ==
         json({{"requests", {{"memory", "0.2k"}}}}));
+  // The request of an extended resource is its limit.
+  settings.resources = {{"limits", {{"gpu", 1}}}, {"requests", {{"gpu", 1}}}, {"claims", {{{"name", "x"}}}}};
+  CHECK(resources({}) == settings.resources);
+  CHECK(resources({{"limits", {{"gpu", 2}}}}) == json({{"limits", {{"gpu", 2}}}, {"claims", {{{"name", "x"}}}}}));
   settings.resources = {{"requests", {{"memory", 200}}}};
   CHECK(resources({{"limits", {{"memory", 300}}}}) ==
         json({{"limits", {{"memory", 300}}}, {"requests", {{"memory", 200}}}}));

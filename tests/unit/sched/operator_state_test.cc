@@ -208,6 +208,15 @@ TEST_CASE("a pod that a job owns but that is not a replica, as of a copy, is lef
   CHECK(state.cluster({}, kNow).used.at("a").at("gpu") == 2);
 }
 
+TEST_CASE("an allocation larger than the job may have counts only if the job has the pods") {
+  ClusterState state;
+  state.put_node(make_node());
+  state.put_job(make_job({{"phase", "Running"}, {"allocation", json(5, "a")}}));
+  CHECK(state.cluster({}, kNow).jobs.at(0).current.empty());
+  for (int i = 0; i < 5; ++i) state.put_pod(make_pod("p" + std::to_string(i), "u"));
+  CHECK(state.cluster({}, kNow).jobs.at(0).current.size() == 5);
+}
+
 TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   const auto look = [](const json& status) {
     ClusterState state;
