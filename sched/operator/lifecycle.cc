@@ -470,7 +470,7 @@ class Planner {
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
     // During a pause, the allocator may give the job's nodes to others.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
-    // A hint of an earlier group does no harm: nobody asks for a generation then.
+    // A hint of an earlier group is harmless, because then no replica asks for a generation.
     const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
     if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
       status_.set_membership(to_json(initial_membership(job_)));
