@@ -7,6 +7,7 @@
 #include "kube/job.h"
 #include "kube/job_why.h"
 #include "kube/json_fields.h"
+#include "kube/resource.h"
 #include "operator/replica_pod.h"
 
 namespace adaptdl::sched {
