@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "kube/json_fields.h"
 #include "policy/speedup.h"
 #include "policy/wording.h"
 
@@ -31,27 +32,39 @@ NodeInfo to_info(const NodeFacts& node, const Resources& resources) {
   return {.name = node.name, .resources = resources, .gpu_type = node.gpu_type};
 }
 
-std::vector<const NodeFacts*> usable_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
-  std::vector<const NodeFacts*> usable;
-  for (const NodeFacts& node : nodes) {
-    if (may_run(job.pod, node)) usable.push_back(&node);
-  }
-  return usable;
-}
+// Finds the nodes on which a predicate permits the pods of a job. Most jobs have the same node selector, affinity and
+// tolerations as others, so what was found is kept.
+class NodeFilter {
+ public:
+  using Nodes = std::vector<const NodeFacts*>;
+  using Predicate = bool (*)(const nlohmann::json& pod, const NodeFacts& node);  // may_run or could_run
 
-// Returns the nodes that the job may use, or could use if they were ready and not cordoned.
-std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes) {
-  std::vector<const NodeFacts*> possible;
-  for (const NodeFacts& node : nodes) {
-    if (could_run(job.pod, node)) possible.push_back(&node);
+  // `nodes` must outlive the filter.
+  NodeFilter(const std::vector<NodeFacts>& nodes, Predicate permits) : nodes_(nodes), permits_(permits) {}
+
+  const Nodes& of(const AllocatorJob& job) {
+    nlohmann::json needs = nlohmann::json::array();
+    for (const char* part : {"nodeSelector", "affinity", "tolerations"})
+      needs.push_back(kube::field(job.pod, {"spec", part}));
+    const auto [found, added] = found_.try_emplace(std::move(needs));
+    if (added) {
+      for (const NodeFacts& node : nodes_) {
+        if (permits_(job.pod, node)) found->second.push_back(&node);
+      }
+    }
+    return found->second;
   }
-  return possible;
-}
+
+ private:
+  const std::vector<NodeFacts>& nodes_;
+  const Predicate permits_;
+  std::map<nlohmann::json, Nodes> found_;  // by what may_run() and could_run() read of a pod
+};
 
 // Returns the nodes that the job could use if they were ready and not cordoned, including those that could be added.
-std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, const std::vector<NodeFacts>& nodes,
+std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, NodeFilter& could,
                                              const std::optional<PoolDecision>& pool) {
-  std::vector<const NodeFacts*> possible = possible_nodes(job, nodes);
+  std::vector<const NodeFacts*> possible = could.of(job);
   if (pool && pool->new_node && could_run(job.pod, *pool->new_node))
     possible.insert(possible.end(), static_cast<std::size_t>(pool->addable_nodes), &*pool->new_node);
   return possible;
@@ -84,10 +97,11 @@ struct JobClass {
 };
 
 std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set<std::string>& surplus) {
+  NodeFilter usable(cluster.nodes, may_run);
   std::map<std::vector<const NodeFacts*>, JobClass> by_nodes;
   for (const AllocatorJob& job : cluster.jobs) {
     if (job.held || stays(job)) continue;
-    std::vector<const NodeFacts*> nodes = usable_nodes(job, cluster.nodes);
+    std::vector<const NodeFacts*> nodes = usable.of(job);
     std::erase_if(nodes, [&](const NodeFacts* node) { return surplus.contains(node->name); });
     JobClass& same = by_nodes[nodes];
     same.nodes = std::move(nodes);
@@ -173,6 +187,7 @@ CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
   for (const AllocatorJob& job : cluster.jobs) {
     if (stays(job)) take(free, counts(job.current), job.info.resources);
   }
+  NodeFilter could(cluster.nodes, could_run);
   const std::vector<JobClass> classes = classes_of(cluster, pool ? pool->surplus : std::set<std::string>());
   std::map<std::string, std::shared_ptr<const PolicyState>> states;
   for (std::size_t index = 0; index < classes.size(); ++index) {
@@ -198,7 +213,7 @@ CycleDecisions Allocator::cycle(const AllocatorCluster& cluster) {
       if (decision.nodes.empty()) {
         const int requested = requested_nodes(*job, pool);
         decision.placeable = cluster.nodes.empty() || (pool && !pool->new_node) ||
-                             placeable(job->info, possible_nodes(*job, cluster.nodes, pool));
+                             placeable(job->info, possible_nodes(*job, could, pool));
         if (each.nodes.empty()) decision.reason = why_no_node(cluster);
         if (requested > 0 && decision.placeable)
           decision.reason += fmt::format("; {} requested", counted(requested, "new node"));
@@ -218,6 +233,7 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
     subtract_job(job, free);
   }
   JobDecisions decisions;
+  NodeFilter usable(cluster.nodes, may_run);
   std::vector<const AllocatorJob*> waiting;
   for (const AllocatorJob& job : cluster.jobs) {
     if (job.waits_for_first_fit && !job.held) waiting.push_back(&job);
@@ -225,7 +241,7 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
   std::ranges::stable_sort(waiting, {}, [](const AllocatorJob* job) { return job->info.creation_time; });
   for (const AllocatorJob* job : waiting) {
     std::vector<NodeInfo> nodes;
-    for (const NodeFacts* node : usable_nodes(*job, cluster.nodes)) {
+    for (const NodeFacts* node : usable.of(*job)) {
       NodeInfo& info = nodes.emplace_back(to_info(*node, free[node->name]));
       info.preemptible = cluster.surplus.contains(node->name);  // used last
     }
