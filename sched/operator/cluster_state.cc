@@ -263,15 +263,16 @@ std::vector<kube::UsageRecord> ClusterState::take_deleted_usage() {
   return std::exchange(deleted_usage_, {});
 }
 
-AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time now) const {
+AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time now, const HintsOf& hints) const {
   const std::lock_guard lock(mutex_);
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
   std::map<std::string, std::size_t> index;  // of cluster.jobs, by id of the job
   std::vector<bool> stopping;                // of cluster.jobs
   for (const auto& [key, entry] : jobs_) {
-    const kube::Job job = kube::parse_job(entry.object);
+    kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
+    if (json newest = hints ? hints(key) : json(); !newest.empty()) job.train = std::move(newest);
     index[entry.id] = cluster.jobs.size();
     AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
     added.info.resources = requests_of(added.pod, added.current.empty());

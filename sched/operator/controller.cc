@@ -115,6 +115,7 @@ bool Controller::advance(const std::string& key) {
   Plan plan = plan_job(situation, lifecycle_);
   if (plan.starts && !pods_are_as_known(*view)) return true;
   const std::string name_space = name_space_of(view->job);
+  if (hints_must_wait(key, view->job, plan.status)) plan.status = nullptr;
   if (!plan.status.is_null()) write_status(view->job, plan.status);
   supervise(key, *view, plan);
   if (situation.decision) {
@@ -151,6 +152,19 @@ bool Controller::advance(const std::string& key) {
     return true;
   }
   return false;
+}
+
+// Whether the status has nothing but hints that cannot be written yet. If so, the job is queued for when they can be.
+bool Controller::hints_must_wait(const std::string& key, const json& job, const json& status) {
+  const json& hints = kube::field(status, {"train"});
+  // A job that has just become able to follow generations, or unable, is treated otherwise from then on.
+  if (!hints.is_object() || status.size() > 1 || hints.contains("liveRescale") ||
+      !kube::field(job, {"status", "train"}).is_object())
+    return false;
+  const auto now = WorkQueue::Clock::now(), due = hint_pace_.due(key, now);
+  if (due <= now) return false;
+  queue_.add_at(key, due);
+  return true;
 }
 
 // Lists the job's pods and returns whether all of them are in the cache. A pod whose creation was not acknowledged, or
@@ -225,6 +239,7 @@ void Controller::supervise(const std::string& key, const ClusterState::JobView& 
 void Controller::forget(const std::string& key) {
   supervisor_.remove_job(key);
   reports_.forget(key);
+  hint_pace_.written(key);
   const std::lock_guard lock(mutex_);
   memory_.erase(key);
 }
@@ -235,6 +250,7 @@ void Controller::write_status(const json& job, const json& status) {
                     {"status", status}};
   const json changed = client_.patch(path, kube::Patch::kMerge, change);
   state_.put_job(changed);
+  hint_pace_.written(name_space_of(job) + '/' + kube::name_of(job));
   metrics_.status_written(job, changed);
   if (const std::string phase = text_field(status, {"phase"}); !phase.empty())
     log::info(fmt::format("job {}/{}: {}: {}", name_space_of(job), kube::name_of(job), phase,

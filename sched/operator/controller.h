@@ -13,6 +13,7 @@
 
 #include "kube/client.h"
 #include "operator/cluster_state.h"
+#include "operator/hint_pace.h"
 #include "operator/lifecycle.h"
 #include "operator/metrics.h"
 #include "operator/replica_pod.h"
@@ -61,6 +62,7 @@ class Controller {
   };
 
   bool advance(const std::string& key);
+  bool hints_must_wait(const std::string& key, const nlohmann::json& job, const nlohmann::json& status);
   bool pods_are_as_known(const ClusterState::JobView& view);
   void report_create_error(const std::string& key, const nlohmann::json& job, const std::string& cause,
                            const std::string& message);
@@ -82,6 +84,7 @@ class Controller {
   const PodSettings& pods_;
   const LifecycleSettings& lifecycle_;
   std::atomic<kube::Time> leads_since_{kube::Time()};
+  HintPace hint_pace_{std::chrono::milliseconds(100)};
   mutable std::mutex mutex_;
   std::map<std::string, Memory> memory_;  // by key
 };

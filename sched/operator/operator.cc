@@ -324,12 +324,14 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 }
 
 void Operator::allocate_once(bool all) {
+  const Clock::time_point begin = Clock::now();
   // These must be read before the jobs: a decision that is carried out in between is then in its job's status.
   std::map<std::string, Allocation> undone;
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);
   }
-  AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now());
+  AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now(),
+                                            [this](const std::string& job) { return supervisor_->hints(job); });
   for (AllocatorJob& job : cluster.jobs) {
     const auto found = undone.find(job.info.name);
     if (found == undone.end()) continue;
@@ -338,7 +340,6 @@ void Operator::allocate_once(bool all) {
   }
   cluster.surplus = surplus_;
   const bool waits = std::ranges::any_of(cluster.jobs, &AllocatorJob::waits_for_first_fit);
-  const Clock::time_point begin = Clock::now();
   const bool must_move = Allocator::must_move_job(cluster);
   const bool cycle = all || (waits && !allocator_.uses_first_fit()) || (must_move && begin >= moved_ + kMoveAgain);
   if (must_move && cycle) moved_ = begin;

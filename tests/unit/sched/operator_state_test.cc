@@ -1,4 +1,4 @@
-// Tests the operator's cache of the cluster, the status of jobs, and the work queue.
+// Tests the operator's cache of the cluster, the status of jobs, the work queue, and the pace of hints.
 #include <doctest/doctest.h>
 
 #include <future>
@@ -6,6 +6,7 @@
 
 #include "kube/json_fields.h"
 #include "operator/cluster_state.h"
+#include "operator/hint_pace.h"
 #include "operator/job_status.h"
 #include "operator/work_queue.h"
 
@@ -235,6 +236,31 @@ TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   CHECK(look({{"phase", "Stopping"}, {"retryAfter", "2026-11-21T12:10:01Z"}}).held);
   CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "2026-11-21T12:10:00Z"}}).held);
   CHECK_FALSE(look({{"phase", "Pending"}, {"retryAfter", "soon"}}).held);
+}
+
+TEST_CASE("the allocator uses the newest hints, and those of the status if there are none") {
+  ClusterState state;
+  state.put_job(make_job({{"train", {{"progress", 10}, {"targetProgress", 100}}}}));
+  const auto progress_with = [&](const json& hints) {
+    return state.cluster({}, kNow, [&](const std::string& job) { return job == "ns/job" ? hints : json(); })
+        .jobs.at(0)
+        .info.progress;
+  };
+  CHECK(progress_with({{"progress", 20}, {"targetProgress", 100}}) == 20);
+  CHECK(progress_with(json::object()) == 10);
+}
+
+TEST_CASE("hints are written at once when few jobs have new ones, and in turn when many have") {
+  HintPace pace(100ms);
+  const HintPace::Clock::time_point begin{1h};
+  CHECK(pace.due("a", begin) == begin);
+  CHECK(pace.due("b", begin) == begin + 100ms);
+  CHECK(pace.due("c", begin) == begin + 200ms);
+  CHECK(pace.due("b", begin + 50ms) == begin + 100ms);  // it keeps its turn
+  pace.written("a");
+  CHECK(pace.due("a", begin + 50ms) == begin + 300ms);
+  for (const char* job : {"a", "b", "c"}) pace.written(job);
+  CHECK(pace.due("b", begin + 1s) == begin + 1s);
 }
 
 TEST_CASE("a patch that cannot be applied does not stop scheduling") {

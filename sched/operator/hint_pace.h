@@ -1,0 +1,48 @@
+// Bounds how often the hints of jobs are written to the API server.
+//
+// All jobs report new hints every half minute. They are written into the jobs' statuses for the next operator and for
+// users, who do not need each of them at once.
+//
+// Threading: all methods may be called from any thread.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <string>
+
+namespace adaptdl::sched {
+
+class HintPace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `pause`: between two writes, on average.
+  explicit HintPace(Clock::duration pause) : pause_(pause) {}
+
+  // Returns when the job's hints may be written, which does not change until written().
+  Clock::time_point due(const std::string& job, Clock::time_point now) {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, added] = due_.try_emplace(job);
+    if (added) {
+      entry->second = std::max(next_, now);
+      next_ = entry->second + pause_;
+    }
+    return entry->second;
+  }
+
+  // The job's status was written, or the job no longer exists.
+  void written(const std::string& job) {
+    const std::lock_guard lock(mutex_);
+    due_.erase(job);
+  }
+
+ private:
+  const Clock::duration pause_;
+  std::mutex mutex_;
+  std::map<std::string, Clock::time_point> due_;  // by namespace/name
+  Clock::time_point next_{};                      // when the next one may be due
+};
+
+}  // namespace adaptdl::sched
