@@ -11,20 +11,19 @@ constexpr std::size_t kStamp = 40;      // bytes of a time, at most
 }  // namespace
 
 std::string LogPosition::since() const {
-  if (!last_) return "";
+  if (!newest_) return "";
   // Servers drop the fraction; without it, it is certain what they make of it.
-  return to_string(std::chrono::floor<std::chrono::seconds>(*last_)).substr(0, 19) + 'Z';
+  return to_string(begin()).substr(0, 19) + 'Z';
 }
 
 bool LogPosition::take(Time time) {
-  if (!last_ || time > *last_) {
-    last_ = time;
-    shown_ = again_ = 1;
-    return true;
+  if (const auto again = again_.find(time); again != again_.end() && again->second > 0) {
+    --again->second;
+    return false;
   }
-  if (time < *last_) return false;
-  if (again_++ < shown_) return false;
-  ++shown_;
+  ++shown_[time];
+  newest_ = newest_ ? std::max(*newest_, time) : time;
+  shown_.erase(shown_.begin(), shown_.lower_bound(begin()));
   return true;
 }
 

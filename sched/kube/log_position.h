@@ -1,13 +1,16 @@
 // How far a log has been shown, so that it can be asked for again without a line lost or doubled.
 //
-// A log is asked for from a whole second on, so what comes again must be told from what is new: lines older than the
-// last one shown, and as many of its very time as were shown already.
+// A log is requested again from a time on, so lines that come again must be distinguished from new ones: for each time,
+// as many lines come again as were shown. Times may decrease by less than a second from line to line, because container
+// runtimes read standard output and standard error separately.
 //
 // Threading: used by one thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,16 +22,21 @@ namespace adaptdl::kube {
 class LogPosition {
  public:
   // To be called when the log is asked for again: what comes then begins at since().
-  void reopen() { again_ = 0; }
+  void reopen() { again_ = shown_; }
   // From when on to ask; empty as long as nothing was shown.
   std::string since() const;
+  // The latest time of a line that was shown.
+  std::optional<Time> newest() const { return newest_; }
   // Whether the next line, of that time, has not been shown yet; it counts as shown from then on.
   bool take(Time time);
 
  private:
-  std::optional<Time> last_;
-  std::size_t shown_ = 0;  // lines of the time `last_`
-  std::size_t again_ = 0;  // of these, how many came since reopen()
+  // When a log that is requested again begins. REQUIRES newest_.
+  Time begin() const { return std::chrono::floor<std::chrono::seconds>(*newest_) - std::chrono::seconds(1); }
+
+  std::optional<Time> newest_;
+  std::map<Time, std::size_t> shown_;  // number of lines by time, from begin() on
+  std::map<Time, std::size_t> again_;  // of these, how many have not come again since reopen()
 };
 
 // Cuts what comes of a log with timestamps into lines. A line of endless length is given out in pieces of one time.

@@ -58,7 +58,7 @@ void LogStream::run(std::stop_token stop) {
   auto last_line = Clock::now();
   bool last_read = !options_.follow;  // nothing is written any more, or no more is wanted
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
-    const Time before = position_.since().empty() ? Time() : *parse_time(position_.since());
+    const auto before = position_.newest();
     Outcome outcome = Outcome::kBroken;
     std::exception_ptr why;
     try {
@@ -69,7 +69,7 @@ void LogStream::run(std::stop_token stop) {
       if (!may_pass(error)) throw;
       why = std::current_exception();
     }
-    if (!position_.since().empty() && *parse_time(position_.since()) != before) {
+    if (position_.newest() != before) {
       last_line = Clock::now();
       pause_for = kFirstReopenPause;
     }

@@ -34,13 +34,15 @@ TEST_CASE("a log that breaks off anywhere, again and again, is shown once and wh
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     std::vector<Line> log;
-    Time now = *parse_time("2026-01-31T12:00:00.999990Z");
+    Time now = *parse_time("2026-01-31T12:00:09.999990Z");
     const int size = static_cast<int>(random() % 60);
     for (int i = 0; i < size; ++i) {
       // Many lines of one time, also over the end of a second.
       if (random() % 3 == 0) now += std::chrono::microseconds(random() % 8);
       if (random() % 20 == 0) now += std::chrono::seconds(1);
-      log.push_back({now, random() % 10 == 0 ? "" : "same"});
+      // The lines of standard output may come late, behind later ones of standard error.
+      const std::chrono::microseconds late(random() % 5 == 0 ? random() % 900'000 : 0);
+      log.push_back({now - late, random() % 10 == 0 ? "" : "same"});
     }
     std::vector<std::string> shown;
     LogPosition position;
