@@ -6,7 +6,6 @@
 // Threading: all methods may be called from any thread.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -16,6 +15,7 @@
 #include <set>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 namespace adaptdl::sched {
 
@@ -34,9 +34,14 @@ class WorkQueue {
   void add_at(const std::string& key, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);
-    if (!added) entry->second = std::min(entry->second, when);
+    if (!added) {
+      if (entry->second <= when) return;
+      in_order_.erase({entry->second, key});
+      entry->second = when;
+    }
+    in_order_.emplace(when, key);
     // Wakes all workers, because the one that waits for this time may be busy with another key by then.
-    wake_.notify_all();
+    if (in_order_.begin()->second == key) wake_.notify_all();
   }
 
   // Waits for a key, which the caller owns until done(). Returns nothing once a stop is requested.
@@ -70,24 +75,21 @@ class WorkQueue {
  private:
   // Adds the keys that are due, and returns when the next one is.
   Clock::time_point collect_due(Clock::time_point now) {
-    Clock::time_point next = now + std::chrono::hours(1);
-    for (auto entry = later_.begin(); entry != later_.end();) {
-      if (entry->second > now) {
-        next = std::min(next, entry->second);
-        ++entry;
-        continue;
-      }
-      if (waiting_.insert(entry->first).second && !taken_.contains(entry->first)) ready_.push_back(entry->first);
-      entry = later_.erase(entry);
+    while (!in_order_.empty() && in_order_.begin()->first <= now) {
+      const std::string& key = in_order_.begin()->second;
+      if (waiting_.insert(key).second && !taken_.contains(key)) ready_.push_back(key);
+      later_.erase(key);
+      in_order_.erase(in_order_.begin());
     }
-    return next;
+    return in_order_.empty() ? now + std::chrono::hours(1) : in_order_.begin()->first;
   }
 
   std::mutex mutex_;
   std::condition_variable_any wake_;
   std::deque<std::string> ready_;
-  std::set<std::string> waiting_, taken_;  // waiting_: must be processed, also if a worker has it
-  std::map<std::string, Clock::time_point> later_;
+  std::set<std::string> waiting_, taken_;           // waiting_: must be processed, also if a worker has it
+  std::map<std::string, Clock::time_point> later_;  // by key
+  std::set<std::pair<Clock::time_point, std::string>> in_order_;  // the same
 };
 
 }  // namespace adaptdl::sched
