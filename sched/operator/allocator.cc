@@ -58,7 +58,7 @@ class NodeFilter {
  private:
   const std::vector<NodeFacts>& nodes_;
   const Predicate permits_;
-  std::map<nlohmann::json, Nodes> found_;  // by what may_run() and could_run() read of a pod
+  std::map<nlohmann::json, Nodes> found_;  // by the parts of a pod that may_run() and could_run() read
 };
 
 // Returns the nodes that the job could use if they were ready and not cordoned, including those that could be added.

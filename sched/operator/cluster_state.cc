@@ -102,6 +102,8 @@ std::string ClusterState::put_job(const json& object) {
   if (entry.id == id && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
   if (entry.id != id) key_by_id_.erase(entry.id);
   entry = {object, id};
+  // Nothing reads them, and they are as large as the rest.
+  if (json& metadata = entry.object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
   key_by_id_[id] = key;
   return key;
 }
@@ -272,7 +274,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
     if (job.ended() || job.deleted) continue;
-    if (json newest = hints ? hints(key) : json(); !newest.empty()) job.train = std::move(newest);
+    // In large clusters, the hints of the status may be minutes old.
+    if (json newest = hints ? hints(key, job.uid) : json(); !newest.empty()) job.train = std::move(newest);
     index[entry.id] = cluster.jobs.size();
     AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
     added.info.resources = requests_of(added.pod, added.current.empty());

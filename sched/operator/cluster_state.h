@@ -70,8 +70,8 @@ class ClusterState {
   // Returns the usage of the jobs that were deleted since the last call, until they were deleted. Only the last 10,000
   // are kept.
   std::vector<kube::UsageRecord> take_deleted_usage();
-  // Returns the newest hints of a job (namespace/name); empty: those of its status are the newest.
-  using HintsOf = std::function<nlohmann::json(const std::string& job)>;
+  // Returns the hints of a job (namespace/name) that are newer than those of its status; empty if there are none.
+  using HintsOf = std::function<nlohmann::json(const std::string& job, const std::string& uid)>;
   // Returns a snapshot for the allocator. `settings` determine the pods that would be created for the jobs.
   AllocatorCluster cluster(const PodSettings& settings, kube::Time now, const HintsOf& hints = {}) const;
 

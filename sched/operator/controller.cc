@@ -81,6 +81,16 @@ std::optional<Allocation> Controller::undone(const std::string& key) const {
   return found->second.decision->nodes;
 }
 
+json Controller::hints(const std::string& key, const std::string& uid) const {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = memory_.find(key);
+    // Those of an earlier job of the same name may still be there.
+    if (found == memory_.end() || found->second.uid != uid) return json::object();
+  }
+  return supervisor_.hints(key);
+}
+
 // Performs one step. Returns whether another step may be possible immediately.
 bool Controller::advance(const std::string& key) {
   const auto view = state_.job(key);
@@ -219,6 +229,7 @@ std::string Controller::token_of(const std::string& key, const ClusterState::Job
     memory.token = make_secret();
     supervisor_.remove_job(key);
     reports_.forget(key);
+    hint_pace_.written(key);
   }
   if (!given.empty()) memory.token = given;
   supervisor_.add_job(key, memory.token);

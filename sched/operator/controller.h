@@ -51,6 +51,8 @@ class Controller {
   void decide(const std::string& key, JobDecision decision);
   // Returns the nodes that were decided for the job, if its status does not have them yet.
   std::optional<Allocation> undone(const std::string& key) const;
+  // Returns the newest hints of the job with this uid; empty if they are not known.
+  nlohmann::json hints(const std::string& key, const std::string& uid) const;
 
  private:
   struct Memory {

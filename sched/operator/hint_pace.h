@@ -21,12 +21,14 @@ class HintPace {
   // `pause`: between two writes, on average.
   explicit HintPace(Clock::duration pause) : pause_(pause) {}
 
-  // Returns when the job's hints may be written, which does not change until written().
+  // Returns when the job's hints may be written. The time does not change until written(), unless it was missed.
   Clock::time_point due(const std::string& job, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);
-    if (added) {
-      entry->second = std::max(next_, now);
+    if (added || entry->second + kMissed < now) {
+      // Jobs whose statuses were written for other reasons have given up their turns.
+      const auto latest = now + pause_ * static_cast<Clock::rep>(due_.size() - 1);
+      entry->second = std::clamp(next_, now, latest);
       next_ = entry->second + pause_;
     }
     return entry->second;
@@ -39,10 +41,13 @@ class HintPace {
   }
 
  private:
+  // After an outage of the API server, not all jobs are due at once.
+  static constexpr std::chrono::seconds kMissed{5};
+
   const Clock::duration pause_;
   std::mutex mutex_;
   std::map<std::string, Clock::time_point> due_;  // by namespace/name
-  Clock::time_point next_{};                      // when the next one may be due
+  Clock::time_point next_{};                      // after the last turn that was given
 };
 
 }  // namespace adaptdl::sched

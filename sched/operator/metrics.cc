@@ -125,12 +125,11 @@ void OperatorMetrics::pool_sized(const PoolDecision& decision) {
   pool_ = decision;
 }
 
-std::string OperatorMetrics::text(const ClusterState& state, const PodSettings& settings, kube::Time now) const {
+std::string OperatorMetrics::text(const ClusterState& state, const AllocatorCluster& cluster) const {
   PrometheusText text;
   add_operator(text, true);
   add_counters(text);
   add_phases(text, state);
-  const AllocatorCluster cluster = state.cluster(settings, now);
   add_jobs(text, cluster);
   add_nodes(text, cluster);
   return text.text();

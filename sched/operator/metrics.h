@@ -28,8 +28,8 @@ class OperatorMetrics {
   // A scheduling cycle has decided on the size of the pool of nodes.
   void pool_sized(const PoolDecision& decision);
 
-  // Returns all metrics in Prometheus' text format. `settings` determine what replicas request.
-  std::string text(const ClusterState& state, const PodSettings& settings, kube::Time now) const;
+  // Returns all metrics in Prometheus' text format. `cluster` is a snapshot of `state`.
+  std::string text(const ClusterState& state, const AllocatorCluster& cluster) const;
   // Returns the metrics of an operator that waits to become the leader. Those of the cluster would be there twice.
   static std::string standby_text();
 

@@ -82,11 +82,16 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
 
 Operator::~Operator() = default;
 
+ClusterState::HintsOf Operator::newest_hints() const {
+  return [this](const std::string& job, const std::string& uid) { return controller_->hints(job, uid); };
+}
+
 // Called by the thread of metrics_server_. Requests in quick succession get the same text, which takes time to compute.
 std::string Operator::metrics_text() {
   if (!leads_) return OperatorMetrics::standby_text();
   if (const Clock::time_point now = Clock::now(); now >= metrics_until_) {
-    metrics_text_ = metrics_.text(state_, options_.pods, std::chrono::system_clock::now());
+    const AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now(), newest_hints());
+    metrics_text_ = metrics_.text(state_, cluster);
     metrics_until_ = now + std::chrono::seconds(1);
   }
   return metrics_text_;
@@ -330,8 +335,7 @@ void Operator::allocate_once(bool all) {
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);
   }
-  AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now(),
-                                            [this](const std::string& job) { return supervisor_->hints(job); });
+  AllocatorCluster cluster = state_.cluster(options_.pods, std::chrono::system_clock::now(), newest_hints());
   for (AllocatorJob& job : cluster.jobs) {
     const auto found = undone.find(job.info.name);
     if (found == undone.end()) continue;

@@ -100,6 +100,7 @@ class Operator final : private SupervisorListener {
   bool lead(std::stop_token stop);
   bool label_pod(const std::string& name, bool leads);
   void label_own_pod(bool leads);
+  ClusterState::HintsOf newest_hints() const;
   std::string metrics_text();
   void watch(const kube::Resource& resource, std::stop_token stop);
   void set_synced(const kube::Resource& resource);

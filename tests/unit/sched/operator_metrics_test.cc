@@ -87,7 +87,7 @@ TEST_CASE("jobs are counted by phase, waiting ones by reason, and allocated ones
   state.put_job(make_job("waiting", {{"phase", "Pending"}, {"reason", "Waiting"}}));
   state.put_job(make_job("two", {{"phase", "Running"}, {"allocation", {"a", "a", "b"}}, {"replicas", 3}}));
   state.put_job(make_job("done", {{"phase", "Succeeded"}, {"allocation", json::array()}}));
-  const std::string text = OperatorMetrics().text(state, {}, kNow);
+  const std::string text = OperatorMetrics().text(state, state.cluster({}, kNow));
   CHECK(has(text, "adaptdl_jobs{phase=\"Pending\"} 2"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Running\"} 1"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Succeeded\"} 1"));
@@ -109,7 +109,7 @@ TEST_CASE("nodes are counted by state, and resources by who holds them") {
   state.put_pod(make_pod("p0", "job", "a"));
   state.put_pod(make_pod("p1", "job", "a"));
   state.put_pod(make_pod("other", "", "b"));
-  const std::string text = OperatorMetrics().text(state, {}, kNow);
+  const std::string text = OperatorMetrics().text(state, state.cluster({}, kNow));
   CAPTURE(text);
   for (const char* node : {"ready", "closed", "not-ready"})
     CHECK(has(text, std::string("adaptdl_nodes{state=\"") + node + "\"} 1"));
@@ -134,7 +134,7 @@ TEST_CASE("submissions, restarts and completions are counted once, when the phas
   metrics.status_written(stopping, failed);
   metrics.status_written(failed, failed);
   metrics.cycle_ended(std::chrono::milliseconds(20), kNow);
-  const std::string text = metrics.text(ClusterState(), {}, kNow);
+  const std::string text = metrics.text(ClusterState(), {});
   CHECK(has(text, "adaptdl_job_submissions_total 1"));
   CHECK(has(text, "adaptdl_job_restarts_total{reason=\"NodeLost\"} 1"));
   CHECK(has(text, "adaptdl_job_completions_total{phase=\"Failed\",reason=\"OOMKilled\"} 1"));

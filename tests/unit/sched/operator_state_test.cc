@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <future>
+#include <set>
 #include <thread>
 
 #include "kube/json_fields.h"
@@ -242,9 +243,10 @@ TEST_CASE("the allocator uses the newest hints, and those of the status if there
   ClusterState state;
   state.put_job(make_job({{"train", {{"progress", 10}, {"targetProgress", 100}}}}));
   const auto progress_with = [&](const json& hints) {
-    return state.cluster({}, kNow, [&](const std::string& job) { return job == "ns/job" ? hints : json(); })
-        .jobs.at(0)
-        .info.progress;
+    const auto newest = [&](const std::string& job, const std::string& uid) {
+      return job == "ns/job" && uid == "u" ? hints : json();
+    };
+    return state.cluster({}, kNow, newest).jobs.at(0).info.progress;
   };
   CHECK(progress_with({{"progress", 20}, {"targetProgress", 100}}) == 20);
   CHECK(progress_with(json::object()) == 10);
@@ -258,9 +260,24 @@ TEST_CASE("hints are written at once when few jobs have new ones, and in turn wh
   CHECK(pace.due("c", begin) == begin + 200ms);
   CHECK(pace.due("b", begin + 50ms) == begin + 100ms);  // it keeps its turn
   pace.written("a");
-  CHECK(pace.due("a", begin + 50ms) == begin + 300ms);
+  CHECK(pace.due("a", begin + 50ms) == begin + 250ms);  // two others wait
   for (const char* job : {"a", "b", "c"}) pace.written(job);
   CHECK(pace.due("b", begin + 1s) == begin + 1s);
+}
+
+TEST_CASE("turns that jobs have given up do not delay others, and missed ones do not come at once") {
+  HintPace pace(100ms);
+  const HintPace::Clock::time_point begin{1h};
+  for (int job = 0; job < 100; ++job) pace.due(std::to_string(job), begin);
+  for (int job = 1; job < 100; ++job) pace.written(std::to_string(job));
+  CHECK(pace.due("new", begin) <= begin + 100ms);
+  pace.written("0");
+  pace.written("new");
+  for (int job = 0; job < 100; ++job) pace.due(std::to_string(job), begin);
+  std::set<HintPace::Clock::time_point> times;
+  for (int job = 0; job < 100; ++job) times.insert(pace.due(std::to_string(job), begin + 1min));
+  CHECK(times.size() == 100);
+  CHECK(*times.rbegin() >= begin + 1min + 9s);
 }
 
 TEST_CASE("a patch that cannot be applied does not stop scheduling") {
