@@ -45,7 +45,7 @@ class RestartTest(ClusterTest):
         self.start_server()
 
     def test_logs_go_on_without_a_line_lost_or_doubled(self):
-        lines = 3000
+        lines = 2000
         self.make_job("counting", COUNTING.format(lines=lines), replicas=2)
         follow = self.start("logs", "--cluster", "--follow", "counting")
         for away in (0, 5):
