@@ -23,7 +23,7 @@ import urllib.parse
 import cluster_support
 import submit_test
 from cluster_support import ADAPTDL, SOURCE_ROOT
-from operator_support import OperatorTest
+from operator_support import ONE_GPU, OperatorTest
 
 sys.path.append(str(SOURCE_ROOT / "tests/e2e"))
 import python_peer  # noqa: E402
@@ -31,7 +31,7 @@ import python_peer  # noqa: E402
 KEPT = python_peer.cache_directory() / "digits"
 EXAMPLE = SOURCE_ROOT / "share/adaptdl/examples/digits"
 SLOW = 3600  # seconds; enough to install and compile everything on a busy machine
-EPOCHS, PYTHON_EPOCHS = 20, 15
+EPOCHS, PYTHON_EPOCHS = 20, 40
 PYTHON_DOCKERFILE = """FROM debian:bookworm
 RUN apt-get update && apt-get install -y --no-install-recommends python3-torch
 COPY packages /opt/packages
@@ -217,7 +217,9 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         shutil.copytree(PYTHON_PACKAGES, self.project / "packages", ignore=shutil.ignore_patterns("__pycache__", "pip*"))
         shutil.copy(SOURCE_ROOT / "tests/e2e/python_elastic_program.py", self.project / "program.py")
         (self.project / "Dockerfile").write_text(PYTHON_DOCKERFILE, encoding="utf-8")
-        job = self.job(spec={"maxReplicas": 1}, resources={"requests": {"cpu": "500m"}})
+        job = self.job(spec={"maxReplicas": 2}, resources={**ONE_GPU, "requests": {"cpu": "500m"}})
+        self.set_gpus(1, "node0")
+        self.set_gpus(0, "node1")
         job["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 30
         job["spec"]["template"]["spec"]["containers"][0]["command"] = [
             "python3", "/root/program.py", "--epochs", str(PYTHON_EPOCHS), "--pause", "0.2",
@@ -228,8 +230,8 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         ProgramsTest.report("the Python program is built, pushed and submitted")
         follow = self.start("logs", name, "--follow")
         follow.wait_for(r"rank 0 of 1 begins after step 0", 600)
-        follow.wait_for(r"epoch 1: ", 600)
-        self.kubectl("patch", "adaptdljob", name, "--type=merge", "-p", '{"spec": {"minReplicas": 2, "maxReplicas": 2}}')
+        self.wait_for_status("measured", name, lambda status: (status.get("train") or {}).get("perfParams"), 300)
+        self.set_gpus(2, "node0")
         steps = int(follow.wait_for(r"rank 1 of 2 begins after step (\d+)", 600)[1])
         self.assertGreater(steps, 0)
         status = self.wait_for_phase(name, "Succeeded", patience=600)

@@ -60,7 +60,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--wait", action="append", default=[], metavar="STEP:FILE")
-    parser.add_argument("--pause", type=float, default=0, help="seconds after each step")
+    parser.add_argument("--pause", type=float, default=0, help="seconds of a step, shared by the replicas")
     parser.add_argument("--autoscale", metavar="LARGEST:LEAST", help="batch size in all, and of a replica")
     options = parser.parse_args()
     waits = {int(step): path for step, path in (each.split(":", 1) for each in options.wait)}
@@ -84,7 +84,7 @@ def main():
             optimizer.step()
             steps.count += 1
             say(f"epoch {epoch}: {' '.join(map(str, indices.tolist()))}")
-            time.sleep(options.pause)
+            time.sleep(options.pause * len(indices) / BATCH_SIZE)
             if steps.count in waits:
                 wait_for(waits[steps.count], steps.count)
     parameters = [*net.weight.flatten().tolist(), net.bias.item()]
