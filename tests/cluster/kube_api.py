@@ -1,5 +1,6 @@
 """A client of the API server for tests that make many requests, or that must see every change of many objects."""
 
+import contextlib
 import http.client
 import json
 import socket
@@ -11,6 +12,10 @@ import urllib.parse
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 PATIENCE = 60
+
+
+class Unanswered(Exception):
+    """The API server has not done what was asked."""
 
 
 class KubeApi:
@@ -46,17 +51,20 @@ class KubeApi:
         if missing and response.status in (404, 409):
             return None
         if response.status >= 300:
-            raise RuntimeError(f"{method} {path}: {response.status} {answer.decode()}")
+            raise Unanswered(f"{method} {path}: {response.status} {answer.decode()}")
         return json.loads(answer) if response.getheader("Content-Type") == "application/json" else answer.decode()
 
 
 class Watch:
     """Calls `take` with the type of each change of the objects of a collection (ADDED, MODIFIED or DELETED) and the object, in order,
-    on a thread of its own. While the API server is away, it waits; changes that it misses then are seen as one."""
+    on a thread of its own. While the API server is away, it waits. If the server no longer has the changes since then, `take` gets
+    one change for each object that differs: first those that are gone, then those that have changed, then new ones."""
 
     def __init__(self, api, path, take):
         self.api, self.path, self.take = api, path, take
         self.known = {}  # by uid
+        self.version = None  # of the last change; None: the objects have to be listed
+        self.failure = None  # why it has ended
         self.connection = None
         self.lock = threading.Lock()  # guards the connection
         self.ends = threading.Event()
@@ -64,51 +72,70 @@ class Watch:
         self.thread.start()
 
     def stop(self):
-        self.ends.set()
+        """Throws AssertionError if not everything was seen."""
         with self.lock:
+            self.ends.set()
             if self.connection is not None and self.connection.sock is not None:
-                self.connection.sock.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):
+                    self.connection.sock.shutdown(socket.SHUT_RDWR)
         self.thread.join(PATIENCE)
+        if self.failure is not None:
+            raise AssertionError(f"the watch of {self.path} has ended early") from self.failure
+        if self.thread.is_alive() or self.version is None:
+            raise AssertionError(f"the watch of {self.path} {'does not end' if self.thread.is_alive() else 'has seen nothing'}")
 
     def _follow(self):
-        while not self.ends.is_set():
-            try:
-                version = self._list()
-                while version and not self.ends.is_set():
-                    version = self._watch(version)
-            except (OSError, http.client.HTTPException, RuntimeError, ValueError):
-                time.sleep(0.2)
+        try:
+            while not self.ends.is_set():
+                try:
+                    changes = self._list() if self.version is None else self._watch()
+                    for kind, changed in changes:
+                        self._change(kind, changed)
+                except (OSError, http.client.HTTPException, Unanswered):
+                    self.ends.wait(0.2)
+        except Exception as error:
+            self.failure = error
 
     def _list(self):
-        listed = self.api.request("GET", self.path)
-        there = {each["metadata"]["uid"]: each for each in listed["items"]}
-        for uid in [uid for uid in self.known if uid not in there]:
-            self._change("DELETED", self.known[uid])
-        for uid, each in there.items():
-            old = self.known.get(uid)
-            if old is None or old["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]:
-                self._change("ADDED" if old is None else "MODIFIED", each)
-        return listed["metadata"]["resourceVersion"]
+        answer = self.api.request("GET", self.path)
+        there = {each["metadata"]["uid"]: each for each in answer["items"]}
+        gone = [("DELETED", each) for uid, each in self.known.items() if uid not in there]
+        changed = [
+            ("MODIFIED", each) for uid, each in there.items()
+            if uid in self.known and self.known[uid]["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]
+        ]  # fmt: skip
+        added = [("ADDED", each) for uid, each in there.items() if uid not in self.known]
+        yield from gone + changed + added
+        self.version = answer["metadata"]["resourceVersion"]
 
-    def _watch(self, version):
-        """Returns the version at which the watch ended; None if the objects have to be listed again."""
+    def _watch(self):
+        connection = self.api.connect(timeout=None)
         with self.lock:
-            self.connection = self.api.connect(timeout=None)
-            self.connection.connect()
-        query = urllib.parse.urlencode({"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version})
+            if self.ends.is_set():
+                return
+            self.connection = connection
+            connection.connect()
+        query = urllib.parse.urlencode({"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self.version})
         try:
-            self.connection.request("GET", f"{self.path}{'&' if '?' in self.path else '?'}{query}")
-            for line in self.connection.getresponse():
+            connection.request("GET", f"{self.path}{'&' if '?' in self.path else '?'}{query}")
+            response = connection.getresponse()
+            if response.status == 410:
+                self.version = None
+            elif response.status != 200:
+                raise Unanswered(f"{self.path}: {response.status}")
+            for line in response if response.status == 200 else ():
+                if not line.endswith(b"\n"):
+                    return  # the connection broke
                 event = json.loads(line)
                 if event["type"] == "ERROR":
-                    return None
-                version = event["object"]["metadata"]["resourceVersion"]
+                    self.version = None
+                    return
                 if event["type"] != "BOOKMARK":
-                    self._change(event["type"], event["object"])
-            return version
+                    yield event["type"], event["object"]
+                self.version = event["object"]["metadata"]["resourceVersion"]
         finally:
             with self.lock:
-                self.connection.close()
+                connection.close()
 
     def _change(self, kind, changed):
         uid = changed["metadata"]["uid"]

@@ -1,12 +1,15 @@
 """Tests that jobs recover from what other clients of the API server write: into the status of a job, into the annotations of its
-pods, and into the place of one of its pods. Other jobs are not affected."""
+pods, and into the place of one of its pods. Tests also that the supervisor refuses wrong hints and the requests of strangers. Other
+jobs are not affected."""
 
+import http.client
 import json
 import time
 
 import cluster_support
 from operator_support import INTERVAL, NODES, ONE_GPU, OperatorTest
 
+SUPERVISOR_PORT = 8080
 FAR = "2126-11-21T12:00:00Z"
 WRITTEN = {
     "more replicas than the job may have": {"allocation": [NODES[0]] * 4000, "replicas": 4000},
@@ -22,6 +25,21 @@ WRITTEN = {
 
 # The schema of AdaptDLJobs does not allow them.
 REFUSED = [{"phase": "Sleeping"}, {"group": -7}, {"replicas": "two"}, {"allocation": "node0"}]
+
+
+# Hints that are refused even with the job's token.
+NO_HINTS = [
+    '{"progress": NaN}', '{"progress": Infinity}', '{"progress": -1}', '{"progress": 1e999}', '{"initBatchSize": 0.5}',
+    '{"initBatchSize": 1e18}', '{"maxProfiledReplicas": -2}', '{"localBszBounds": [1]}', '{"gradParams": {"norm": -1, "var": 1}}',
+    '{"perfParams": {"alpha_c": NaN}}', '{"perfParams": {"gamma": 0}}', '{"unknown": 1}', "[]", "", "{", "[" * 10_000,
+    json.dumps({"progress": "x" * 70_000}),
+]  # fmt: skip
+# Valid hints with which goodput overflows.
+HUGE = {
+    "initBatchSize": 1, "maxBatchSize": 2**53, "localBszBounds": [1, 2**53], "maxProfiledReplicas": 2**53, "progress": 1e308,
+    "gradParams": {"norm": 1e308, "var": 1e-308},
+    "perfParams": {"alpha_c": 1e308, "beta_c": 1e-308, "alpha_n": 1e308, "beta_n": 0, "alpha_r": 1e308, "beta_r": 1e308, "gamma": 1.0},
+}  # fmt: skip
 
 
 class ForeignTest(OperatorTest):
@@ -75,6 +93,65 @@ class ForeignTest(OperatorTest):
         self.finish("job")
         self.wait_for_phase("job", "Succeeded")
         self.assert_trained_once("job")
+
+    def environment_of(self, name):
+        """Returns the environment variables of the job's replica 0."""
+        return {entry["name"]: entry.get("value") for entry in self.pods_of(name)[0]["spec"]["containers"][0]["env"]}
+
+    def ask(self, method, path, body=None, token=None):
+        """Sends a request to the supervisor. Returns the status of the response."""
+        # The network of the API server has no route to services.
+        connection = http.client.HTTPConnection(self.operator_pod()["status"]["podIP"], SUPERVISOR_PORT, timeout=30)
+        try:
+            connection.request(method, path, body, {"Authorization": f"Bearer {token}"} if token else {})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def test_wrong_hints_and_forged_names_and_tokens_are_refused(self):
+        groups = {}
+        for name in ("job", "beside"):
+            self.create_modelled_job(name, samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
+        for name in ("job", "beside"):
+            groups[name] = self.wait_for_replicas(name, 2)["group"]
+        job, other = self.environment_of("job"), self.environment_of("beside")
+        token = job["ADAPTDL_SUPERVISOR_TOKEN"]
+        hints, generation = f"/hints/{job['ADAPTDL_JOB_ID']}", f"/generation/{job['ADAPTDL_JOB_ID']}?after=0&timeout=0"
+        for body in NO_HINTS:
+            self.assertIn(self.ask("PUT", hints, body, token), (400, 413), body[:100])
+        for forged in ("wrong", token[:-1], token + "0", other["ADAPTDL_SUPERVISOR_TOKEN"]):
+            self.assertEqual(self.ask("PUT", hints, '{"progress": 1}', forged), 403)
+            self.assertEqual(self.ask("GET", generation, token=forged), 403)
+        self.assertEqual(self.ask("GET", generation), 403)
+        for path in ("/hints/nowhere/job", f"/hints/{self.namespace}/nothing", f"/hints/{self.namespace}/%2e%2e%2fjob"):
+            self.assertEqual(self.ask("PUT", path, "{}", token), 404, path)
+        time.sleep(2 * INTERVAL)
+        for name, group in groups.items():
+            status = self.status(name)
+            self.assertEqual((status["phase"], status["group"]), ("Running", group), status)
+            self.finish(name)
+            self.wait_for_phase(name, "Succeeded")
+            self.assert_trained_once(name)
+
+    def containers_of_operator(self):
+        return [(status["containerID"], status["restartCount"]) for status in self.operator_pod()["status"]["containerStatuses"]]
+
+    def test_the_operator_schedules_jobs_beside_one_whose_hints_are_huge(self):
+        self.create_program_job("huge", "sleep 100000", maxReplicas=4)
+        self.wait_for_phase("huge", "Running")
+        environment = self.environment_of("huge")
+        path, token = f"/hints/{environment['ADAPTDL_JOB_ID']}", environment["ADAPTDL_SUPERVISOR_TOKEN"]
+        self.assertEqual(self.ask("PUT", path, json.dumps(HUGE), token), 200)
+        self.wait_for_status("told the hints", "huge", lambda status: (status.get("train") or {}).get("progress") == HUGE["progress"])
+        before = self.containers_of_operator()
+        self.create_modelled_job("beside", samples=1_000_000, until="finish", maxReplicas=4)
+        # The first cycles are those in which it grows.
+        self.wait_for_replicas("beside", 4)
+        self.kubectl("delete", "adaptdljob", "huge", "--wait=true")
+        self.finish("beside")
+        self.wait_for_phase("beside", "Succeeded")
+        self.assert_trained_once("beside")
+        self.assertEqual(self.containers_of_operator(), before)
 
     def test_a_job_waits_until_a_pod_with_the_name_of_its_own_is_deleted_and_reports_it(self):
         self.addCleanup(self.kubectl, "label", "node", NODES[0], "foreign-test-")

@@ -21,6 +21,7 @@ import cluster_keeper
 import cluster_support
 import image_archive
 from cluster_support import ADAPTDL, ClusterTest, clean_environment
+from kube_api import KubeApi, Watch
 
 IMAGE = "localhost/adaptdl-operator-test:1"
 MODELLED_JOB = os.environ.get("MODELLED_JOB")
@@ -55,50 +56,32 @@ def library_path(name):
     return paths[0]
 
 
-def write_image(archive, *programs):
+def write_image(archive, *programs, name=IMAGE):
     """Writes an image with busybox, this build's command as its entry point, and /usr/bin/modelled_job and other programs."""
     libcurl = library_path(LIBCURL)
     files = {"usr/bin/adaptdl": ADAPTDL, libcurl: libcurl}
     files.update({f"usr/bin/{pathlib.Path(program).name}": program for program in (MODELLED_JOB, *programs)})
     files.update({path: path for path in shared_libraries(ADAPTDL, MODELLED_JOB, libcurl, *programs)})
-    image_archive.write(archive, IMAGE, files, entrypoint=["/usr/bin/adaptdl"])
+    image_archive.write(archive, name, files, entrypoint=["/usr/bin/adaptdl"])
 
 
 class PodWatch:
     """Records all events of the pods of jobs, and checks that no job ever has live pods of two groups."""
 
-    def __init__(self, namespace, kubeconfig):
+    def __init__(self, api, namespace):
         self.lock = threading.Lock()
         self.live = collections.defaultdict(dict)  # job -> pod -> group
         self.groups = collections.defaultdict(list)  # job -> groups, in the order of their first pods
         self.allocations = collections.defaultdict(dict)  # job -> group -> number -> node
         self.problems = []
-        command = ["kubectl", "--kubeconfig", str(kubeconfig), "-n", namespace, "get", "pods", "-l", "adaptdl=true", "--watch",
-                   "--output-watch-events", "-o", "json"]  # fmt: skip
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()
-        )
-        self.thread = threading.Thread(target=self._follow, daemon=True)
-        self.thread.start()
+        self.watch = Watch(api, f"/api/v1/namespaces/{namespace}/pods?labelSelector=adaptdl%3Dtrue", self.take)
 
-    def _follow(self):
-        decoder, text = json.JSONDecoder(), ""
-        for line in self.process.stdout:
-            text += line
-            # kubectl may print an event on several lines.
-            if not line.startswith("}") and not (line.startswith("{") and line.rstrip().endswith("}")):
-                continue
-            while text.strip():
-                try:
-                    event, end = decoder.raw_decode(text.lstrip())
-                except ValueError:
-                    break
-                text = text.lstrip()[end:]
-                with self.lock:
-                    try:
-                        self._take(event["type"], event["object"])
-                    except (KeyError, ValueError) as error:
-                        self.problems.append(f"cannot read {event['object']['metadata']}: {error!r}")
+    def take(self, kind, pod):
+        with self.lock:
+            try:
+                self._take(kind, pod)
+            except (KeyError, ValueError) as error:
+                self.problems.append(f"cannot read {pod['metadata']}: {error!r}")
 
     def _take(self, kind, pod):
         metadata = pod["metadata"]
@@ -125,15 +108,10 @@ class PodWatch:
 
     def stop(self):
         """Stops watching. Returns the problems without duplicates."""
-        ended = self.process.poll() is not None
-        self.process.kill()
-        self.process.wait(30)
-        self.thread.join(30)
-        self.process.stdout.close()
-        with self.process.stderr:
-            errors = self.process.stderr.read()
-        if ended:
-            self.problems.append(f"the watch of pods ended early: {errors}")
+        try:
+            self.watch.stop()
+        except AssertionError as error:
+            self.problems.append(f"{error}: {error.__cause__!r}")
         return list(dict.fromkeys(self.problems))
 
 
@@ -349,7 +327,8 @@ class OperatorTest(TrainedOnce, ClusterTest):
         super().setUp()
         for node in NODES:
             self.set_gpus(GPUS, node)
-        self.watch = PodWatch(self.namespace, self.kubeconfig)
+        self.api = KubeApi(cluster_support.KUBECONFIG)
+        self.watch = PodWatch(self.api, self.namespace)
         self.shares = {}
 
     def tearDown(self):
