@@ -5,7 +5,7 @@ which can use nine tenths of the GPUs. stand_in_nodes.py stands in for the kubel
 30 s. When all jobs run, measures for SECONDS (default: 600):
 
 cycle      the longest scheduling cycle
-memory     the operator's largest resident set since its start
+memory     the operator's largest resident set since its start, of which it also prints the course
 requests   at the API server in each second, on average, without those that it gets when no operator runs
 first pod  from the creation of one of NEW_JOBS further jobs until its first pod exists; the longest time
 
@@ -31,6 +31,7 @@ import cluster_keeper  # noqa: E402
 import cluster_support  # noqa: E402
 from cluster_support import ADAPTDL, clean_environment, kubectl  # noqa: E402
 from kube_api import MERGE, KubeApi, Watch  # noqa: E402
+from stand_in_nodes import HINTS_EVERY  # noqa: E402
 
 NODES = int(sys.argv[1]) if len(sys.argv) > 1 else 500
 SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 600
@@ -192,7 +193,7 @@ class Scale:
             if now["adaptdl_cycle_seconds_count"] > before["adaptdl_cycle_seconds_count"]:
                 count = now["adaptdl_cycle_seconds_count"] - before["adaptdl_cycle_seconds_count"]
                 cycles.append((now["adaptdl_cycle_seconds_sum"] - before["adaptdl_cycle_seconds_sum"]) / count)
-                print(f"a cycle took {cycles[-1]:.3f} s; {self.running()} jobs run", file=sys.stderr, flush=True)
+                print(f"a cycle took {cycles[-1]:.3f} s; {self.running()} jobs run; {self.memory():.0f} MB", file=sys.stderr, flush=True)
                 before = now
             time.sleep(2)
         if missing := asked.keys() - self.first_pods.keys():
@@ -208,7 +209,9 @@ class Scale:
 
     def measure(self):
         self.make_nodes()
-        self.start(sys.executable, HERE / "stand_in_nodes.py", cluster_support.KUBECONFIG, stdin=subprocess.PIPE)
+        stand_in = self.start(
+            sys.executable, HERE / "stand_in_nodes.py", cluster_support.KUBECONFIG, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.watch()
         time.sleep(5)
         idle = self.rate(IDLE_SECONDS)
@@ -219,12 +222,18 @@ class Scale:
         created = time.monotonic() - began
         self.wait_until_all_run(JOBS)
         print(f"{JOBS} jobs created in {created:.0f} s, running after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        running = time.monotonic()
         # The first cycles make them larger.
         time.sleep(3 * INTERVAL)
         before, start = self.requests(), time.monotonic()
         cycle, first = self.steady_state()
         requests = (self.requests() - before) / (time.monotonic() - start) - idle
-        return {"cycle": cycle, "memory": self.memory(), "requests": requests, "first pod": first}
+        measured = {"cycle": cycle, "memory": self.memory(), "requests": requests, "first pod": first}
+        accepted, seconds = int(stand_in.communicate(timeout=60)[0]), time.monotonic() - running
+        print(f"hints accepted {accepted / seconds:.0f} times per second", file=sys.stderr, flush=True)
+        if accepted < 0.8 * JOBS * (seconds / HINTS_EVERY - 1):
+            sys.exit("the jobs could not report their hints")
+        return measured
 
     def close(self):
         for process in reversed(self.processes):

@@ -2,7 +2,7 @@
 
 Pods that are bound to a node get the status of running ones at once, and pods that are deleted are gone at once. The replicas of a
 running job send hints every 30 s and ask for generations, as those of the trainer do; all members of a new generation train as soon
-as their pods run. Ends when its standard input does.
+as their pods run. Ends when its standard input does, and prints how often hints were accepted.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Replicas:
 
     def __init__(self):
         self.jobs = {}
-        self.failures = 0
+        self.accepted = 0  # hints
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
@@ -158,14 +158,19 @@ class Replicas:
                 writer.close()
             return int(answer.split(" ", 2)[1]), answer.partition("\r\n\r\n")[2]
         except (OSError, IndexError, asyncio.TimeoutError):
-            self.failures += 1
             return 0, ""
 
     async def _send_hints(self, job):
         await asyncio.sleep(random.uniform(0, HINTS_EVERY))
         while True:
             job.hints["progress"] += HINTS_EVERY
-            await self._request(job, "PUT", f"/hints/{job.id}", json.dumps(job.hints))
+            drifted = {
+                **job.hints, **{part: {name: value * random.uniform(0.97, 1.03) for name, value in job.hints[part].items() if name != "gamma"}
+                                for part in ("gradParams", "perfParams")},
+            }  # fmt: skip
+            drifted["perfParams"]["gamma"] = job.hints["perfParams"]["gamma"]
+            status, _ = await self._request(job, "PUT", f"/hints/{job.id}", json.dumps(drifted))
+            self.accepted += status == 200
             await asyncio.sleep(HINTS_EVERY)
 
     async def _poll(self, job, query):
@@ -191,8 +196,10 @@ class Replicas:
 
 
 def main():
-    Kubelets(KubeApi(sys.argv[1]), Replicas()).follow()
+    replicas = Replicas()
+    Kubelets(KubeApi(sys.argv[1]), replicas).follow()
     sys.stdin.read()
+    print(replicas.accepted, flush=True)
 
 
 if __name__ == "__main__":
