@@ -7,8 +7,11 @@ namespace {
 
 constexpr std::size_t kRecord = 16384;  // bytes, of containerd, CRI-O and Docker alike
 constexpr std::size_t kStamp = 40;      // bytes of a time, at most
+constexpr std::chrono::seconds kClockSetBack{10};
 
 }  // namespace
+
+void LogPosition::reopen() { again_ = shown_; }
 
 std::string LogPosition::since() const {
   if (!newest_) return "";
@@ -17,10 +20,15 @@ std::string LogPosition::since() const {
 }
 
 bool LogPosition::take(Time time) {
-  if (const auto again = again_.find(time); again != again_.end() && again->second > 0) {
-    --again->second;
+  if (const auto again = again_.find(time); again != again_.end()) {
+    if (--again->second == 0) again_.erase(again);
     return false;
   }
+  // New lines come after all that were shown, unless the log was rotated.
+  if (!again_.empty() && time < *first_) return false;
+  if (!first_) first_ = time;
+  // The clock was set back. What comes again begins there.
+  if (newest_ && time < begin() - kClockSetBack) first_ = newest_ = time;
   ++shown_[time];
   newest_ = newest_ ? std::max(*newest_, time) : time;
   shown_.erase(shown_.begin(), shown_.lower_bound(begin()));

@@ -2,7 +2,8 @@
 //
 // A log is requested again from a time on, so lines that come again must be distinguished from new ones: for each time,
 // as many lines come again as were shown. Times may decrease by less than a second from line to line, because container
-// runtimes read standard output and standard error separately.
+// runtimes read standard output and standard error separately. Lines before those that were shown, which were not asked
+// for, may come as well.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -22,7 +23,7 @@ namespace adaptdl::kube {
 class LogPosition {
  public:
   // To be called when the log is asked for again: what comes then begins at since().
-  void reopen() { again_ = shown_; }
+  void reopen();
   // From when on to ask; empty as long as nothing was shown.
   std::string since() const;
   // The latest time of a line that was shown.
@@ -34,9 +35,9 @@ class LogPosition {
   // When a log that is requested again begins. REQUIRES newest_.
   Time begin() const { return std::chrono::floor<std::chrono::seconds>(*newest_) - std::chrono::seconds(1); }
 
-  std::optional<Time> newest_;
-  std::map<Time, std::size_t> shown_;  // number of lines by time, from begin() on
-  std::map<Time, std::size_t> again_;  // of these, how many have not come again since reopen()
+  std::optional<Time> first_, newest_;  // of the lines that were shown: the first one, and the latest
+  std::map<Time, std::size_t> shown_;   // number of lines by time, from begin() on
+  std::map<Time, std::size_t> again_;   // of these, those that have not come again since reopen()
 };
 
 // Cuts what comes of a log with timestamps into lines. A line of endless length is given out in pieces of one time.

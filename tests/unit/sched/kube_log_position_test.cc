@@ -68,6 +68,27 @@ TEST_CASE("a log that breaks off anywhere, again and again, is shown once and wh
   }
 }
 
+TEST_CASE("lines before those that were asked for are not shown when a log is requested again") {
+  const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
+  LogPosition position;
+  position.reopen();
+  for (int line = 8; line < 10; ++line) CHECK(position.take(begin + std::chrono::milliseconds(line)));  // the tail
+  position.reopen();
+  for (int line = 0; line < 10; ++line) CHECK_FALSE(position.take(begin + std::chrono::milliseconds(line)));
+  CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a late line, behind all of them
+}
+
+TEST_CASE("a log goes on after the clock was set back") {
+  const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
+  LogPosition position;
+  CHECK(position.take(begin));
+  CHECK(position.take(begin - std::chrono::hours(1)));
+  CHECK(*parse_time(position.since()) < begin - std::chrono::hours(1));
+  position.reopen();
+  CHECK_FALSE(position.take(begin - std::chrono::hours(1)));
+  CHECK(position.take(begin - std::chrono::minutes(59)));
+}
+
 TEST_CASE("a line without an end is shown at the end of its log, and an endless one in pieces") {
   TimedLines lines;
   std::vector<std::string> texts;
