@@ -26,11 +26,13 @@ class HintPace {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);
     if (added || entry->second + kMissed < now) {
+      const auto earliest = std::max(now, last_ + pause_);
       // Jobs whose statuses were written for other reasons have given up their turns.
-      const auto latest = now + pause_ * static_cast<Clock::rep>(due_.size() - 1);
-      entry->second = std::clamp(next_, now, latest);
+      const auto latest = earliest + pause_ * static_cast<Clock::rep>(due_.size() - 1);
+      entry->second = std::clamp(next_, earliest, latest);
       next_ = entry->second + pause_;
     }
+    if (entry->second <= now) last_ = now;
     return entry->second;
   }
 
@@ -47,6 +49,7 @@ class HintPace {
   const Clock::duration pause_;
   std::mutex mutex_;
   std::map<std::string, Clock::time_point> due_;  // by namespace/name
+  Clock::time_point last_{};                      // when a job was last permitted to write
   Clock::time_point next_{};                      // after the last turn that was given
 };
 
