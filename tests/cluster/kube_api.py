@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
+import traceback
 import urllib.parse
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -64,6 +64,7 @@ class Watch:
         self.api, self.path, self.take = api, path, take
         self.known = {}  # by uid
         self.version = None  # of the last change; None: the objects have to be listed
+        self.watches = 0  # that the server has begun
         self.failure = None  # why it has ended
         self.connection = None
         self.lock = threading.Lock()  # guards the connection
@@ -72,7 +73,7 @@ class Watch:
         self.thread.start()
 
     def stop(self):
-        """Throws AssertionError if not everything was seen."""
+        """Throws AssertionError if it has ended early or never begun."""
         with self.lock:
             self.ends.set()
             if self.connection is not None and self.connection.sock is not None:
@@ -81,8 +82,8 @@ class Watch:
         self.thread.join(PATIENCE)
         if self.failure is not None:
             raise AssertionError(f"the watch of {self.path} has ended early") from self.failure
-        if self.thread.is_alive() or self.version is None:
-            raise AssertionError(f"the watch of {self.path} {'does not end' if self.thread.is_alive() else 'has seen nothing'}")
+        if self.thread.is_alive() or not self.watches:
+            raise AssertionError(f"the watch of {self.path} {'does not end' if self.thread.is_alive() else 'has never begun'}")
 
     def _follow(self):
         try:
@@ -94,7 +95,9 @@ class Watch:
                 except (OSError, http.client.HTTPException, Unanswered):
                     self.ends.wait(0.2)
         except Exception as error:
-            self.failure = error
+            if not self.ends.is_set():
+                self.failure = error
+                traceback.print_exception(error)
 
     def _list(self):
         answer = self.api.request("GET", self.path)
@@ -104,17 +107,20 @@ class Watch:
             ("MODIFIED", each) for uid, each in there.items()
             if uid in self.known and self.known[uid]["metadata"]["resourceVersion"] != each["metadata"]["resourceVersion"]
         ]  # fmt: skip
-        added = [("ADDED", each) for uid, each in there.items() if uid not in self.known]
+        new = sorted((each for uid, each in there.items() if uid not in self.known), key=lambda each: each["metadata"]["creationTimestamp"])
+        added = [("ADDED", each) for each in new]
         yield from gone + changed + added
         self.version = answer["metadata"]["resourceVersion"]
 
     def _watch(self):
-        connection = self.api.connect(timeout=None)
+        connection = self.api.connect()
+        connection.connect()
+        connection.sock.settimeout(None)
         with self.lock:
-            if self.ends.is_set():
-                return
             self.connection = connection
-            connection.connect()
+            if self.ends.is_set():
+                connection.close()
+                return
         query = urllib.parse.urlencode({"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self.version})
         try:
             connection.request("GET", f"{self.path}{'&' if '?' in self.path else '?'}{query}")
@@ -123,6 +129,8 @@ class Watch:
                 self.version = None
             elif response.status != 200:
                 raise Unanswered(f"{self.path}: {response.status}")
+            else:
+                self.watches += 1
             for line in response if response.status == 200 else ():
                 if not line.endswith(b"\n"):
                     return  # the connection broke
