@@ -8,6 +8,7 @@
 #include "adaptdl/error.h"
 #include "kube/json_fields.h"
 #include "membership/membership_limits.h"
+#include "operator/group_end.h"
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
 #include "policy/wording.h"
@@ -22,9 +23,6 @@ using std::chrono::seconds;
 
 // A group that ran at least this long ends a series of failed starts.
 constexpr seconds kSettled{60};
-// Kubernetes marks a node as not ready after 40 s without a heartbeat, 50 s since version 1.32.
-constexpr seconds kNodeLossNoticed{90};
-constexpr seconds kNodeCheck{10};
 // No job is started this often.
 constexpr int kMaxGroups = 1'000'000;
 // While members change, nothing reports that they take too long.
@@ -72,14 +70,13 @@ class Planner {
   }
 
  private:
-  bool gone(const PodFacts& pod) const { return !pod.node.empty() && at_.node_state(pod.node) == NodeState::kGone; }
-  bool live(const PodFacts& pod) const { return pod.live() && !gone(pod); }
+  bool live(const PodFacts& pod) const { return pod.live() && !is_gone(at_, pod); }
 
   void remove(const PodFacts& pod) {
     // A terminating pod needs no second request, unless its node is gone and nothing else would remove it.
-    if (pod.leaving && !gone(pod)) return;
+    if (pod.leaving && !is_gone(at_, pod)) return;
     if (std::ranges::find(plan_.removals, pod.uid, &PodRemoval::uid) != plan_.removals.end()) return;
-    plan_.removals.push_back({pod.name, pod.uid, gone(pod)});
+    plan_.removals.push_back({pod.name, pod.uid, is_gone(at_, pod)});
   }
   // Returns the number of the last group of pods; -1 if there was none.
   int last_group() const {
@@ -139,11 +136,6 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  // Whether the node confirms when its pods have ended.
-  bool responds(const std::string& node) const {
-    const NodeState state = at_.node_state(node);
-    return state != NodeState::kGone && state != NodeState::kNotReady;
-  }
   // Returns the nodes, or none if the job must not be started on one of them. The allocator chooses a cordoned node
   // only for a job that tolerates the cordon (`chosen`).
   Allocation if_open(const Allocation& nodes, bool chosen) const {
@@ -235,7 +227,7 @@ class Planner {
     collect();
     if (replicas_.empty() || replicas_.size() != job_.allocation.size())
       return stop("Reallocated", "status.allocation and status.replicas differ", {}, false);
-    if (succeeded() || lost() || failed()) return;
+    if (succeeded() || ended()) return;
     if (at_.decision && at_.decision->nodes != job_.allocation) {
       if (!may_follow_soon()) return reallocate();
     } else if (at_.decision) {
@@ -277,7 +269,7 @@ class Planner {
     }
     take_changes(members);
     replicas_ = std::move(members.members);
-    if (members.whole && (succeeded() || lost() || failed())) return;
+    if (members.whole && (succeeded() || ended())) return;
     if (members.failure) return stop("ReplicaLost", *members.failure, if_open(job_.allocation, false), true);
     if (members.restart) return stop("Reallocated", *members.restart, if_open(members.target, true), false);
     if (!members.missing.empty() && members.target.size() > max_replicas()) return stop_excess();
@@ -324,72 +316,15 @@ class Planner {
     return true;
   }
 
-  // Restarts all replicas, on the same nodes if all of them are ready and no pause is due.
-  bool restart(const char* reason, const std::string& message) {
-    stop(reason, message, if_open(job_.allocation, false), true);
-    return true;
-  }
-
-  // Restarts the job if something other than a replica's program ended the replica, or is about to. This must be
-  // checked before failures, because replicas that lose a peer fail.
-  bool lost() {
-    for (std::size_t rank = 0; rank < replicas_.size(); ++rank) {
-      const PodFacts* pod = replicas_[rank];
-      const std::string who = fmt::format("replica {}", rank);
-      if (pod == nullptr) {
-        // Before all pods of the group were created, a missing pod is not a lost one.
-        if (job_.phase == "Running" || status_.created()) return restart("ReplicaLost", who + " was deleted");
-        continue;
-      }
-      if (gone(*pod) && pod->end != PodEnd::kSucceeded)
-        return restart("NodeLost", fmt::format("{} was on node {}, which no longer exists", who, pod->node));
-      if (pod->end == PodEnd::kLost)
-        return restart("ReplicaLost", fmt::format("{} {}", who, pod->message.empty() ? "was deleted" : pod->message));
-      // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
-      if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
-        return restart("ReplicaLost", who + " is being deleted");
-      // No event reports when a node without an object counts as gone.
-      if (pod->live() && !pod->node.empty() && !responds(pod->node)) look_again(at_.now + kNodeCheck);
-    }
-    return false;
-  }
-
-  bool is_failure(const PodFacts& pod) const {
-    return pod.end == PodEnd::kFailed || (pod.end == PodEnd::kCheckpointed && !job_.preemptible);
-  }
-
-  bool failed() {
-    const PodFacts* first = nullptr;
-    for (const PodFacts* pod : replicas_) {
-      if (pod == nullptr) continue;
-      if (pod->end == PodEnd::kCheckpointed && job_.preemptible)
-        return restart("ReplicaStopped", fmt::format("replica {} checkpointed and exited with code 143", pod->rank));
-      const bool earlier = first == nullptr || (pod->ended && first->ended && *pod->ended < *first->ended);
-      if (is_failure(*pod) && earlier) first = pod;
-    }
-    if (first == nullptr) return false;
-    // Its node does not give the device to a pod again while it is unhealthy.
-    if (first->unhealthy_device)
-      return restart("ReplicaLost", fmt::format("replica {} {}", first->rank, first->message));
-    if (is_consequence(*first)) return true;
-    fail(first->reason.empty() ? "PodFailure" : first->reason,
-         fmt::format("replica {} {}", first->rank, first->message.empty() ? "failed" : first->message));
-    return true;
-  }
-
-  // Whether the replica may have failed because the node of a peer failed, which Kubernetes detects with a delay.
-  // Restarts the job if such a node is known, otherwise waits until it would be.
-  bool is_consequence(const PodFacts& failure) {
-    const Time end = failure.ended ? *failure.ended + kNodeLossNoticed : at_.now;
-    for (const PodFacts* pod : replicas_) {
-      if (pod == nullptr || !pod->live() || pod->node == failure.node) continue;
-      if (at_.node_state(pod->node) == NodeState::kNotReady)
-        return restart("NodeLost", fmt::format("replica {} is on node {}, which is not ready", pod->rank, pod->node));
-      if (end <= at_.now) continue;
-      look_again(end);
-      return true;
-    }
-    return false;
+  // Restarts or fails the job if its replicas make that necessary. Returns whether anything else must wait.
+  bool ended() {
+    const bool all_created = job_.phase == "Running" || status_.created();
+    const GroupEnd end = group_end(at_, job_, replicas_, all_created);
+    if (end.look_again) look_again(*end.look_again);
+    // The job restarts on the same nodes if all of them are ready and no pause is due.
+    if (end.kind == GroupEnd::Kind::kRestart) stop(end.reason, end.message, if_open(job_.allocation, false), true);
+    if (end.kind == GroupEnd::Kind::kFailed) fail(end.reason, end.message);
+    return end.kind != GroupEnd::Kind::kNone;
   }
 
   void reallocate() {
@@ -462,7 +397,8 @@ class Planner {
   // ---- Stopping
 
   // `pause`: whether repeated stops for such a reason must pause the job; `wait`: its minimum pause.
-  void stop(const char* reason, const std::string& message, const Allocation& next, bool pause, seconds wait = {}) {
+  void stop(const std::string& reason, const std::string& message, const Allocation& next, bool pause,
+            seconds wait = {}) {
     const seconds stayed = std::chrono::duration_cast<seconds>(at_.now - status_.phase_since());
     const bool settled = job_.phase == "Running" && stayed >= kSettled;
     const int retries = !pause ? status_.retries() : settled ? 0 : status_.retries() + 1;
@@ -522,7 +458,7 @@ class Planner {
 
   const PodFacts* on_lost_node() const {
     for (const PodFacts& pod : at_.pods) {
-      if (live(pod) && !pod.node.empty() && !responds(pod.node)) return &pod;
+      if (live(pod) && !pod.node.empty() && !responds(at_, pod.node)) return &pod;
     }
     return nullptr;
   }
