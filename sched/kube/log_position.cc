@@ -11,8 +11,6 @@ constexpr std::chrono::seconds kClockSetBack{10};
 
 }  // namespace
 
-void LogPosition::reopen() { again_ = shown_; }
-
 std::string LogPosition::since() const {
   if (!newest_) return "";
   // Servers drop the fraction; without it, it is certain what they make of it.
@@ -27,7 +25,7 @@ bool LogPosition::take(Time time) {
   // New lines come after all that were shown, unless the log was rotated.
   if (!again_.empty() && time < *first_) return false;
   if (!first_) first_ = time;
-  // The clock was set back. What comes again begins there.
+  // The clock was set back, and the log must be requested from there.
   if (newest_ && time < begin() - kClockSetBack) first_ = newest_ = time;
   ++shown_[time];
   newest_ = newest_ ? std::max(*newest_, time) : time;

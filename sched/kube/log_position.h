@@ -23,7 +23,7 @@ namespace adaptdl::kube {
 class LogPosition {
  public:
   // To be called when the log is asked for again: what comes then begins at since().
-  void reopen();
+  void reopen() { again_ = shown_; }
   // From when on to ask; empty as long as nothing was shown.
   std::string since() const;
   // The latest time of a line that was shown.

@@ -102,7 +102,7 @@ std::string ClusterState::put_job(const json& object) {
   if (entry.id == id && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
   if (entry.id != id) key_by_id_.erase(entry.id);
   entry = {object, id};
-  // Nothing reads them, and they are as large as the rest.
+  // Nothing reads them, and they grow with the status.
   if (json& metadata = entry.object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
   key_by_id_[id] = key;
   return key;

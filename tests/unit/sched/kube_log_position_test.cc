@@ -78,7 +78,7 @@ TEST_CASE("lines before those that were asked for are not shown when a log is re
   CHECK(position.take(begin + std::chrono::milliseconds(7)));  // a late line, behind all of them
 }
 
-TEST_CASE("a log goes on after the clock was set back") {
+TEST_CASE("lines that are written after the clock was set back are shown, also when the log is requested again") {
   const Time begin = *parse_time("2026-01-31T12:00:09.5Z");
   LogPosition position;
   CHECK(position.take(begin));
