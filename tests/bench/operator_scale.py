@@ -2,11 +2,11 @@
 
 A real API server and Kubernetes scheduler have NODES (default: 500) node objects of 8 GPUs each, and get four times as many jobs,
 which can use nine tenths of the GPUs. stand_in_nodes.py stands in for the kubelets, and for replicas that report new hints every
-30 s. When all jobs run, measures for SECONDS (default: 600):
+30 s. Three cycles after all jobs run, measures for SECONDS (default: 240):
 
 cycle      the longest scheduling cycle
-memory     the operator's largest resident set since its start, of which it also prints the course
-requests   at the API server in each second, on average, without those that it gets when no operator runs
+memory     the operator's largest resident set since its start, which is also printed after each cycle
+requests   to the API server per second, on average, without those that it gets while no operator runs
 first pod  from the creation of one of NEW_JOBS further jobs until its first pod exists; the longest time
 
 Prints a table in Markdown, and exits with 1 if a bound is missed.
@@ -34,7 +34,7 @@ from kube_api import MERGE, KubeApi, Watch  # noqa: E402
 from stand_in_nodes import HINTS_EVERY  # noqa: E402
 
 NODES = int(sys.argv[1]) if len(sys.argv) > 1 else 500
-SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 600
+SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 240
 JOBS = 4 * NODES
 MAX_REPLICAS = (1, 1, 2, 2, 3)  # of the jobs in turn
 NAMESPACES = [f"team-{number}" for number in range(20)]

@@ -15,7 +15,7 @@ PATIENCE = 60
 
 
 class Unanswered(Exception):
-    """The API server has not done what was asked."""
+    """The API server has refused a request."""
 
 
 class KubeApi:
@@ -34,7 +34,7 @@ class KubeApi:
         return http.client.HTTPSConnection(self.address, context=self.context, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None, missing=False):
-        """Returns the response, parsed if it is JSON; None if there is no such object and `missing` is set."""
+        """Returns the response, parsed if it is JSON. With `missing`, returns None if there is no such object or another one."""
         text = None if body is None else json.dumps(body)
         for attempt in range(2):
             if not hasattr(self.local, "connection"):
