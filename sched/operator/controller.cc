@@ -64,14 +64,14 @@ void Controller::sync(const std::string& key) {
   }
 }
 
-void Controller::decide(const std::string& key, JobDecision decision) {
+void Controller::decide(const std::string& key, JobDecision decision, WorkQueue::Priority priority) {
   {
     const std::lock_guard lock(mutex_);
     Memory& memory = memory_[key];
     memory.decision = std::move(decision);
     ++memory.decisions;
   }
-  queue_.add(key);
+  queue_.add(key, priority);
 }
 
 std::optional<Allocation> Controller::undone(const std::string& key) const {

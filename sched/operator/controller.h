@@ -47,8 +47,8 @@ class Controller {
   // Registers the job with the supervisor.
   void announce(const std::string& key);
 
-  // Stores the allocator's decision and queues the job.
-  void decide(const std::string& key, JobDecision decision);
+  // Stores the allocator's decision and queues the job with this priority.
+  void decide(const std::string& key, JobDecision decision, WorkQueue::Priority priority);
   // Returns the nodes that were decided for the job, if its status does not have them yet.
   std::optional<Allocation> undone(const std::string& key) const;
   // Returns the newest hints of the job with this uid; empty if they are not known.

@@ -351,7 +351,14 @@ void Operator::allocate_once(bool all) {
   if (cycle && expander_) cluster.pool = expander_->read_pool();
   if (cluster.pool) state_.complete_node(cluster.pool->node_resources);
   CycleDecisions decisions = cycle ? allocator_.cycle(cluster) : CycleDecisions{Allocator::first_fit(cluster), {}};
-  for (auto& [key, decision] : decisions.jobs) controller_->decide(key, std::move(decision));
+  for (const AllocatorJob& job : cluster.jobs) {
+    const auto found = decisions.jobs.find(job.info.name);
+    if (found == decisions.jobs.end()) continue;
+    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change do not wait for them.
+    const bool stays = found->second.nodes == job.current;
+    controller_->decide(job.info.name, std::move(found->second),
+                        stays ? WorkQueue::Priority::kLow : WorkQueue::Priority::kNormal);
+  }
   if (decisions.pool) {
     surplus_ = decisions.pool->surplus;
     expander_->request(*decisions.pool);

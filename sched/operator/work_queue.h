@@ -1,7 +1,7 @@
 // Queue of keys for workers. A key is processed by one worker at a time.
 //
 // A key that is added again while it waits is processed once; a key that is added while a worker has it is processed
-// again.
+// again. Keys of low priority are taken when no other key waits.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -22,12 +22,12 @@ namespace adaptdl::sched {
 class WorkQueue {
  public:
   using Clock = std::chrono::steady_clock;
+  enum class Priority { kNormal, kLow };
 
-  void add(const std::string& key) {
+  // If the key waits already, the higher priority counts.
+  void add(const std::string& key, Priority priority = Priority::kNormal) {
     const std::lock_guard lock(mutex_);
-    if (!waiting_.insert(key).second) return;
-    if (!taken_.contains(key)) ready_.push_back(key);
-    wake_.notify_one();
+    if (add_waiting(key, priority)) wake_.notify_one();
   }
 
   // Adds the key at this time. If it is already due to be added, the earlier time counts.
@@ -49,16 +49,16 @@ class WorkQueue {
     std::unique_lock lock(mutex_);
     while (!stop.stop_requested()) {
       const Clock::time_point next = collect_due(Clock::now());
-      if (!ready_.empty()) {
-        std::string key = std::move(ready_.front());
-        ready_.pop_front();
+      if (std::deque<std::string>& keys = ready_.empty() ? ready_low_ : ready_; !keys.empty()) {
+        std::string key = std::move(keys.front());
+        keys.pop_front();
         waiting_.erase(key);
         taken_.insert(key);
         return key;
       }
       wake_.wait_until(lock, stop, next, [&] {
         const Clock::time_point earlier = collect_due(Clock::now());
-        return !ready_.empty() || earlier < next;
+        return !ready_.empty() || !ready_low_.empty() || earlier < next;
       });
     }
     return {};
@@ -67,17 +67,31 @@ class WorkQueue {
   void done(const std::string& key) {
     const std::lock_guard lock(mutex_);
     taken_.erase(key);
-    if (!waiting_.contains(key)) return;
-    ready_.push_back(key);
+    const auto found = waiting_.find(key);
+    if (found == waiting_.end()) return;
+    ready(found->second).push_back(key);
     wake_.notify_one();
   }
 
  private:
+  std::deque<std::string>& ready(Priority priority) { return priority == Priority::kLow ? ready_low_ : ready_; }
+
+  // Returns false if the key waits already with this priority or a higher one.
+  bool add_waiting(const std::string& key, Priority priority) {
+    const auto [entry, added] = waiting_.try_emplace(key, priority);
+    if (!added && entry->second <= priority) return false;
+    entry->second = priority;
+    if (taken_.contains(key)) return true;
+    if (!added) std::erase(ready_low_, key);
+    ready(priority).push_back(key);
+    return true;
+  }
+
   // Adds the keys that are due, and returns when the next one is.
   Clock::time_point collect_due(Clock::time_point now) {
     while (!in_order_.empty() && in_order_.begin()->first <= now) {
       const std::string& key = in_order_.begin()->second;
-      if (waiting_.insert(key).second && !taken_.contains(key)) ready_.push_back(key);
+      add_waiting(key, Priority::kNormal);
       later_.erase(key);
       in_order_.erase(in_order_.begin());
     }
@@ -86,9 +100,10 @@ class WorkQueue {
 
   std::mutex mutex_;
   std::condition_variable_any wake_;
-  std::deque<std::string> ready_;
-  std::set<std::string> waiting_, taken_;           // waiting_: must be processed, also if a worker has it
-  std::map<std::string, Clock::time_point> later_;  // by key
+  std::deque<std::string> ready_, ready_low_;
+  std::map<std::string, Priority> waiting_;  // must be processed, also if a worker has it
+  std::set<std::string> taken_;
+  std::map<std::string, Clock::time_point> later_;                // by key
   std::set<std::pair<Clock::time_point, std::string>> in_order_;  // the same
 };
 

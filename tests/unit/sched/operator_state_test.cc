@@ -434,6 +434,29 @@ TEST_CASE("a key is processed by one worker at a time, and again if it was added
   CHECK_FALSE(queue.take(stop.get_token()));
 }
 
+TEST_CASE("keys of low priority are taken when no other waits, and once if they are added again") {
+  using enum WorkQueue::Priority;
+  WorkQueue queue;
+  for (const char* key : {"low1", "promoted", "due", "low2"}) queue.add(key, kLow);
+  queue.add("normal");
+  queue.add("normal", kLow);
+  queue.add("promoted");
+  queue.add_at("due", WorkQueue::Clock::now());
+  for (const char* key : {"normal", "promoted", "due", "low1", "low2"}) CHECK(queue.take({}) == key);
+  // Keys that are added while workers have them.
+  queue.add("low1", kLow);
+  queue.add("low2", kLow);
+  queue.add("low2");
+  queue.done("low1");
+  queue.done("low2");
+  CHECK(queue.take({}) == "low2");
+  CHECK(queue.take({}) == "low1");
+  std::stop_source stop;
+  auto taken = std::async(std::launch::async, [&] { return queue.take(stop.get_token()); });
+  queue.add("low3", kLow);
+  CHECK(taken.get() == "low3");
+}
+
 TEST_CASE("a key that is already due is taken immediately, even by a waiting worker") {
   WorkQueue queue;
   for (int i = 0; i < 20; ++i) {
