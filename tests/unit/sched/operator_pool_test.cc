@@ -386,10 +386,12 @@ TEST_CASE("operator_pool: policies other than those by utility do not choose a s
     CHECK_FALSE(Allocator(make_policy(policy, {})).chooses_size());
 }
 
-TEST_CASE("operator_pool: the pool follows the load, settles, and never leaves its limits") {
+namespace {
+
+void check_histories(int count) {
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  for (int history = 0; history < 30; ++history) {
+  for (int history = 0; history < count; ++history) {
     CAPTURE(history);
     AllocatorCluster cluster = make_cluster(1 + below(3));
     cluster.pool->min_nodes = below(2);
@@ -427,6 +429,14 @@ TEST_CASE("operator_pool: the pool follows the load, settles, and never leaves i
       }
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("operator_pool: the pool follows the load, settles, and never leaves its limits") { check_histories(10); }
+
+TEST_CASE("operator_pool: the pool follows the load in many histories" * doctest::test_suite("full")) {
+  check_histories(100);
 }
 
 }  // namespace operator_pool_test
