@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -21,6 +23,7 @@
 #include "process_group.h"
 #include "regroup.h"
 #include "replicas.h"
+#include "step_profile.h"
 #include "tagged_scalars.h"
 #include "tensor_io.h"
 #include "torch_compat.h"
@@ -33,6 +36,7 @@ namespace optim = ::torch::optim;
 
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one call
+constexpr std::size_t kShownUnused = 3;                          // parameters that an error names
 
 // The rule in the options, else the one that fits the optimizer; null if that is not to be scaled.
 std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
@@ -68,7 +72,34 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                        GradientStatistics::Options{.measure = rule != nullptr,
                                                    .precondition = precondition,
                                                    .gradient_as_bucket_view = options.gradient_as_bucket_view,
-                                                   .find_unused_parameters = options.find_unused_parameters});
+                                                   .unused = unused_handler()});
+  }
+
+  std::function<void(const std::vector<std::size_t>&)> unused_handler() const {
+    if (options.find_unused_parameters) return {};
+    return [this](const std::vector<std::size_t>& unused) {
+      std::string shown = names.at(unused[0]);
+      for (std::size_t i = 1; i < std::min(unused.size(), kShownUnused); ++i) shown += ", " + names.at(unused[i]);
+      if (unused.size() > kShownUnused) shown += fmt::format(" and {} more", unused.size() - kShownUnused);
+      fail_unused(shown);
+    };
+  }
+
+  [[noreturn]] void fail_unused(const std::string& which) const {
+    throw UsageError(
+        fmt::format("'{}': no gradient for {} in a backward pass; use all parameters in each forward pass, or set "
+                    "DataParallelOptions::find_unused_parameters",
+                    name(), which));
+  }
+
+  // Calls the reducer, which notices in the next forward pass what statistics could not: those are not in every pass.
+  void with_reducer(const std::function<void(c10d::Reducer&)>& call) {
+    try {
+      call(*reduction.reducer);
+    } catch (const c10::Error& error) {
+      if (std::string_view(error.what()).find("finished reduction") == std::string_view::npos) throw;
+      fail_unused("some parameters");
+    }
   }
 
   // Which parameters get sparse gradients: those of embeddings made so.
@@ -149,7 +180,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     save_scheduler(writer, scheduler);
     if (options.grad_scaler != nullptr) writer.json("grad_scaler", options.grad_scaler->save());
     if (rule == nullptr) return;
-    writer.json("noise", {{"estimates", noise.save()}, {"scale", moments_scale}, {"gain", gain}, {"lr_factor", lr_factor}});
+    writer.json("noise",
+                {{"estimates", noise.save()}, {"scale", moments_scale}, {"gain", gain}, {"lr_factor", lr_factor}});
     statistics->save(writer);
   }
 
@@ -204,8 +236,15 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     last = loader->is_optim_step();
     batch_scale = static_cast<double>(loader->current_local_bsz()) * internal::num_replicas() /
                   static_cast<double>(loader->batch_size());
-    if (loader->accumulated() > 0) return;
-    if (statistics->batches() > 0) statistics->abandon();
+    const bool same_batch = std::exchange(batch, internal::batches_begun()) == internal::batches_begun();
+    if (same_batch && loader->accumulation_steps() > 0 && statistics->batches() > 0 && statistics->brought()) {
+      throw UsageError(fmt::format(
+          "'{}': two backward passes in one batch of data loader '{}', which accumulates gradients; add the "
+          "losses and call backward() once",
+          name(), loader->name()));
+    }
+    if (loader->accumulated() > 0 || same_batch) return;
+    if (statistics->holds()) statistics->abandon();
     const double planned = batch_scale * (loader->accumulation_steps() + 1);
     if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
     if (moments_scale > 0) statistics->reset_moments();
@@ -238,6 +277,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   GradientNoiseScale noise;
   std::optional<GradientStatistics> statistics;
   bool last = true;          // whether the present pass ends its step
+  std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   int batches = 1;           // of the last step
   double moments_scale = 0;  // of the steps that the optimizer's moments are of; 0: there were none
@@ -271,15 +311,18 @@ void DataParallel::before_forward() {
   if (!::torch::GradMode::is_enabled()) return;
   impl_->begin_pass();
   if (!impl_->last) return;
-  impl_->reduction.reducer->prepare_for_forward();
-  if (impl_->reduction.reducer->should_rebuild_buckets()) impl_->reduction.reducer->rebuild_buckets();
+  impl_->with_reducer([](c10d::Reducer& reducer) {
+    reducer.prepare_for_forward();
+    if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
+  });
 }
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!::torch::GradMode::is_enabled()) return;
   const auto prepare = [&] {
-    impl_->reduction.reducer->prepare_for_backward(impl_->options.find_unused_parameters ? outputs
-                                                                                         : std::vector<at::Tensor>{});
+    impl_->with_reducer([&](c10d::Reducer& reducer) {
+      reducer.prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
+    });
   };
   if (impl_->watches()) {
     impl_->statistics->expect(impl_->last, prepare);
@@ -296,7 +339,8 @@ double DataParallel::scale() const noexcept { return impl_->batch_scale * impl_-
 int DataParallel::accum_count() const noexcept { return impl_->batches; }
 ScalingRuleBase* DataParallel::scaling_rule() const noexcept { return impl_->rule.get(); }
 
-void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix) const {
+void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_step,
+                                  const std::string& tag_prefix) const {
   internal::TaggedScalars scalars(writer, global_step, tag_prefix);
   scalars.add("Gradient_Norm_Sqr", impl_->noise.sqr_avg());
   scalars.add("Gradient_Variance", impl_->noise.var_avg());
@@ -311,12 +355,20 @@ bool DataParallel::accumulating() const noexcept { return !impl_->last || impl_-
 
 void DataParallel::take_gradients() {
   impl_->batches = std::max(impl_->statistics->batches(), 1);
+  if (const auto* const loader = current_dataloader();
+      impl_->statistics->passes_by_hand() > 1 && loader != nullptr && loader->training() && loader->adaptive()) {
+    throw UsageError(fmt::format(
+        "'{}': {} backward passes before one step, but the batch size of data loader '{}' is adaptive; call "
+        "step() after each backward(), and let autoscale_batch_size accumulate gradients",
+        impl_->name(), impl_->statistics->passes_by_hand(), loader->name()));
+  }
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
   if (const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale)) impl_->noise.update(*sample);
 }
 
 void DataParallel::finish_step(const std::vector<double>& lr_factors) {
-  impl_->lr_factor = std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
+  impl_->lr_factor =
+      std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
   impl_->gain = impl_->noise.gain(scale());
   impl_->noise.advance(impl_->gain);
   impl_->tell_metrics();

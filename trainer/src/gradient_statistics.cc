@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <functional>
 #include <unordered_map>
 #include <utility>
 
@@ -28,6 +30,12 @@ void at_end_of_backward(std::function<void()> callback) {
 
 std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
 
+// Whether `total`, to which `gradient` has just been added, has more than that.
+bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
+  if (total.is_sparse() != gradient.is_sparse()) return true;
+  return total.is_sparse() ? total._nnz() != gradient._nnz() : !total.equal(gradient);
+}
+
 }  // namespace
 
 // A hook on the node that accumulates a parameter's gradient, which lives as long as someone holds it.
@@ -36,7 +44,7 @@ struct GradientStatistics::Hook {
       : node(::torch::autograd::impl::grad_accumulator(param)),
         key(node->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
             [call = std::move(call)](const variable_list& outputs, const variable_list& gradients) {
-              if (!gradients.empty() && gradients[0].defined()) call(gradients[0]);
+              call(gradients.empty() ? at::Tensor() : gradients[0]);
               return outputs;
             }))) {}
   ~Hook() { node->del_post_hook(key); }
@@ -73,23 +81,47 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, ::torch::
 GradientStatistics::~GradientStatistics() = default;
 
 void GradientStatistics::expect(bool last, const std::function<void()>& prepare_reduction) {
-  if (complete_) abandon();  // nobody took the last step
-  if (batches_++ == 0 && options_.measure) {
-    local_.clear();
-    mean_.clear();
-  }
+  const bool same_pass = batches_ > 0 && !brought_;
+  if (!same_pass) begin_pass();
   last_ = last;
-  queued_ = void_ = false;
+  brought_ = queued_ = void_ = false;
   expected_.assign(expected_.size(), true);
   if (!last) return;
   ::torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < params_.size(); ++i) {
-    if (held_[i].defined()) params_[i].mutable_grad() = held_[i].div_(batches_);
+    if (!held_[i].defined()) continue;
+    if (!same_pass) held_[i].div_(batches_);
+    params_[i].mutable_grad() = held_[i];
   }
   prepare_reduction();
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (held_[i].defined()) params_[i].mutable_grad().reset();
   }
+}
+
+void GradientStatistics::begin_pass() {
+  untaken_ = complete_;
+  on_top_ = false;
+  if (complete_) {
+    set_aside();
+  } else if (batches_ == 0) {
+    passes_ = 1;
+    earlier_.clear();
+  }
+  if (batches_++ > 0 || !options_.measure) return;
+  local_.clear();
+  mean_.clear();
+}
+
+// The gradients of a step were not taken: the program has dropped them, or adds those of the coming pass to them.
+void GradientStatistics::set_aside() {
+  if (options_.measure) {
+    if (reducing_) std::exchange(reducing_, {})->wait();
+    const auto sums = local_.values();
+    earlier_.resize(sums.size());
+    std::transform(sums.begin(), sums.end(), earlier_.begin(), earlier_.begin(), std::plus<>());
+  }
+  drop_step();
 }
 
 void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
@@ -103,6 +135,13 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
 }
 
 void GradientStatistics::abandon() {
+  drop_step();
+  untaken_ = on_top_ = false;
+  passes_ = 1;
+  earlier_.clear();
+}
+
+void GradientStatistics::drop_step() {
   if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
   held_.assign(held_.size(), {});
   expected_.assign(expected_.size(), false);
@@ -114,9 +153,16 @@ void GradientStatistics::abandon() {
 void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
   if (!expected_[param]) return;  // of another pass, such as one of a model through this one's module
   expected_[param] = false;
+  brought_ = true;
   ::torch::NoGradGuard no_grad;
   auto& total = params_[param].mutable_grad();
   auto& held = held_[param];
+  if (last_ && !std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
+  if (!gradient.defined()) {  // it is zero
+    if (last_ && held.defined()) total = std::exchange(held, {});
+    return;
+  }
+  if (untaken_ && options_.measure && !on_top_) on_top_ = adds_to_another(total, gradient);
   if (options_.measure && groups_[param] && !measures_at_end())
     local_.add_squared_norm({*groups_[param], gradient, preconditioner(param)});
   if (!last_) {
@@ -135,14 +181,16 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   } else if (batches_ > 1) {
     total.div_(batches_);
   }
-  if (!std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
 }
 
 // The local gradients of a step on one GPU are the averaged ones, and cheaper to measure together.
-bool GradientStatistics::measures_at_end() const { return last_ && single() && params_[0].device().is_cuda(); }
+bool GradientStatistics::measures_at_end() const {
+  return last_ && single() && !untaken_ && params_[0].device().is_cuda();
+}
 
 // The end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
+  check_all_used();
   const bool reduces = options_.measure && replicas_ > 1;
   std::vector<at::Tensor> tensors;
   if (reduces) tensors.push_back(local_.tensor());
@@ -154,7 +202,8 @@ void GradientStatistics::on_local_gradients() {
 // After the Reducer's own callback.
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
-  if (options_.find_unused_parameters && batches_ > 1) reduce_unused();
+  if (!options_.unused && batches_ > 1) reduce_unused();
+  if (untaken_) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
   ++version_.count;
   held_.assign(held_.size(), {});
@@ -181,6 +230,26 @@ void GradientStatistics::on_mean_gradients() {
   if (measures_at_end()) local_.add_squared_norms(gradients);
   // One that is left out is not what the next is compared with.
   if (all_finite(local_.values())) mean_.add_pairs(gradients, previous);
+}
+
+void GradientStatistics::check_all_used() const {
+  if (!options_.unused || std::ranges::find(expected_, true) == expected_.end()) return;
+  std::vector<std::size_t> params;
+  for (std::size_t i = 0; i < expected_.size(); ++i) {
+    if (expected_[i]) params.push_back(i);
+  }
+  options_.unused(params);
+}
+
+// All replicas count alike, although rounding may hide on one of them that gradients were added.
+void GradientStatistics::count_passes() {
+  if (replicas_ > 1) {
+    std::vector<at::Tensor> on_top{at::full({1}, on_top_ ? 1.0 : 0.0, at::TensorOptions(params_[0].device()))};
+    group_->allreduce(on_top)->wait();
+    on_top_ = on_top[0].item<float>() > 0;
+  }
+  passes_ = on_top_ ? passes_ + 1 : 1;
+  if (!on_top_) earlier_.clear();
 }
 
 // An optimizer finds none and changes nothing.
@@ -234,11 +303,13 @@ std::optional<GradientSample> GradientStatistics::take(double batch_scale, doubl
 
 GradientSample GradientStatistics::several(double batch_scale, double loss_scale) {
   GradientSample sample;
-  sample.count = replicas_ * batches_;
+  sample.count = replicas_ * batches_ * passes_;
   sample.scale = batch_scale * batches_;
-  const auto local = local_.values(), mean = mean_.values();
+  auto local = local_.values();
+  const auto mean = mean_.values();
   for (std::size_t group = 0; group < local.size(); ++group) {
-    sample.local_sqr.push_back(local[group] / sample.count / (loss_scale * loss_scale));
+    if (!earlier_.empty()) local[group] += earlier_[group];
+    sample.local_sqr.push_back(local[group] * passes_ * passes_ / sample.count / (loss_scale * loss_scale));
     sample.total_sqr.push_back(mean[group * kSums] / (loss_scale * loss_scale));
   }
   return sample;

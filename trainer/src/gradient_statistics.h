@@ -1,18 +1,23 @@
 // Takes part in each backward pass of a model: holds back the gradients of accumulated batches until the last one of a
 // step, and measures what the gradient noise scale needs.
 //
-// It hooks into the accumulation of each parameter's gradient, before c10d::Reducer's own hook. So the local gradient is
-// measured where the backward pass has just left it, in the cache (that of a single GPU is measured at the end, with all
-// others); held gradients are added before the reduction; and the reduction keeps its fused division. The averaged
+// It hooks into the accumulation of each parameter's gradient, before c10d::Reducer's own hook. So the local gradient
+// is measured where the backward pass has just left it, in the cache (that of a single GPU is measured at the end, with
+// all others); held gradients are added before the reduction; and the reduction keeps its fused division. The averaged
 // gradient is measured right after the reduction. The local sums are all-reduced once, while the last buckets still
 // are. The time from the end of the local pass to the end of the reduction goes to the profile of the step.
 //
-// Held gradients are out of the program's reach: a zero_grad() between two accumulated batches does no harm, and an
+// Held gradients are out of the program's reach: a zero_grad() between two accumulated batches changes nothing, and an
 // optimizer's step() finds no gradient to step with.
+//
+// A program may also accumulate by hand, by several backward passes before it steps. Their gradients are then those of
+// parts of one batch. With p_ir the gradient of pass i of k on replica r, the step's gradient is the sum over the
+// passes of the mean over the replicas, which is the mean of all k p_ir: these are compared with it.
 #pragma once
 
 #include <torch/optim/optimizer.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,18 +38,21 @@ class GradientStatistics {
     bool measure = false;       // else only accumulates
     bool precondition = false;  // by the moments of Adam or AdamW
     bool gradient_as_bucket_view = false;
-    bool find_unused_parameters = false;
+    // Called at the end of a backward pass with the parameters that got no gradient in it, and may throw. Null: there
+    // may be such parameters.
+    std::function<void(const std::vector<std::size_t>& params)> unused = {};
   };
 
-  // REQUIRES to be made before the Reducer of these parameters. `group` may be null: until set_group. Counts each step's
-  // averaged gradients in `version`, which outlives the object.
-  GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
-                     internal::Version& version, Options options);
+  // REQUIRES to be made before the Reducer of these parameters. `group` may be null: until set_group. Counts each
+  // step's averaged gradients in `version`, which outlives the object.
+  GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer,
+                     compat::ProcessGroupPtr group, internal::Version& version, Options options);
   ~GradientStatistics();
 
-  // To be called between a forward pass and its backward pass. `last`: this one ends the step; the gradients are then
-  // the mean over its batches. `prepare_reduction` is called then with the held gradients in place, for the Reducer to
-  // find those of parameters that this pass does not use.
+  // To be called between a forward pass and its backward pass. If several forward passes precede one backward pass,
+  // they count as one. `last`: this one ends the step; the gradients are then the mean over its batches.
+  // `prepare_reduction` is called then with the held gradients in place, for the Reducer to find those of parameters
+  // that this pass does not use.
   void expect(bool last, const std::function<void()>& prepare_reduction);
 
   // From now on with these replicas. Nothing is held then.
@@ -56,12 +64,18 @@ class GradientStatistics {
   // Forgets what is held: the step will not be finished.
   void abandon();
 
-  // Backward passes since the step began. After `take`, of the step that was taken.
+  // Backward passes since the step began, without those that the program accumulates by hand. 0 after `take`.
   int batches() const noexcept { return batches_; }
+  // Whether a backward pass has followed the last call of expect().
+  bool brought() const noexcept { return brought_; }
+  // Whether gradients of an incomplete step are held.
+  bool holds() const noexcept { return !complete_ && batches_ > (brought_ ? 0 : 1); }
+  // Backward passes that the program has accumulated by hand, those before the last step included; 1: it does not.
+  int passes_by_hand() const noexcept { return passes_; }
 
   // What the step's gradients tell, to be called once after its last backward pass, by all replicas; none if there was
-  // no pass or the gradients of one batch are the first. `batch_scale`: samples of all replicas' batches in one pass over the
-  // initial batch size. `loss_scale`: what the loss was multiplied by.
+  // no pass or the gradients of one batch are the first. `batch_scale`: samples of all replicas' batches in one pass
+  // over the initial batch size. `loss_scale`: what the loss was multiplied by.
   std::optional<GradientSample> take(double batch_scale, double loss_scale);
 
   // Brings back Adam's moments to nothing, for gradients of another scale.
@@ -79,7 +93,12 @@ class GradientStatistics {
   void on_mean_gradients();
   void drop_gradients();
   void reduce_unused();
-  bool single() const noexcept { return batches_ == 1 && replicas_ == 1; }
+  void begin_pass();
+  void set_aside();
+  void drop_step();
+  void count_passes();
+  void check_all_used() const;
+  bool single() const noexcept { return batches_ == 1 && replicas_ == 1 && passes_ == 1; }
   bool measures_at_end() const;
   Preconditioner preconditioner(std::size_t param) const;
   GradientSample several(double batch_scale, double loss_scale);
@@ -94,12 +113,18 @@ class GradientStatistics {
   std::vector<std::optional<std::size_t>> groups_;  // of each parameter; none: the optimizer does not have it
   std::vector<std::unique_ptr<Hook>> hooks_;
 
-  std::vector<bool> expected_;     // whether this pass may still bring a gradient of the parameter
-  std::vector<at::Tensor> held_;   // sums over the step's passes so far; at its end over their number
+  std::vector<bool> expected_;    // whether this pass may still bring a gradient of the parameter
+  std::vector<at::Tensor> held_;  // sums over the step's passes so far; at its end over their number
   int batches_ = 0;
-  bool last_ = false;              // of the pass under way
-  bool queued_ = false;            // its end will be noticed
-  bool complete_ = false;          // all of the step's gradients are there, and not taken yet
+  bool last_ = false;      // of the pass under way
+  bool queued_ = false;    // its end will be noticed
+  bool brought_ = false;   // a gradient has come in the pass under way
+  bool complete_ = false;  // all of the step's gradients are there, and not taken yet
+  // Accumulation by hand:
+  bool untaken_ = false;  // complete gradients were not taken before this pass, and may be there still
+  bool on_top_ = false;   // they are: this pass adds to them
+  int passes_ = 1;
+  std::vector<double> earlier_;  // local_ of the passes before this one; empty: there are none
   bool void_ = false;
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;

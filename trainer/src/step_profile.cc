@@ -43,6 +43,7 @@ struct Pending {
 struct Recorder {
   std::unique_ptr<StepTimer> timer = make_step_timer(at::kCPU);
   bool running = false;
+  std::uint64_t begun = 0;
   std::vector<Seconds> syncs;
   std::deque<Pending> pending;
 };
@@ -68,9 +69,12 @@ void add_sync_time(Seconds seconds) {
 void begin_batch() {
   auto& self = recorder();
   self.running = true;
+  ++self.begun;
   self.syncs.clear();
   self.timer->begin();
 }
+
+std::uint64_t batches_begun() noexcept { return recorder().begun; }
 
 void end_batch(const std::optional<BatchProfile>& profile) {
   auto& self = recorder();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct BatchProfile {
 };
 
 void begin_batch();
+// Batches that have begun in this process.
+std::uint64_t batches_begun() noexcept;
 // Ends the batch, and records it; none: it is not like the others, and is left out. Without a running batch it does
 // nothing.
 void end_batch(const std::optional<BatchProfile>& profile);

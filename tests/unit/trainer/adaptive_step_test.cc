@@ -14,6 +14,7 @@
 #include "adaptdl/torch/process_group.h"
 #include "batch_size_choice.h"
 #include "elastic_job.h"
+#include "error_of.h"
 #include "replica_processes.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
@@ -30,7 +31,9 @@ using adaptdl::torch::AdaptiveDataLoaderHelper;
 using adaptdl::torch::AdaptiveDataParallel;
 using adaptdl::torch::DataParallelOptions;
 using adaptdl::torch::remaining_epochs_until;
+using ::testing::error_of;
 using testing::expect_replicas;
+using ::testing::says;
 
 constexpr std::size_t kLocalBatch = 4;
 
@@ -211,6 +214,119 @@ TEST_CASE("a single gradient with NaN is left out: the next is compared with the
     // Squared norms of 1, and of their mean of 1/2.
     EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
     EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
+  });
+}
+
+TEST_CASE("the gradients of several backward passes before a step are compared with their mean") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+      AdaptiveDataParallel model(net, optimizer);
+      double sqr = 0, var = 0;
+      for (int step = 0; step < 3; ++step) {
+        // The parts of a batch that this replica has; the first pass of the first step is dropped.
+        for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
+          const auto loss = model(inputs(rank, 10 * step + pass + 1)).sum() / 3;
+          if (pass <= 0) optimizer.zero_grad();
+          loss.backward();
+        }
+        optimizer.step();
+        auto mean = ::torch::zeros({4});
+        double squares = 0;
+        for (int pass = 0; pass < 3; ++pass) {
+          for (int each = 0; each < replicas; ++each) {
+            const auto gradient = inputs(each, 10 * step + pass + 1).sum(0);
+            mean += gradient / (3 * replicas);
+            squares += gradient.square().sum().item<double>() / (3 * replicas);
+          }
+        }
+        EXPECT(::torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
+        const double count = 3 * replicas, total = mean.square().sum().item<double>();
+        sqr = 0.999 * sqr + (count * total - squares) / (count - 1);
+        var = 0.999 * var + (squares - total) / (count - 1);
+        const double weight = 1 + (step > 0 ? 0.999 : 0) + (step > 1 ? 0.999 * 0.999 : 0);
+        EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - sqr / weight) < 1e-4);
+        EXPECT(std::abs(model.gns().raw_var_avg()[0] - var / weight) < 1e-4);
+        EXPECT(model.gain() == 1);
+      }
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("several forward passes before one backward pass count as one, whether gradients accumulate or not") {
+  for (const int replicas : {1, 2}) {
+    for (const int accumulation : {0, 2}) {
+      expect_replicas(replicas, [&](int rank) {
+        adaptdl::torch::init_process_group("gloo");
+        auto net = small_model(), reference = small_model();
+        Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+        optim::SGD plain(reference->parameters(), 0.1);
+        AdaptiveDataParallel model(net, optimizer);
+        const int batches = accumulation + 1;
+        loop(replicas, accumulation, 2, [&](int batch) {
+          optimizer.zero_grad();
+          model(inputs(rank, batch));  // without a backward pass
+          (model(inputs(rank, batch)).square().mean() + model(inputs(rank, 50 + batch)).square().mean()).backward();
+          optimizer.step();
+          if (batch % batches != accumulation) return;
+          plain.zero_grad();
+          for (int earlier = batch - accumulation; earlier <= batch; ++earlier) {
+            for (int each = 0; each < replicas; ++each) {
+              for (const int input : {earlier, 50 + earlier})
+                (reference->forward(inputs(each, input)).square().mean() / (batches * replicas)).backward();
+            }
+          }
+          plain.step();
+          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+        });
+        EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
+        adaptdl::torch::destroy_process_group();
+      });
+    }
+  }
+}
+
+TEST_CASE("two backward passes in a batch are refused where the loader accumulates gradients") {
+  for (const int bad : {0, 1}) {
+    expect_replicas(2, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+      AdaptiveDataParallel model(net, optimizer);
+      std::string error;
+      try {
+        loop(2, 1, 1, [&](int batch) {
+          model(inputs(rank, batch)).sum().backward();
+          if (batch == bad) model(inputs(rank, 9)).sum().backward();
+          optimizer.step();
+        });
+      } catch (const adaptdl::UsageError& thrown) {
+        error = thrown.what();
+      }
+      EXPECT(says(error, "'adaptdl-dataparallel': two backward passes in one batch of data loader"));
+      EXPECT(says(error, "call backward() once"));
+    });
+  }
+}
+
+TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and dropped gradients are not") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop_at_scales({1, 1, 1, 1}, [&](int batch) {
+      if (batch == 1) optimizer.zero_grad();  // as after an overflow
+      model(inputs(rank, batch)).sum().backward();
+      if (batch == 0 || batch == 2) return;
+      const auto error = error_of<adaptdl::UsageError>([&] { optimizer.step(); });
+      optimizer.zero_grad();
+      EXPECT((error == "") == (batch == 1));
+      EXPECT(error == "" || says(error, "'adaptdl-dataparallel': 2 backward passes before one step"));
+    });
   });
 }
 

@@ -11,6 +11,7 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/torch/adadelta.h"
 #include "adaptdl/torch/process_group.h"
+#include "error_of.h"
 #include "replica_processes.h"
 #include "temporary_directory.h"
 
@@ -21,7 +22,9 @@ namespace {
 namespace nn = ::torch::nn;
 using adaptdl::torch::AdaptiveDataParallel;
 using adaptdl::torch::DataParallelOptions;
+using ::testing::error_of;
 using testing::expect_replicas;
+using ::testing::says;
 
 struct BranchesImpl : nn::Module {
   BranchesImpl() : left(register_module("left", nn::Linear(4, 3))), right(register_module("right", nn::Linear(4, 3))) {}
@@ -152,6 +155,33 @@ TEST_CASE("parameters without a gradient are allowed when find_unused_parameters
     EXPECT(flat(*net).equal(of_rank_0(flat(*net))));
     adaptdl::torch::destroy_process_group();
   });
+}
+
+TEST_CASE(
+    "parameters without a gradient are an error of one line that names the option, before a wrong step if possible") {
+  const auto is_clear = [](const std::string& error) {
+    return says(error, "'adaptdl-dataparallel': no gradient for ") && says(error, "find_unused_parameters") &&
+           !says(error, "\n");
+  };
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      Branches net;
+      adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.1));
+      AdaptiveDataParallel model(net, optimizer);
+      const auto loss = loss_of(model(inputs(rank, 0), true));
+      const auto error = error_of<adaptdl::UsageError>([&] { loss.backward(); });
+      EXPECT(is_clear(error) && says(error, "right.weight, right.bias"));
+    });
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      Branches net;
+      ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+      AdaptiveDataParallel model(net, optimizer);
+      loss_of(model(inputs(rank, 0), true)).backward();
+      EXPECT(is_clear(error_of<adaptdl::UsageError>([&] { model(inputs(rank, 1), true); })));
+    });
+  }
 }
 
 TEST_CASE("small buckets give the same gradients as one large one") {
