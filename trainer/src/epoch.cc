@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adaptdl/log.h"
+#include "adaptdl/metrics.h"
 #include "epoch_scope.h"
 #include "replicas.h"
 
@@ -94,7 +95,11 @@ EpochRange::Iterator& EpochRange::Iterator::operator++() {
   auto& epochs = epoch_state();
   epochs.finish();
   open_ = epochs.finished < end_;
-  if (open_) epochs.open();
+  if (open_) {
+    epochs.open();
+  } else if (metrics::in_use()) {
+    metrics::report_hints();  // now that the progress is complete
+  }
   epoch_ = epochs.finished;
   return *this;
 }

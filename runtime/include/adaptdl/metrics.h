@@ -61,8 +61,8 @@ void finish_fit();
 // are all three. Where the batch size is fixed it does without the statistics.
 std::optional<goodput::GoodputFunction> goodput_function();
 
-// Hands the present hints to the background thread, which posts them; on rank 0, and if there is a supervisor. A post
-// that is still under way is not waited for: the newest hints follow it.
+// Hands the current hints to the background thread, which posts them, on rank 0 and if there is a supervisor. A post
+// that has not ended is not waited for: the newest hints follow it. When the process exits, the last ones have a second.
 void report_hints();
 
 // The hints as they would be posted: every key of the protocol (docs/formats.md), null where nothing is known.

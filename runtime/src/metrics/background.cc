@@ -15,7 +15,7 @@
 namespace adaptdl::metrics {
 namespace {
 
-constexpr std::chrono::milliseconds kLastPost{100};
+constexpr std::chrono::milliseconds kLastPost{1000};
 constexpr std::chrono::milliseconds kGivingUp{200};
 
 std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& observations) {
@@ -122,9 +122,11 @@ void Background::post_now(const http::Request& hints) {
 
 void Background::stop() {
   std::unique_lock lock(mutex_);
-  stopping_ = true;
+  if (fit_ == Fit::kQueued) fit_ = Fit::kNone;
   const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
-  if (changed_.wait_for(lock, kLastPost, is_idle)) return;
+  const bool in_time = changed_.wait_for(lock, kLastPost, [&] { return is_idle() && !hints_; });
+  stopping_ = true;
+  if (in_time) return;
   give_up_.request_stop();
   changed_.wait_for(lock, kGivingUp, is_idle);
 }

@@ -14,7 +14,7 @@
 namespace adaptdl::metrics {
 
 // Started at its first task, and never destroyed, so that the thread may outlive everything else. When the process
-// leaves main, a post under way gets a moment to finish, and is then given up. After _Exit nothing is waited for.
+// leaves main, hints that were not posted yet get a moment, and are then given up. After _Exit nothing is waited for.
 //
 // Threading: everything is to be called from one thread.
 class Background {

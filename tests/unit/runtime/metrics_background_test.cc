@@ -84,6 +84,23 @@ TEST_CASE("reported hints reach the supervisor") {
   CHECK(hints_of(request).at("perfParams").at("gamma") >= 1);
 }
 
+TEST_CASE("the last hints reach the supervisor although the process ends") {
+  Server server({{200, ""}, {200, ""}});
+  const Gate gate;
+  Process process = run([&] {
+    use(server.url());
+    metrics::set_progress("model", 1);
+    metrics::report_hints();
+    gate.wait();
+    metrics::set_progress("model", 2);
+    metrics::report_hints();
+  });
+  CHECK(hints_of(server.request()).at("progress") == 1);
+  gate.open();
+  CHECK(hints_of(server.request()).at("progress") == 2);
+  CHECK(process.join() == 0);
+}
+
 TEST_CASE("only rank 0 reports, and only to a supervisor") {
   Server server({{200, ""}, {200, ""}});
   const Gate gate;
