@@ -335,8 +335,9 @@ void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
       metrics::set_target_progress(progress_until(internal::epochs_end(), state_->dataset_size));
     wishes.loader = number_;
     const bool pass_ends = boundary.batches_left && *boundary.batches_left <= batches;
+    const bool may_change = max_batch_size_ && !internal::step_is_invalid();
     wishes.batch_size =
-        state_->choice.propose(max_batch_size_ ? std::optional(range()) : std::nullopt, env::num_nodes(), pass_ends);
+        state_->choice.propose(may_change ? std::optional(range()) : std::nullopt, env::num_nodes(), pass_ends);
   }
   const auto samples = current_batch_size();
   const auto in_pass = state_->dataset_size > 0 ? state_->index % state_->dataset_size : state_->index;
@@ -382,6 +383,11 @@ bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
   const auto progress = metrics::progress();
   if (progress != idle_.progress) idle_ = {progress, 0, state_->index};
   if (++idle_.steps > kIdleSteps && state_->index >= idle_.index + samples) {
+    if (internal::step_is_invalid())
+      throw Error(
+          fmt::format("data loader '{}' went through its data without any progress, because all gradients were NaN or "
+                      "infinite; lower the learning rate and start from an earlier checkpoint",
+                      name()));
     throw UsageError(
         fmt::format("data loader '{}' went through its data without any progress, so its epoch would never end: give "
                     "AdaptiveDataParallel an Adaptive<> optimizer, and call its step() after each backward pass",

@@ -13,9 +13,11 @@
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/generation.h"
+#include "adaptdl/log.h"
 #include "adaptdl/metrics.h"
 #include "adaptdl/torch/amp.h"
 #include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/epoch.h"
 #include "adaptdl/torch/parallel.h"
 #include "gradient_statistics.h"
 #include "lr_scheduler_state.h"
@@ -23,6 +25,7 @@
 #include "process_group.h"
 #include "regroup.h"
 #include "replicas.h"
+#include "step_boundary.h"
 #include "step_profile.h"
 #include "tagged_scalars.h"
 #include "tensor_io.h"
@@ -37,6 +40,7 @@ namespace optim = ::torch::optim;
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one call
 constexpr std::size_t kShownUnused = 3;                          // parameters that an error names
+constexpr int kMaxWarnings = 10;
 
 // The rule in the options, else the one that fits the optimizer; null if that is not to be scaled.
 std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
@@ -251,6 +255,19 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     moments_scale = planned;
   }
 
+  void warn_invalid() {
+    if (internal::replica_rank() != 0 || ++warned > kMaxWarnings) return;
+    std::string where;
+    const auto* const loader = current_dataloader();
+    if (loader != nullptr && current_epoch() && loader->current_batch_size() > 0)
+      where = fmt::format(" in step {} of epoch {}", *loader->current_index() / loader->current_batch_size(),
+                          *current_epoch());
+    log::warn(
+        fmt::format("'{}': NaN or infinite gradients{}; steps with them count neither as progress nor for the noise "
+                    "scale, and no periodic checkpoint is saved after them",
+                    name(), where));
+  }
+
   void check_no_other_tensors(const checkpoint::Reader& reader, std::size_t known) const {
     std::size_t saved = 0;
     for (const auto& info : reader.tensors()) saved += info.name.starts_with("model/") ? 1 : 0;
@@ -280,6 +297,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   int batches = 1;           // of the last step
+  bool valid = true;         // whether its gradients were finite
+  int warned = 0;            // of series of steps that were not
   double moments_scale = 0;  // of the steps that the optimizer's moments are of; 0: there were none
   double gain = 1;
   double lr_factor = 1;
@@ -363,12 +382,20 @@ void DataParallel::take_gradients() {
         impl_->name(), impl_->statistics->passes_by_hand(), loader->name()));
   }
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
-  if (const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale)) impl_->noise.update(*sample);
+  const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale);
+  const bool valid = !sample || impl_->noise.update(*sample);
+  if (!valid && impl_->valid) impl_->warn_invalid();
+  impl_->valid = valid;
 }
 
 void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->lr_factor =
       std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
+  if (!impl_->valid) {
+    internal::note_invalid_step();
+    impl_->gain = 0;
+    return;
+  }
   impl_->gain = impl_->noise.gain(scale());
   impl_->noise.advance(impl_->gain);
   impl_->tell_metrics();

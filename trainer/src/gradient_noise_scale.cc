@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "adaptdl/log.h"
 #include "squared_norm.h"
 
 namespace adaptdl::torch {
@@ -42,11 +41,7 @@ void GradientNoiseScale::MovingAverage::restart() {
 }
 
 bool GradientNoiseScale::update(const GradientSample& sample) {
-  if (!all_finite(sample.total_sqr) || !all_finite(sample.local_sqr)) {
-    if (!std::exchange(warned_, true))
-      log::warn("a gradient has NaN or infinite elements: such steps are left out of the gradient noise scale");
-    return false;
-  }
+  if (!all_finite(sample.total_sqr) || !all_finite(sample.local_sqr)) return false;
   if (differenced_ && !sample.differenced) {
     sqr_.restart();
     var_.restart();

@@ -44,7 +44,7 @@ struct Message {
   std::uint8_t signal = 0;
   std::uint8_t save = 0;
   std::uint8_t data_end = 0;
-  std::uint8_t unused = 0;
+  std::uint8_t periodic_save = 0;
 };
 static_assert(sizeof(Message) == 24 && std::is_trivially_copyable_v<Message>);
 
@@ -69,6 +69,7 @@ collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b)
   const auto y = decode(b);
   x.signal = std::max(x.signal, y.signal);
   x.save = std::max(x.save, y.save);
+  x.periodic_save = std::max(x.periodic_save, y.periodic_save);
   x.data_end = std::max(x.data_end, y.data_end);
   x.generation = std::max(x.generation, y.generation);
   return encode(x);
@@ -144,6 +145,7 @@ class Boundaries {
   }
 
   void submit(const Wishes& wishes, const LoopPosition& position) {
+    invalid_ = false;
     if (passes_silently()) {
       ++passed_;
       return;
@@ -154,7 +156,8 @@ class Boundaries {
         every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() && Clock::now() - last_save_ >= every_;
     Message message;
     message.signal = static_cast<std::uint8_t>(signal::stop_signal());
-    message.save = due || signal::take_save_request() ? 1 : 0;
+    message.save = signal::take_save_request() ? 1 : 0;
+    message.periodic_save = due ? 1 : 0;
     message.data_end = wishes.data_end ? 1 : 0;
     if (wishes.batch_size) {
       message.loader = wishes.loader;
@@ -172,6 +175,8 @@ class Boundaries {
   std::uint64_t regroups() const noexcept { return regroups_; }
   void note_void_step() noexcept { void_ = true; }
   bool step_is_void() const noexcept { return void_; }
+  void note_invalid_step() noexcept { invalid_ = true; }
+  bool step_is_invalid() const noexcept { return invalid_; }
 
   void recover() {
     if (!begun_ || !generation::follows()) throw;
@@ -235,7 +240,7 @@ class Boundaries {
       stop(agreed.signal, world);
       return;
     }
-    if (agreed.save != 0) {
+    if (agreed.save != 0 || (agreed.periodic_save != 0 && !invalid_)) {
       try {
         save(world, "");
       } catch (const checkpoint::CheckpointError& error) {
@@ -308,7 +313,8 @@ class Boundaries {
   std::uint64_t passed_ = 0;    // boundaries
   std::uint64_t furthest_ = 0;  // that any replica has passed
   std::uint64_t regroups_ = 0;
-  bool void_ = false;  // the step under way
+  bool void_ = false;     // the step under way
+  bool invalid_ = false;  // the step since the last boundary
   // Read on all ranks, so that all refuse a malformed one.
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
@@ -334,6 +340,8 @@ bool boundary_is_real() noexcept { return !boundaries().passes_silently(); }
 void note_void_step() noexcept { boundaries().note_void_step(); }
 void recover() { boundaries().recover(); }
 bool step_is_void() noexcept { return boundaries().step_is_void(); }
+void note_invalid_step() noexcept { boundaries().note_invalid_step(); }
+bool step_is_invalid() noexcept { return boundaries().step_is_invalid(); }
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
   return boundaries().recover_from_void_step(undo, keep);
 }

@@ -30,22 +30,22 @@ struct Wishes {
 // Gets what was agreed on at the boundary before; nothing at the first one. May be called earlier, between two
 // boundaries, to know it sooner: then the boundary gets the same once more.
 const Wishes& receive_agreement();
-// Goes on, saves, changes the replicas or stops, as agreed. If the replicas changed (regroups() tells), nothing that was
-// agreed on before holds, and what is laid out for each of them is to be laid out anew before wishes are submitted.
+// Goes on, saves, changes the replicas or stops, as agreed. If the replicas changed (regroups() tells), nothing that
+// was agreed on before holds, and what is laid out for each of them is to be laid out anew before wishes are submitted.
 void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
 
-// In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program would
-// make its first collective call; does nothing later, and in any other process.
+// In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program
+// would make its first collective call; does nothing later, and in any other process.
 void join_if_newcomer();
 
 // --- When replicas are lost ---
 //
 // A backward pass of which a peer was lost has no gradients, and the optimizer changes nothing: the step is void. Where
-// the step ends, or a boundary or another of our own collective calls fails, the replicas that are left form a new group
-// and compare how far they have come. Whoever lacks a step that another one finished gets its result; a void step that
-// nobody finished is done again, on whoever is left.
+// the step ends, or a boundary or another of our own collective calls fails, the replicas that are left form a new
+// group and compare how far they have come. Whoever lacks a step that another one finished gets its result; a void step
+// that nobody finished is done again, on whoever is left.
 
 // How often this process changed its group.
 std::uint64_t regroups() noexcept;
@@ -55,12 +55,16 @@ bool boundary_is_real() noexcept;
 // The step under way is void.
 void note_void_step() noexcept;
 bool step_is_void() noexcept;
+// The gradients of the step before the coming boundary were not finite, on all replicas. The boundary saves no periodic
+// checkpoint then, which would take the place of a better one, and does not change the batch size.
+void note_invalid_step() noexcept;
+bool step_is_invalid() noexcept;
 // To be called in a catch block for a CollectiveError of a call at a boundary, or outside of loader loops: forms a new
 // group, after which that call is to be made again. Throws what is being handled if that is not possible: before the
 // first boundary, or in a job that does not follow generations.
 void recover();
-// To be called where a step ends: forms a new group if it is void. Returns whether it is to be done again. `undo` brings
-// the position of the loop back to where the step began, `keep` takes that back.
+// To be called where a step ends: forms a new group if it is void. Returns whether it is to be done again. `undo`
+// brings the position of the loop back to where the step began, `keep` takes that back.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
 // Ends the process with `code`, after flushing its output. Static destructors do not run: threads may still use those

@@ -214,6 +214,7 @@ TEST_CASE("a single gradient with NaN is left out: the next is compared with the
     // Squared norms of 1, and of their mean of 1/2.
     EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
     EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
+    EXPECT(std::abs(model.gns().progress() - 2) < 1e-6);
   });
 }
 

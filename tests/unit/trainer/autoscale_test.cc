@@ -16,6 +16,7 @@
 #include "batch_size_choice.h"
 #include "elastic_job.h"
 #include "numbers.h"
+#include "step_boundary.h"
 #include "step_profile.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
@@ -274,6 +275,28 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
   CHECK(says(job.errors(), "Adaptive<>"));
   REQUIRE(job.notes().size() == 1);
   CHECK(std::stoi(job.notes()[0]) < 100);
+}
+
+TEST_CASE(
+    "after steps with invalid gradients the batch size stays, and an epoch of nothing else is an error that says why") {
+  const ElasticJob job;
+  const auto codes = job.run(2, [&](int) {
+    Loader loader(Numbers(2000), {.batch_size = 32});
+    loader.autoscale_batch_size(1024);
+    double clock = 100;
+    metrics::set_clock([&] { return clock; });
+    metrics::set_progress("model", 0);
+    metrics::set_grad_params("model", {.sqr = 1, .var = 2000});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      for (auto& batch : loader) {
+        clock += 0.1 + 0.0001 * static_cast<double>(batch.data.numel());
+        EXPECT(loader.helper().current_local_bsz() == 16);
+        adaptdl::torch::internal::note_invalid_step();
+      }
+    }
+  });
+  CHECK(codes == std::vector<int>{1, 1});
+  CHECK(says(job.errors(), "because all gradients were NaN or infinite"));
 }
 
 TEST_CASE(

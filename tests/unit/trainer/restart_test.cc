@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -51,6 +53,39 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 }
 
 }  // namespace
+
+TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, but one that is asked for is") {
+  const ElasticJob job;
+  const auto newest = [&] {
+    int found = -1;
+    for (const auto& entry : std::filesystem::directory_iterator(job.checkpoints())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("checkpoint-")) found = std::max(found, std::stoi(name.substr(name.find('-') + 1)));
+    }
+    return found;
+  };
+  job.run_to(0, 2, [&](int rank) {
+    setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
+    Loader loader(Numbers(160), {.batch_size = 4});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      int step = 0, valid = -1, asked = -1;
+      for ([[maybe_unused]] auto& batch : loader) {
+        std::this_thread::sleep_for(3ms);
+        ++step;
+        if (step >= 10 && step < 30) adaptdl::torch::internal::note_invalid_step();
+        if (rank != 0) continue;
+        if (step == 10) valid = newest();
+        if (step == 20) {
+          EXPECT(valid > 0 && newest() == valid);
+          raise(SIGUSR1);
+        }
+        if (step == 28) asked = newest();
+        if (step == 28) EXPECT(asked == valid + 1);
+        if (step == 38) EXPECT(newest() > asked);
+      }
+    }
+  });
+}
 
 TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sample is seen as often as promised") {
   constexpr std::size_t kSamples = 211;

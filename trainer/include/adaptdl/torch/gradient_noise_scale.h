@@ -35,8 +35,8 @@ class GradientNoiseScale {
   // Without any estimate: as if gradients had norm 1 and no noise. REQUIRES groups >= 1.
   explicit GradientNoiseScale(std::size_t groups);
 
-  // Takes a step into the averages. One with NaN or infinity is left out, which is warned of once. Returns whether it
-  // was taken. REQUIRES as many groups as the constructor was given.
+  // Takes a step into the averages. One with NaN or infinity is left out. Returns whether it was taken. REQUIRES as many
+  // groups as the constructor was given.
   bool update(const GradientSample& sample);
 
   // Sums over the groups, of which noise may have made some negative: those count as 0 (sqr) or 1e-6 (var).
@@ -72,7 +72,6 @@ class GradientNoiseScale {
 
   MovingAverage sqr_, var_;
   bool differenced_ = false;
-  bool warned_ = false;
   double progress_ = 0;
 };
 

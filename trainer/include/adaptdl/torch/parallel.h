@@ -86,7 +86,8 @@ class DataParallel {
 
   // The gradient noise scale, in preconditioned gradients under AdamScale with Adam or AdamW.
   const GradientNoiseScale& gns() const noexcept;
-  // Progress of the last step, in steps at the initial batch size; 1 before the first.
+  // Progress of the last step, in steps at the initial batch size; 1 before the first; 0 if its gradients were NaN or
+  // infinite.
   double gain() const noexcept;
   // Mean factor of the learning rates in the last step.
   double lr_factor() const noexcept;
