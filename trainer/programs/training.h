@@ -58,7 +58,6 @@ class Reporter {
   template <class Loader, class Model>
   void report(int epoch, Loader& loader, const Model& model, const nlohmann::ordered_json& fields) {
     auto& helper = loader.helper();
-    if (helper.current_local_bsz() == 0) helper.sync_local_bsz();  // its loop was finished before a restart
     log(epoch, helper.current_batch_size(), fields, model.gain(), model.gns().progress());
     if (!writer_) return;
     loader.to_tensorboard(*writer_, epoch, "Data");

@@ -137,6 +137,11 @@ void AdaptiveDataLoaderHelper::leave() noexcept {
 bool AdaptiveDataLoaderHelper::skipdone() {
   const auto position = next_position();
   skipped_ = position <= state_->finished;
+  if (const auto& size = state_->choice.size(); skipped_ && size.local_bsz > 0) {  // those that the loop had
+    current_local_bsz_ = size.local_bsz;
+    accumulation_steps_ = size.accumulation_steps;
+    replicas_ = static_cast<std::size_t>(state_->choice.replicas());
+  }
   if (skipped_ && internal::replica_rank() == 0) {
     log::info(
         fmt::format("skipping loop {} of epoch {} ({}): finished before the restart", position, state_->epoch, name()));

@@ -54,6 +54,30 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 
 }  // namespace
 
+TEST_CASE("after a restart in a later loop of the epoch, the batch size is that of the loop that was finished before") {
+  for (const int replicas : {1, 2}) {
+    const ElasticJob job;
+    const auto program = [&](int rank) {
+      Loader train(Numbers(24), {.batch_size = 4});
+      train.autoscale_batch_size(4, {.max = 1}, true);
+      Loader valid(Numbers(8), {.batch_size = 2});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : train) {
+        }
+        for ([[maybe_unused]] auto& batch : valid) {
+          if (job.count_checkpoints() == 0 && rank == 0) raise(SIGTERM);
+        }
+        const auto& helper = train.helper();
+        EXPECT(helper.current_local_bsz() == 1);
+        EXPECT(helper.accumulation_steps() == (replicas == 1 ? 3 : 1));
+        EXPECT(helper.current_batch_size() == 4);
+      }
+    };
+    job.run_to(kCheckpointed, replicas, program);
+    job.run_to(0, replicas, program);
+  }
+}
+
 TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, but one that is asked for is") {
   const ElasticJob job;
   const auto newest = [&] {

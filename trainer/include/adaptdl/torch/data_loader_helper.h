@@ -186,7 +186,7 @@ class AdaptiveDataLoaderHelper {
   const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
   bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
 
-  // Samples of a batch on each replica. 0 before the first loop.
+  // Samples of a batch on each replica, in the current or last loop, also if that was before a restart. 0 before any.
   std::size_t current_local_bsz() const noexcept { return current_local_bsz_; }
   // Samples between two optimizer steps, over all replicas: current_local_bsz x (accumulation_steps + 1) x replicas.
   std::size_t current_batch_size() const noexcept;
