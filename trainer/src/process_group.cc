@@ -256,12 +256,14 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
   auto options = collective::options_from_env();
-  const auto master = master_address(init_method);
-  options.master_addr = master.host;
-  options.master_port = master.port;
-  collective::initialize(options);
-
-  make_group(reachable(master.host));
+  {
+    const signal::NothingToSave stops_at_once;
+    const auto master = master_address(init_method);
+    options.master_addr = master.host;
+    options.master_port = master.port;
+    collective::initialize(options);
+  }
+  make_group(reachable(options.master_addr));
   checkpoint::agree();
   decline_what_cannot_follow();
   if (options.rank == 0 && generation::follows()) generation::announce();

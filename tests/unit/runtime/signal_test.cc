@@ -86,6 +86,33 @@ TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the
   CHECK(process.join() == -SIGINT);
 }
 
+TEST_CASE(
+    "a stop ends a process at once that has nothing to save, also if it came before, and not one that has again") {
+  for (const int number : {SIGINT, SIGTERM}) {
+    Process waits(STDERR_FILENO, [] {
+      signal::install();
+      const signal::NothingToSave stops_at_once;
+      say("ready");
+      for (;;) ::pause();
+      return 0;
+    });
+    REQUIRE(waits.await("ready"));
+    waits.signal(number);
+    CHECK(count(waits.rest(), "there is nothing to save yet") == 1);
+    CHECK(waits.join() == 128 + number);
+    Process came_before(STDERR_FILENO, [&] {
+      signal::install();
+      { const signal::NothingToSave stops_at_once; }
+      ::raise(number);
+      say("goes on");
+      const signal::NothingToSave stops_at_once;
+      return 0;
+    });
+    CHECK(count(came_before.rest(), "goes on") == 1);
+    CHECK(came_before.join() == 128 + number);
+  }
+}
+
 TEST_CASE("a second SIGINT ends a process that hangs in a call") {
   Process process(STDERR_FILENO, [] {
     signal::install();

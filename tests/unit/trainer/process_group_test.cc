@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
@@ -107,6 +109,22 @@ TEST_CASE("a peer that dies when the process group has formed, and its users tak
     EXPECT(user.met);
   });
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
+}
+
+TEST_CASE("a stop ends a replica at once that waits for others to connect") {
+  for (const int rank_that_waits : {0, 1}) {
+    const auto began = std::chrono::steady_clock::now();
+    const auto codes = ::testing::run_replicas(2, [&](int rank) {
+      if (rank != rank_that_waits) return;  // never connects
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        ::kill(::getpid(), SIGTERM);
+      }).detach();
+      adaptdl::torch::init_process_group("gloo");
+    });
+    CHECK(codes.at(static_cast<std::size_t>(rank_that_waits)) == 143);
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  }
 }
 
 TEST_CASE("no thread of the process group can end the program by writing to a peer that is gone") {
