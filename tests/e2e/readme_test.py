@@ -33,6 +33,11 @@ class ReadmeTest(unittest.TestCase):
             losses = [float(loss) for loss in re.findall(r"^\[0\] epoch \d+ loss (\S+)$", run.stdout, re.MULTILINE)]
             self.assertEqual(len(losses), 10)
             self.assertLess(losses[-1], losses[0] / 100)
+            # It catches nothing.
+            wrong = subprocess.run(["./smallest"], cwd=root, capture_output=True, text=True, timeout=60,
+                                   env={**os.environ, "ADAPTDL_NUM_REPLICAS": "two"})
+            self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+            self.assertRegex(wrong.stderr, r"\Aerror: .*ADAPTDL_NUM_REPLICAS.*\n\Z")
 
     def test_a_run_left_alone_is_listed_resized_saved_shown_and_deleted_by_the_commands_it_gives(self):
         commands = re.search(r"```sh\n(adaptdl run --detach.*?)```", README, re.DOTALL).group(1)

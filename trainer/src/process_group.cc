@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
@@ -30,6 +31,7 @@
 #include "rendezvous_store.h"
 #include "secret.h"
 #include "socket.h"
+#include "uncaught_errors.h"
 
 namespace adaptdl::torch {
 
@@ -37,6 +39,7 @@ namespace {
 
 // From the start of the program on, a signal asks for a checkpoint, even while it still reads its data.
 [[maybe_unused]] const bool kHandlersInstalled = (signal::install(), true);
+[[maybe_unused]] const bool kErrorsReported = (internal::report_uncaught_errors(), true);
 
 compat::ProcessGroupPtr& group_slot() {
   // Never destroyed: exits from a step boundary must not wait for connections that other replicas have closed.
@@ -77,7 +80,7 @@ Address parse_init_method(const std::string& url) {
       return {url.substr(scheme.size(), colon - scheme.size()), static_cast<std::uint16_t>(port)};
     }
   }
-  throw UsageError(fmt::format("init_method '{}' is not of the form tcp://HOST:PORT", url));
+  throw UsageError(fmt::format("init_method must be env:// or tcp://HOST:PORT, got '{}'", url));
 }
 
 // A scheduler of another major version may speak another protocol.
@@ -94,7 +97,7 @@ void check_scheduler_version() {
 }
 
 Address master_address(const std::optional<std::string>& init_method) {
-  if (init_method) return parse_init_method(*init_method);
+  if (init_method && *init_method != "env://") return parse_init_method(*init_method);
   const auto port = static_cast<std::uint16_t>(env::master_port());
   if (const auto url = env::supervisor_url()) {
     const auto job = env::job_id();
@@ -196,6 +199,19 @@ void make_group(const std::string& host) {
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }
 
+// Turns the errors of LibTorch and Gloo into CollectiveError.
+void form(const std::function<void()>& forms) {
+  try {
+    forms();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    throw collective::CollectiveError(
+        fmt::format("the process group failed while it formed: {}", text.substr(0, text.find('\n'))));
+  }
+}
+
 std::string reachable(const std::string& host) { return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host; }
 
 // NCCL's communicators can neither be left nor fail without a hang that only their end resolves.
@@ -223,16 +239,10 @@ void leave_process_group() {
 
 void join_process_group() {
   if (backend_slot().empty()) return;  // a program without one
-  try {
+  form([] {
     make_group(reachable(generation::host()));
     for (auto* const user : group_users()) user->join_group();
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {  // LibTorch's or Gloo's own
-    const std::string text = error.what();
-    throw collective::CollectiveError(
-        fmt::format("the process group failed while it formed: {}", text.substr(0, text.find('\n'))));
-  }
+  });
 }
 
 void tolerate_losses() { losses_slot()->tolerated = true; }
@@ -255,6 +265,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
+  env::checkpoint_every();  // which is used after the first step, where a wrong value would be noticed late
   auto options = collective::options_from_env();
   {
     const signal::NothingToSave stops_at_once;
@@ -263,7 +274,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
     options.master_port = master.port;
     collective::initialize(options);
   }
-  make_group(reachable(options.master_addr));
+  form([&] { make_group(reachable(options.master_addr)); });
   checkpoint::agree();
   decline_what_cannot_follow();
   if (options.rank == 0 && generation::follows()) generation::announce();

@@ -19,6 +19,7 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
+#include "error_of.h"
 #include "form_timeout.h"
 #include "regroup.h"
 #include "replica_processes.h"
@@ -33,6 +34,8 @@ namespace {
 namespace generation = adaptdl::generation;
 using adaptdl::collective::CollectiveError;
 using adaptdl::torch::internal::GroupUser;
+using ::testing::error_of;
+using ::testing::says;
 
 constexpr int kReplicas = 3;
 constexpr int kVictim = 1;
@@ -150,6 +153,37 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
     EXPECT(throws_loss());
   });
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
+}
+
+TEST_CASE("a peer that dies while the first process group forms is reported in one line, like any other") {
+  const auto codes = testing::run_replicas(2, [](int rank) {
+    adaptdl::torch::internal::form_timeout = std::chrono::seconds(1);
+    if (rank == 1) {
+      adaptdl::collective::initialize();
+      adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
+      std::raise(SIGKILL);
+    }
+    std::string error;
+    try {
+      adaptdl::torch::init_process_group("gloo");
+    } catch (const CollectiveError& lost) {
+      error = lost.what();
+    }
+    EXPECT(!error.empty() && error.find('\n') == std::string::npos);
+  });
+  CHECK(codes == std::vector<int>{0, 128 + SIGKILL});
+}
+
+TEST_CASE("settings are checked before the replicas connect") {
+  const auto error_with = [](const std::string& init_method) {
+    return error_of<adaptdl::UsageError>([&] { adaptdl::torch::init_process_group("gloo", init_method, 1, 0); });
+  };
+  testing::expect_replicas(1, [&](int) { EXPECT(says(error_with("file:///tmp/x"), "env:// or tcp://HOST:PORT")); });
+  testing::expect_replicas(1, [&](int) { EXPECT(error_with("env://") == ""); });
+  testing::expect_replicas(1, [&](int) {
+    ::setenv("ADAPTDL_CHECKPOINT_EVERY", "5x", 1);
+    EXPECT(says(error_with("env://"), "ADAPTDL_CHECKPOINT_EVERY"));
+  });
 }
 
 }  // namespace process_group_test

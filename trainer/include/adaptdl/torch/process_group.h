@@ -22,8 +22,9 @@ namespace adaptdl::torch {
 // Connects this process to all replicas of its job; blocks until all of them have called it.
 //
 // `backend`: "gloo" or "nccl"; empty: ADAPTDL_BACKEND if that is set, else nccl where LibTorch has it and a GPU is
-// there for this replica, else gloo. `init_method`: "tcp://HOST:PORT", the address of rank 0. Without it, a supervisor
-// is asked if ADAPTDL_SUPERVISOR_URL is set, and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are used otherwise.
+// there for this replica, else gloo. `init_method`: "tcp://HOST:PORT", the address of rank 0. Without it, or with
+// "env://", a supervisor is asked if ADAPTDL_SUPERVISOR_URL is set, and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are
+// used otherwise.
 // `world_size`, `rank`: without them, ADAPTDL_NUM_REPLICAS and ADAPTDL_REPLICA_RANK. Given ones replace those variables
 // in this process, so that everything in it agrees.
 //
