@@ -48,7 +48,8 @@ struct GradientStatistics::Hook {
               return outputs;
             }))) {}
   ~Hook() { node->del_post_hook(key); }
-  std::shared_ptr<::torch::autograd::Node> node;
+  // A std::shared_ptr, and since LibTorch 2.15 a c10::intrusive_ptr.
+  decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
   std::uintptr_t key;
 };
 
