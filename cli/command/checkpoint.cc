@@ -25,6 +25,7 @@ struct CheckpointOptions {
   bool json = false;
   std::string output;
   std::string state;
+  bool model = false;
   int keep = 2;
   bool dry_run = false;
 };
@@ -81,6 +82,11 @@ std::string saved_progress_text(const json& progress) {
   return text.empty() ? "-" : text;
 }
 
+// Only `verify` reads every byte.
+std::string status_of(const Entry& entry) {
+  return entry.problem.empty() ? "sizes match" : "damaged: " + entry.problem;
+}
+
 json entry_json(const Entry& entry) {
   json out{{"path", entry.path.string()}, {"number", entry.number}, {"complete", entry.problem.empty()}};
   if (!entry.problem.empty()) out["problem"] = entry.problem;
@@ -123,7 +129,7 @@ void ls(const CheckpointOptions& options) {
                {"STATUS"}});
   for (const Entry& entry : entries) {
     const std::string number = fmt::format("{}", entry.number);
-    const std::string status = entry.problem.empty() ? "complete" : "damaged: " + entry.problem;
+    const std::string status = status_of(entry);
     if (!entry.manifest) {
       table.add_row({number, "-", "-", "-", "-", "-", status});
       continue;
@@ -148,7 +154,7 @@ void show(const CheckpointOptions& options) {
   print_out("  replicas  {}\n", manifest.replicas);
   print_out("  progress  {}\n", saved_progress_text(manifest.progress));
   print_out("  size      {}\n", format_bytes(size_of(manifest)));
-  print_out("  status    {}\n\n", entry.problem.empty() ? "complete" : "damaged: " + entry.problem);
+  print_out("  status    {}\n\n", status_of(entry));
   Table table({{"STATE"}, {"FILE"}, {"SIZE", Table::Align::kRight}, {"CHECKSUM"}});
   for (const auto& state : manifest.states) {
     if (state.files.empty()) table.add_row({state.name, "-", "-", "-"});
@@ -179,7 +185,8 @@ bool verify(const CheckpointOptions& options) {
 void export_tensors(const CheckpointOptions& options) {
   const Entry entry = named_checkpoint(options.directory);
   checkpoint::export_tensors(entry.path, options.output,
-                             options.state.empty() ? std::nullopt : std::optional(options.state));
+                             options.state.empty() ? std::nullopt : std::optional(options.state),
+                             options.model ? "model/" : "");
   const std::uint64_t size = fs::file_size(options.output);
   if (options.json) return print_json({{"checkpoint", entry.path.string()}, {"file", options.output}, {"size", size}});
   print_out("{} from {}, {}\n", options.output, entry.path.string(), format_bytes(size));
@@ -217,7 +224,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<CheckpointOptions>();
 
   CLI::App* verb = add_checkpoint_verb(app, "ls", "list checkpoints, newest first", kMany, *options);
-  verb->footer("\"complete\" is known from manifests and sizes; `adaptdl checkpoint verify` reads every byte.");
+  verb->footer("STATUS is known from manifests and the sizes of files; `adaptdl checkpoint verify` reads every byte.");
   verb->callback([options] { ls(*options); });
 
   verb = add_checkpoint_verb(app, "show", "show what is in a checkpoint", kNewest, *options);
@@ -233,6 +240,8 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
   verb->add_option("--state", options->state,
                    "only those of this state, under their own names (default: all, as STATE/TENSOR)")
       ->type_name("NAME");
+  verb->add_flag("--model", options->model,
+                 "only parameters and buffers of the model, under the names that they have in it");
   verb->callback([options] { export_tensors(*options); });
 
   verb =

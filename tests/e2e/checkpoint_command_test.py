@@ -116,9 +116,9 @@ class CheckpointCommand(unittest.TestCase):
         lines = self.adaptdl("ls", self.directory).splitlines()
         self.assertEqual(len(lines), 4)
         self.assertEqual(lines[0].split(), ["NUMBER", "AGE", "PROGRESS", "STATES", "REPLICAS", "SIZE", "STATUS"])
-        self.assertRegex(lines[1], r"^ +2 +\d+s +epoch 2, loss 0.125 +3 +1 +[\d.]+ \w+ +complete$")
+        self.assertRegex(lines[1], r"^ +2 +\d+s +epoch 2, loss 0.125 +3 +1 +[\d.]+ \w+ +sizes match$")
         self.assertRegex(lines[2], r"damaged: .*optimizer.safetensors: No such file")
-        self.assertRegex(lines[3], "complete$")
+        self.assertRegex(lines[3], "sizes match$")
         entries = self.json("ls", self.directory)
         self.assertEqual([entry["number"] for entry in entries], [2, 1, 0])
         self.assertEqual([entry["complete"] for entry in entries], [True, False, True])
@@ -142,7 +142,7 @@ class CheckpointCommand(unittest.TestCase):
         self.assertEqual(self.json("show", self.directory / "checkpoint-0")["number"], 0)
         shutil.copytree(self.directory / "checkpoint-0", self.root / "best")
         text = self.adaptdl("show", self.root / "best")
-        for part in ("default/digits", "epoch 0, loss 0.125", "complete", "model.safetensors", "generator.rank0"):
+        for part in ("default/digits", "epoch 0, loss 0.125", "sizes match", "model.safetensors", "generator.rank0"):
             self.assertIn(part, text)
 
     def test_M4_names_from_a_checkpoint_and_its_directory_are_shown(self):

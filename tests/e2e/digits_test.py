@@ -8,6 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
+from checkpoints import parameters, read_tensors
 from local_network import free_port
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
@@ -59,6 +60,11 @@ class DigitsTest(unittest.TestCase):
         again = by_hand(0, 1, 0, checkpoints, "--epochs", "6", "--log-json", self.log)
         self.assertIn("going on from", again.communicate(timeout=60)[0])
         self.assertEqual([epoch["epoch"] for epoch in self.epochs()], list(range(6)))
+        exported = self.directory / "model.safetensors"
+        subprocess.run([ADAPTDL, "checkpoint", "export", checkpoints, "--model", "-o", exported], check=True, capture_output=True)
+        saved = parameters(checkpoints)
+        self.assertIn("model/conv1.weight", saved)
+        self.assertEqual(read_tensors(exported), {name.removeprefix("model/"): tensor for name, tensor in saved.items()})
 
     def test_by_hand_an_interrupt_to_any_one_replica_checkpoints_all(self):
         port, checkpoints = free_port(), self.directory / "checkpoints"

@@ -216,10 +216,11 @@ std::vector<std::string> verify(const std::filesystem::path& checkpoint);
 std::optional<Entry> newest_whole(const std::filesystem::path& directory);
 
 // Writes the tensors of a checkpoint (all, or of one state) to one safetensors file; names are "STATE/TENSOR", or the
-// bare tensor names for one state. The parts of ranks are left out. The state's files are checked first. Streams;
-// commits the file by a rename, in place of one that was there. Throws CheckpointError.
+// bare tensor names for one state. With `prefix`, only tensors whose names in their states begin with it are written,
+// under the rest of their names. The parts of ranks are left out. The state's files are checked first. Streams; commits
+// the file by a rename, in place of one that was there. Throws CheckpointError, also if two tensors would have one name.
 void export_tensors(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
-                    const std::optional<std::string>& state = {});
+                    const std::optional<std::string>& state = {}, const std::string& prefix = {});
 
 // Deletes all but the newest `keep` (>= 1) whole checkpoints, and what an interrupted save left. Reads every byte of
 // those it keeps; if none is whole, it deletes no checkpoint. Those of a newer format stay. With `dry_run` it deletes

@@ -112,7 +112,8 @@ std::optional<Entry> newest_whole(const fs::path& directory) {
   return {};
 }
 
-void export_tensors(const fs::path& checkpoint, const fs::path& file, const std::optional<std::string>& only) {
+void export_tensors(const fs::path& checkpoint, const fs::path& file, const std::optional<std::string>& only,
+                    const std::string& prefix) {
   require_directory(checkpoint);
   Snapshot snapshot(checkpoint);
   if (only && snapshot.find(*only) == nullptr)
@@ -126,10 +127,12 @@ void export_tensors(const fs::path& checkpoint, const fs::path& file, const std:
     if (only && *only != state.name) continue;
     readers.push_back(snapshot.reader(state.name));
     for (TensorInfo info : readers.back()->tensors()) {
+      if (!info.name.starts_with(prefix)) continue;
       sources.push_back({readers.back().get(), info.name});
-      if (!only) info.name = fmt::format("{}/{}", state.name, info.name);
+      info.name.erase(0, prefix.size());
+      if (!only && prefix.empty()) info.name = fmt::format("{}/{}", state.name, info.name);
       if (!names.insert(info.name).second)
-        throw CheckpointError(fmt::format("two tensors of {} would be named '{}': export one state at a time",
+        throw CheckpointError(fmt::format("two tensors of {} would be named '{}'; export one state at a time (--state)",
                                           checkpoint.string(), info.name));
       infos.push_back(std::move(info));
     }

@@ -145,6 +145,14 @@ TEST_CASE("tensors of all states are exported to one file, and of one state unde
   exported = parse_safetensors(file);
   CHECK(exported.first.size() == 1);
   CHECK(data_of(exported, "weight") == checkpoints.optimizer.tensors.at("weight").data);
+
+  ckpt::export_tensors(checkpoints.at(0), file, {}, "fl");
+  exported = parse_safetensors(file);
+  CHECK(exported.first.size() == 1);
+  CHECK(data_of(exported, "ags") == std::string("\1\0\1", 3));
+  CHECK(contains(error_of([&] { ckpt::export_tensors(checkpoints.at(0), file, {}, "wei"); }),
+                 "would be named 'ght'; export one state at a time"));
+  CHECK(contains(error_of([&] { ckpt::export_tensors(checkpoints.at(0), file, {}, "x"); }), "no tensors to export"));
 }
 
 TEST_CASE("an export that cannot be done leaves the file as it was") {
