@@ -241,7 +241,7 @@ void add_checkpoint(CLI::App& app, int& exit_code) {
                    "only those of this state, under their own names (default: all, as STATE/TENSOR)")
       ->type_name("NAME");
   verb->add_flag("--model", options->model,
-                 "only parameters and buffers of the model, under the names that they have in it");
+                 "only parameters and buffers of the model, under their own names");
   verb->callback([options] { export_tensors(*options); });
 
   verb =

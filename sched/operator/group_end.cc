@@ -69,7 +69,7 @@ GroupEnd ended_replica(const JobSituation& at, const kube::Job& job, const std::
     const bool checkpointed = pod->end == PodEnd::kCheckpointed;
     if (checkpointed && job.preemptible)
       return restart_group("ReplicaStopped",
-                           fmt::format("replica {} checkpointed and exited with code 143", pod->rank));
+                           fmt::format("replica {} stopped and exited with code 143", pod->rank));
     const bool earlier = first == nullptr || (pod->ended && first->ended && *pod->ended < *first->ended);
     if ((checkpointed || pod->end == PodEnd::kFailed) && earlier) first = pod;
   }

@@ -107,8 +107,8 @@ std::optional<BatchSize> BatchSizeChoice::propose(const std::optional<BatchSizeR
     return decided ? std::optional(BatchSize{decided->first, decided->second}) : std::nullopt;
   }
   std::optional<BatchSize> proposal;
-  if (std::exchange(decide_, false) || pass_ends) {
-    const auto goodput = range ? metrics::goodput_function() : std::nullopt;
+  if (range && (std::exchange(decide_, false) || pass_ends)) {
+    const auto goodput = metrics::goodput_function();
     if (goodput) {
       const auto present = by_goodput_ ? std::optional(size_) : std::nullopt;
       const auto best = best_batch_size(*goodput, *range, nodes, replicas_, present);

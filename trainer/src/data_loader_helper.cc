@@ -114,6 +114,8 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
   auto& position = next_position();
   if (!skipped_) {
     state_->finished = position;
+    state_->finished_size = {.local_bsz = current_local_bsz_, .accumulation_steps = accumulation_steps_};
+    state_->finished_replicas = replicas_;
     state_->index = state_->end_index = state_->dataset_size = 0;
   }
   ++position;
@@ -137,10 +139,10 @@ void AdaptiveDataLoaderHelper::leave() noexcept {
 bool AdaptiveDataLoaderHelper::skipdone() {
   const auto position = next_position();
   skipped_ = position <= state_->finished;
-  if (const auto& size = state_->choice.size(); skipped_ && size.local_bsz > 0) {  // those that the loop had
-    current_local_bsz_ = size.local_bsz;
-    accumulation_steps_ = size.accumulation_steps;
-    replicas_ = static_cast<std::size_t>(state_->choice.replicas());
+  if (skipped_) {
+    current_local_bsz_ = state_->finished_size.local_bsz;
+    accumulation_steps_ = state_->finished_size.accumulation_steps;
+    replicas_ = state_->finished_replicas;
   }
   if (skipped_ && internal::replica_rank() == 0) {
     log::info(

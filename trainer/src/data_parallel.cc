@@ -222,13 +222,14 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   }
 
   // Whether the coming pass is to be measured, timed or accumulated: else it is a plain one, and costs no more.
-  bool watches() const { return rule != nullptr || current_dataloader() != nullptr || statistics->batches() > 0; }
+  bool watches() const { return rule != nullptr || current_dataloader() != nullptr || statistics->begun(); }
 
   // Finds out what the coming pass is in the loop of the loader that trains.
   void begin_pass() {
     auto* const loader = current_dataloader();
     if (loader != nullptr && model->is_training()) loader->train();
     last = true;
+    batch_in_step = 1;
     batch_scale = 1;
     if (loader == nullptr || !loader->training()) return;
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
@@ -238,21 +239,33 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
           loader->name(), name()));
     }
     last = loader->is_optim_step();
+    batch_in_step = loader->accumulated() + 1;
     batch_scale = static_cast<double>(loader->current_local_bsz()) * internal::num_replicas() /
                   static_cast<double>(loader->batch_size());
     const bool same_batch = std::exchange(batch, internal::batches_begun()) == internal::batches_begun();
-    if (same_batch && loader->accumulation_steps() > 0 && statistics->batches() > 0 && statistics->brought()) {
+    if (same_batch && loader->accumulation_steps() > 0 && statistics->begun() && statistics->has_gradient()) {
       throw UsageError(fmt::format(
           "'{}': two backward passes in one batch of data loader '{}', which accumulates gradients; add the "
           "losses and call backward() once",
           name(), loader->name()));
     }
     if (loader->accumulated() > 0 || same_batch) return;
-    if (statistics->holds()) statistics->abandon();
+    if (statistics->incomplete()) statistics->abandon();
     const double planned = batch_scale * (loader->accumulation_steps() + 1);
     if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
     if (moments_scale > 0) statistics->reset_moments();
     moments_scale = planned;
+  }
+
+  void check_passes() const {
+    const auto* const loader = current_dataloader();
+    if (statistics->passes_by_hand() == 1 || loader == nullptr || !loader->training()) return;
+    if (!loader->adaptive() && batches == 1) return;
+    throw UsageError(
+        fmt::format("'{}': {} backward passes before one step, but data loader '{}' {}; call step() after each "
+                    "backward(), and let autoscale_batch_size accumulate gradients",
+                    name(), statistics->passes_by_hand(), loader->name(),
+                    loader->adaptive() ? "adapts its batch size" : "accumulates gradients itself"));
   }
 
   void warn_invalid() {
@@ -294,6 +307,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   GradientNoiseScale noise;
   std::optional<GradientStatistics> statistics;
   bool last = true;          // whether the present pass ends its step
+  int batch_in_step = 1;     // of the present pass, from 1
   std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   int batches = 1;           // of the last step
@@ -344,7 +358,7 @@ void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
     });
   };
   if (impl_->watches()) {
-    impl_->statistics->expect(impl_->last, prepare);
+    impl_->statistics->expect(impl_->batch_in_step, impl_->last, prepare);
   } else {
     prepare();
   }
@@ -373,14 +387,8 @@ void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_ste
 bool DataParallel::accumulating() const noexcept { return !impl_->last || impl_->statistics->is_void(); }
 
 void DataParallel::take_gradients() {
-  impl_->batches = std::max(impl_->statistics->batches(), 1);
-  if (const auto* const loader = current_dataloader();
-      impl_->statistics->passes_by_hand() > 1 && loader != nullptr && loader->training() && loader->adaptive()) {
-    throw UsageError(fmt::format(
-        "'{}': {} backward passes before one step, but the batch size of data loader '{}' is adaptive; call "
-        "step() after each backward(), and let autoscale_batch_size accumulate gradients",
-        impl_->name(), impl_->statistics->passes_by_hand(), loader->name()));
-  }
+  impl_->batches = impl_->statistics->begun() ? impl_->statistics->batches() : 1;
+  impl_->check_passes();
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
   const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale);
   const bool valid = !sample || impl_->noise.update(*sample);
@@ -391,8 +399,8 @@ void DataParallel::take_gradients() {
 void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->lr_factor =
       std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
+  internal::note_step(impl_->valid);
   if (!impl_->valid) {
-    internal::note_invalid_step();
     impl_->gain = 0;
     return;
   }

@@ -33,7 +33,7 @@ std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_
 // Whether `total`, to which `gradient` has just been added, has more than that.
 bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
   if (total.is_sparse() != gradient.is_sparse()) return true;
-  return total.is_sparse() ? total._nnz() != gradient._nnz() : !total.equal(gradient);
+  return total.is_sparse() ? total._nnz() != gradient._nnz() : !total.allclose(gradient, 0, 0, /*equal_nan=*/true);
 }
 
 }  // namespace
@@ -81,17 +81,23 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, ::torch::
 
 GradientStatistics::~GradientStatistics() = default;
 
-void GradientStatistics::expect(bool last, const std::function<void()>& prepare_reduction) {
-  const bool same_pass = batches_ > 0 && !brought_;
-  if (!same_pass) begin_pass();
+void GradientStatistics::expect(int batch, bool last, const std::function<void()>& prepare_reduction) {
+  if (!begun_) {
+    untaken_ = on_top_ = false;
+    passes_ = 1;
+    earlier_.clear();
+    begin_step();
+  }
+  batches_ = batch;
   last_ = last;
-  brought_ = queued_ = void_ = false;
+  has_gradient_ = queued_ = void_ = false;
   expected_.assign(expected_.size(), true);
   if (!last) return;
   ::torch::NoGradGuard no_grad;
+  const bool divided = std::exchange(divided_, true);
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!held_[i].defined()) continue;
-    if (!same_pass) held_[i].div_(batches_);
+    if (!divided) held_[i].div_(batches_);
     params_[i].mutable_grad() = held_[i];
   }
   prepare_reduction();
@@ -100,21 +106,14 @@ void GradientStatistics::expect(bool last, const std::function<void()>& prepare_
   }
 }
 
-void GradientStatistics::begin_pass() {
-  untaken_ = complete_;
-  on_top_ = false;
-  if (complete_) {
-    set_aside();
-  } else if (batches_ == 0) {
-    passes_ = 1;
-    earlier_.clear();
-  }
-  if (batches_++ > 0 || !options_.measure) return;
+void GradientStatistics::begin_step() {
+  begun_ = true;
+  if (!options_.measure) return;
   local_.clear();
   mean_.clear();
 }
 
-// The gradients of a step were not taken: the program has dropped them, or adds those of the coming pass to them.
+// The gradients of a step were not taken, and the next one begins: the program has dropped them, or adds to them.
 void GradientStatistics::set_aside() {
   if (options_.measure) {
     if (reducing_) std::exchange(reducing_, {})->wait();
@@ -123,6 +122,9 @@ void GradientStatistics::set_aside() {
     std::transform(sums.begin(), sums.end(), earlier_.begin(), earlier_.begin(), std::plus<>());
   }
   drop_step();
+  untaken_ = true;
+  on_top_ = false;
+  begin_step();
 }
 
 void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
@@ -137,6 +139,7 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
 
 void GradientStatistics::abandon() {
   drop_step();
+  expected_.assign(expected_.size(), false);
   untaken_ = on_top_ = false;
   passes_ = 1;
   earlier_.clear();
@@ -145,16 +148,14 @@ void GradientStatistics::abandon() {
 void GradientStatistics::drop_step() {
   if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
   held_.assign(held_.size(), {});
-  expected_.assign(expected_.size(), false);
-  batches_ = 0;
-  complete_ = false;
+  begun_ = divided_ = complete_ = false;
   if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
 }
 
 void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
   if (!expected_[param]) return;  // of another pass, such as one of a model through this one's module
   expected_[param] = false;
-  brought_ = true;
+  if (!std::exchange(has_gradient_, true) && complete_) set_aside();
   ::torch::NoGradGuard no_grad;
   auto& total = params_[param].mutable_grad();
   auto& held = held_[param];
@@ -204,7 +205,7 @@ void GradientStatistics::on_local_gradients() {
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
   if (!options_.unused && batches_ > 1) reduce_unused();
-  if (untaken_) count_passes();
+  if (untaken_ && options_.measure) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
   ++version_.count;
   held_.assign(held_.size(), {});
@@ -288,17 +289,15 @@ void GradientStatistics::reduce_unused() {
 
 std::optional<GradientSample> GradientStatistics::take(double batch_scale, double loss_scale) {
   if (!std::exchange(complete_, false)) return {};
-  const int batches = std::exchange(batches_, 0);
+  begun_ = divided_ = false;
   if (!options_.measure) return {};
   if (reducing_) std::exchange(reducing_, {})->wait();
-  batches_ = batches;
   auto sample =
       single() ? differenced(batch_scale, loss_scale) : std::optional<GradientSample>(several(batch_scale, loss_scale));
   if (!single() && all_finite(sample->total_sqr)) {
     previous_.assign(previous_.size(), {});
     previous_loss_scale_ = 0;
   }
-  batches_ = 0;
   return sample;
 }
 

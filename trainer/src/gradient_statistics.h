@@ -49,11 +49,11 @@ class GradientStatistics {
                      compat::ProcessGroupPtr group, internal::Version& version, Options options);
   ~GradientStatistics();
 
-  // To be called between a forward pass and its backward pass. If several forward passes precede one backward pass,
-  // they count as one. `last`: this one ends the step; the gradients are then the mean over its batches.
-  // `prepare_reduction` is called then with the held gradients in place, for the Reducer to find those of parameters
-  // that this pass does not use.
-  void expect(bool last, const std::function<void()>& prepare_reduction);
+  // To be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
+  // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: it ends the step; the
+  // gradients are then the mean over its batches. `prepare_reduction` is called then with the held gradients in place,
+  // for the Reducer to find those of parameters that this pass does not use.
+  void expect(int batch, bool last, const std::function<void()>& prepare_reduction);
 
   // From now on with these replicas. Nothing is held then.
   void set_group(compat::ProcessGroupPtr group);
@@ -64,13 +64,15 @@ class GradientStatistics {
   // Forgets what is held: the step will not be finished.
   void abandon();
 
-  // Backward passes since the step began, without those that the program accumulates by hand. 0 after `take`.
-  int batches() const noexcept { return batches_; }
   // Whether a backward pass has followed the last call of expect().
-  bool brought() const noexcept { return brought_; }
-  // Whether gradients of an incomplete step are held.
-  bool holds() const noexcept { return !complete_ && batches_ > (brought_ ? 0 : 1); }
-  // Backward passes that the program has accumulated by hand, those before the last step included; 1: it does not.
+  bool has_gradient() const noexcept { return has_gradient_; }
+  // Whether a step has begun whose gradients are not complete.
+  bool incomplete() const noexcept { return begun_ && !complete_; }
+  // Whether there is a step to abandon or to take.
+  bool begun() const noexcept { return begun_; }
+  // Of the step that has begun or, after take(), of the step that was taken: its batches, and the backward passes that
+  // the program has accumulated by hand (1: it does not).
+  int batches() const noexcept { return batches_; }
   int passes_by_hand() const noexcept { return passes_; }
 
   // What the step's gradients tell, to be called once after its last backward pass, by all replicas; none if there was
@@ -93,7 +95,7 @@ class GradientStatistics {
   void on_mean_gradients();
   void drop_gradients();
   void reduce_unused();
-  void begin_pass();
+  void begin_step();
   void set_aside();
   void drop_step();
   void count_passes();
@@ -113,19 +115,21 @@ class GradientStatistics {
   std::vector<std::optional<std::size_t>> groups_;  // of each parameter; none: the optimizer does not have it
   std::vector<std::unique_ptr<Hook>> hooks_;
 
-  std::vector<bool> expected_;    // whether this pass may still bring a gradient of the parameter
-  std::vector<at::Tensor> held_;  // sums over the step's passes so far; at its end over their number
-  int batches_ = 0;
-  bool last_ = false;      // of the pass under way
-  bool queued_ = false;    // its end will be noticed
-  bool brought_ = false;   // a gradient has come in the pass under way
-  bool complete_ = false;  // all of the step's gradients are there, and not taken yet
+  std::vector<bool> expected_;    // whether the current pass may still bring a gradient of the parameter
+  std::vector<at::Tensor> held_;  // sums over the step's passes so far; in its last batch over the number of batches
+  int batches_ = 1;
+  bool begun_ = false;         // the step
+  bool divided_ = false;       // held_
+  bool last_ = false;          // the current pass is of the last batch
+  bool queued_ = false;        // its end will be noticed
+  bool has_gradient_ = false;  // a gradient has come in the current pass
+  bool complete_ = false;      // all of the step's gradients are there, and not taken yet
+  bool void_ = false;
   // Accumulation by hand:
-  bool untaken_ = false;  // complete gradients were not taken before this pass, and may be there still
-  bool on_top_ = false;   // they are: this pass adds to them
+  bool untaken_ = false;  // complete gradients were not taken before this step, and may still be there
+  bool on_top_ = false;   // they are: this step adds to them
   int passes_ = 1;
   std::vector<double> earlier_;  // local_ of the passes before this one; empty: there are none
-  bool void_ = false;
   internal::TimeMark last_gradient_;
   GroupSums local_, mean_;
   c10::intrusive_ptr<c10d::Work> reducing_;  // local_

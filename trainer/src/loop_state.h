@@ -21,7 +21,10 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
                          {"index", index},
                          {"end_index", end_index},
                          {"dataset_size", dataset_size},
-                         {"warm_bsz", warm_bsz}});
+                         {"warm_bsz", warm_bsz},
+                         {"finished_local_bsz", finished_size.local_bsz},
+                         {"finished_accumulation_steps", finished_size.accumulation_steps},
+                         {"finished_replicas", finished_replicas}});
     writer.json("batch_size", choice.save());
   }
 
@@ -34,6 +37,9 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
       saved.at("end_index").get_to(end_index);
       saved.at("dataset_size").get_to(dataset_size);
       warm_bsz = saved.value("warm_bsz", std::size_t{0});
+      finished_size.local_bsz = saved.value("finished_local_bsz", std::size_t{0});
+      finished_size.accumulation_steps = saved.value("finished_accumulation_steps", 0);
+      finished_replicas = saved.value("finished_replicas", std::size_t{1});
       if (reader.has_json("batch_size")) choice.load(reader.json("batch_size"));
     } catch (const nlohmann::json::exception& error) {
       throw checkpoint::CheckpointError(reader.describe() + " is not a data loader's: " + error.what());
@@ -62,6 +68,9 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
   std::size_t dataset_size = 0;  // 0: not known
   std::size_t warm_bsz = 0;      // local batch size of the last batch, which warmed caches up for the next
   internal::BatchSizeChoice choice;
+  // Of the loop that finished last. `choice` may be for the next one.
+  internal::BatchSize finished_size{};
+  std::size_t finished_replicas = 1;
   bool running = false;
 };
 

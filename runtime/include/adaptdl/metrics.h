@@ -62,7 +62,8 @@ void finish_fit();
 std::optional<goodput::GoodputFunction> goodput_function();
 
 // Hands the current hints to the background thread, which posts them, on rank 0 and if there is a supervisor. A post
-// that has not ended is not waited for: the newest hints follow it. When the process exits, the last ones have a second.
+// that has not ended is not waited for: the newest hints follow it. An exit of the process waits up to 1 s for the last
+// ones.
 void report_hints();
 
 // The hints as they would be posted: every key of the protocol (docs/formats.md), null where nothing is known.

@@ -126,6 +126,7 @@ void Background::stop() {
   const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
   const bool in_time = changed_.wait_for(lock, kLastPost, [&] { return is_idle() && !hints_; });
   stopping_ = true;
+  hints_.reset();
   if (in_time) return;
   give_up_.request_stop();
   changed_.wait_for(lock, kGivingUp, is_idle);

@@ -61,6 +61,9 @@ class Server {
   }
   std::string url() const { return "http://127.0.0.1:" + port_; }
   nlohmann::json request() { return nlohmann::json::parse(process_.line()); }
+  void stop() { process_.signal(SIGTERM); }
+  // What it has printed and was not read, once it has ended.
+  std::string rest() { return process_.rest(); }
 
  private:
   Process process_;

@@ -87,7 +87,7 @@ TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the
 }
 
 TEST_CASE(
-    "a stop ends a process at once that has nothing to save, also if it came before, and not one that has again") {
+    "a stop ends a process at once while it has nothing to save, also if it came before that") {
   for (const int number : {SIGINT, SIGTERM}) {
     Process waits(STDERR_FILENO, [] {
       signal::install();
@@ -104,11 +104,11 @@ TEST_CASE(
       signal::install();
       { const signal::NothingToSave stops_at_once; }
       ::raise(number);
-      say("goes on");
+      say("continues");
       const signal::NothingToSave stops_at_once;
       return 0;
     });
-    CHECK(count(came_before.rest(), "goes on") == 1);
+    CHECK(count(came_before.rest(), "continues") == 1);
     CHECK(came_before.join() == 128 + number);
   }
 }

@@ -53,7 +53,7 @@ TEST_CASE("an end that the program did not cause restarts the job on its nodes")
     scene.step();
     CHECK(scene.reason() == "ReplicaLost");
   }
-  SUBCASE("a replica that checkpointed and exited by itself") {
+  SUBCASE("a replica that stopped by itself") {
     Scene scene = running({"a", "b"});
     scene.pods[1] = ended(scene.pods[1], PodEnd::kCheckpointed);
     scene.step();

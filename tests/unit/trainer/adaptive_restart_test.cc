@@ -4,7 +4,11 @@
 #include <fmt/ranges.h>
 #include <torch/torch.h>
 
+#include <chrono>
+#include <cmath>
+#include <filesystem>
 #include <set>
+#include <thread>
 
 #include "adaptdl/metrics.h"
 #include "adaptdl/signal.h"
@@ -163,6 +167,59 @@ TEST_CASE("a job of one replica with sparse gradients continues from its checkpo
 
 TEST_CASE("under a clock that counts samples, the decisions by goodput are the same after restarts, bit for bit") {
   check_bit_equal(true, {{2}, {19, 3}, {33}, {40, 1, 1}});
+}
+
+TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no loop, until it is asked for") {
+  const ElasticJob job;
+  const auto newest = [&] {
+    int found = -1;
+    if (!std::filesystem::exists(job.checkpoints())) return found;
+    for (const auto& entry : std::filesystem::directory_iterator(job.checkpoints())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("checkpoint-")) found = std::max(found, std::stoi(name.substr(name.find('-') + 1)));
+    }
+    return found;
+  };
+  const auto codes = testing::run_replicas(2, [&](int rank) {
+    setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
+    job.prepare();
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(kFeatures, 1);
+    adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.01));
+    adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+    Loader train(Numbers(40), {.batch_size = 4}), valid(Numbers(20), {.batch_size = 4});
+    int last_good = -1;
+    for (const int epoch : remaining_epochs_until(3)) {
+      int step = 0;
+      for (auto& batch : train) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        const auto [x, y] = regression(batch.data);
+        const bool is_nan = epoch == 1 && step >= 5;
+        if (epoch == 1 && ++step == 5) last_good = newest();
+        optimizer.zero_grad();
+        (::torch::mse_loss(model(x), y) * (is_nan ? NAN : 1.0)).backward();
+        optimizer.step();
+        if (is_nan) EXPECT(model.gain() == 0);
+        // As if the parameters had been loaded again.
+        if (is_nan) {
+          ::torch::NoGradGuard no_grad;
+          for (auto& param : net->parameters()) param.fill_(0.1);
+        }
+      }
+      for ([[maybe_unused]] auto& batch : valid) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      if (rank != 0) continue;
+      // One may have been agreed on before the first of these steps.
+      if (epoch == 0) EXPECT(newest() >= 0);
+      if (epoch == 1) EXPECT(last_good >= 0 && newest() <= last_good + 1);
+      if (epoch == 2) EXPECT(newest() > last_good + 1);
+    }
+    EXPECT(std::abs(model.gns().progress() - 25) < 0.01);
+    adaptdl::torch::destroy_process_group();
+  });
+  CAPTURE(job.errors());
+  CHECK(codes == std::vector<int>{0, 0});
+  CHECK(job.errors().find("'adaptdl-dataparallel': NaN or infinite gradients in step 5 of epoch 1") !=
+        std::string::npos);
 }
 
 }  // namespace adaptive_restart_test

@@ -331,6 +331,66 @@ TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and
   });
 }
 
+TEST_CASE("the step after one that was dropped for an overflow counts, also where gradients accumulate") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+      AdaptiveDataParallel model(net, optimizer);
+      loop(replicas, 1, 3, [&](int batch) {
+        optimizer.zero_grad();
+        const bool overflows = batch / 2 == 1;
+        (model(inputs(rank, batch)).square().mean() * (overflows ? INFINITY : 1.0)).backward();
+        if (!overflows) optimizer.step();
+      });
+      EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
+      EXPECT(model.gain() > 0 && model.gns().known());
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("a replica that leaves out a backward pass of an accumulated step brings zeros") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 2, 1, [&](int batch) {
+      const auto before = net->weight.detach().clone();
+      optimizer.zero_grad();
+      const auto loss = model(inputs(rank, batch)).sum();
+      if (rank == 1 || batch != 1) loss.backward();
+      optimizer.step();
+      if (batch < 2) return;
+      auto sum = ::torch::zeros({4});
+      for (int each = 0; each < 2; ++each) {
+        for (int earlier = 0; earlier < 3; ++earlier) {
+          if (each == 1 || earlier != 1) sum += inputs(each, earlier).sum(0);
+        }
+      }
+      EXPECT(::torch::allclose(before - net->weight.detach(), 0.1 * sum.unsqueeze(0) / 6, 1e-4, 1e-6));
+    });
+    EXPECT(model.gns().known());
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("accumulation by hand over the steps of a loader that accumulates is refused") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 1, 2, [&](int batch) {
+      model(inputs(rank, batch)).sum().backward();
+      if (batch < 3) return;
+      EXPECT(says(error_of<adaptdl::UsageError>([&] { optimizer.step(); }), "accumulates gradients itself"));
+    });
+  });
+}
+
 TEST_CASE("an accumulation that a break left in its middle is dropped") {
   expect_replicas(1, [](int rank) {
     adaptdl::torch::init_process_group("gloo");

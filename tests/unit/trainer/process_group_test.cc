@@ -160,7 +160,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
     adaptdl::torch::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {
       adaptdl::collective::initialize();
-      adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
+      adaptdl::collective::broadcast(nullptr);  // in which rank 0 sends the port
       std::raise(SIGKILL);
     }
     std::string error;

@@ -143,10 +143,11 @@ class AdaptiveDataParallel {
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. With gradients enabled, one or several must be followed by one backward pass. If there
-  // are several backward passes before a step, their gradients are added, and count as those of parts of one batch.
-  // Throws UsageError in the loop of a loader with an adaptive batch size if the optimizer has no scaling rule, and of one
-  // that accumulates gradients if there was a backward pass in this batch already.
+  // Runs the model's forward pass. With gradients enabled, one or several of them must be followed by one backward pass,
+  // before the next forward pass. If there are several backward passes before a step, their gradients are added, and
+  // count as those of parts of one batch. Throws UsageError in the loop of a loader with an adaptive batch size if the
+  // optimizer has no scaling rule, and in that of a loader that accumulates gradients if there was a backward pass in
+  // this batch already.
   template <class... Args>
   auto forward(Args&&... args) {
     parallel_.before_forward();
