@@ -54,5 +54,5 @@ begin_stages() {
   export ADAPTDL_STAGES="$stages"
   echo 0 >"$stages.memory"
   watch_memory &
-  trap "kill $! 2>/dev/null || true; rm -f '$stages' '$stages.memory'" EXIT
+  trap "kill $! 2>/dev/null || true; rm -f '$stages'*" EXIT
 }
