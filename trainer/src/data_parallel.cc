@@ -231,7 +231,10 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     last = true;
     batch_in_step = 1;
     batch_scale = 1;
-    if (loader == nullptr || !loader->training()) return;
+    if (loader == nullptr || !loader->training()) {
+      if (statistics->incomplete()) statistics->abandon();  // a step that its loop has left
+      return;
+    }
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
       throw UsageError(fmt::format(
           "the batch size of data loader '{}' is adaptive, but the learning rate of '{}' is not: make its optimizer an "
@@ -244,17 +247,19 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                   static_cast<double>(loader->batch_size());
     const bool same_batch = std::exchange(batch, internal::batches_begun()) == internal::batches_begun();
     if (same_batch && loader->accumulation_steps() > 0 && statistics->begun() && statistics->has_gradient()) {
-      throw UsageError(fmt::format(
-          "'{}': two backward passes in one batch of data loader '{}', which accumulates gradients; add the "
-          "losses and call backward() once",
-          name(), loader->name()));
+      throw UsageError(
+          fmt::format("'{}': a forward pass after a backward pass in one batch of data loader '{}', which accumulates "
+                      "gradients; add "
+                      "the losses and call backward() once, or use torch::NoGradGuard",
+                      name(), loader->name()));
     }
-    if (loader->accumulated() > 0 || same_batch) return;
-    if (statistics->incomplete()) statistics->abandon();
+    // Constant within a step, of which another replica may have run the model in other batches.
     const double planned = batch_scale * (loader->accumulation_steps() + 1);
-    if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
-    if (moments_scale > 0) statistics->reset_moments();
-    moments_scale = planned;
+    if (std::abs(planned - moments_scale) > 1e-8 + 1e-5 * std::abs(moments_scale)) {
+      if (moments_scale > 0) statistics->reset_moments();
+      moments_scale = planned;
+    }
+    if (loader->accumulated() == 0 && !same_batch && statistics->incomplete()) statistics->abandon();
   }
 
   void check_passes() const {
@@ -311,7 +316,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   int batches = 1;           // of the last step
-  bool valid = true;         // whether its gradients were finite
+  bool stepped = false;      // whether it had gradients
+  bool valid = true;         // whether they were finite, of the last step that had some
   int warned = 0;            // of series of steps that were not
   double moments_scale = 0;  // of the steps that the optimizer's moments are of; 0: there were none
   double gain = 1;
@@ -390,7 +396,9 @@ void DataParallel::take_gradients() {
   impl_->batches = impl_->statistics->begun() ? impl_->statistics->batches() : 1;
   impl_->check_passes();
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
+  impl_->stepped = impl_->statistics->begun() && !impl_->statistics->incomplete();
   const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale);
+  if (!impl_->stepped) return;
   const bool valid = !sample || impl_->noise.update(*sample);
   if (!valid && impl_->valid) impl_->warn_invalid();
   impl_->valid = valid;
@@ -399,7 +407,7 @@ void DataParallel::take_gradients() {
 void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->lr_factor =
       std::accumulate(lr_factors.begin(), lr_factors.end(), 0.0) / static_cast<double>(lr_factors.size());
-  internal::note_step(impl_->valid);
+  if (impl_->stepped) internal::note_step(impl_->name(), impl_->valid);
   if (!impl_->valid) {
     impl_->gain = 0;
     return;

@@ -90,20 +90,17 @@ void GradientStatistics::expect(int batch, bool last, const std::function<void()
   }
   batches_ = batch;
   last_ = last;
-  has_gradient_ = queued_ = void_ = false;
+  has_gradient_ = queued_ = false;
+  void_ = void_ && internal::step_is_void();
   expected_.assign(expected_.size(), true);
   if (!last) return;
   ::torch::NoGradGuard no_grad;
-  const bool divided = std::exchange(divided_, true);
-  for (std::size_t i = 0; i < params_.size(); ++i) {
-    if (!held_[i].defined()) continue;
-    if (!divided) held_[i].div_(batches_);
-    params_[i].mutable_grad() = held_[i];
+  if (!std::exchange(divided_, true)) {
+    for (at::Tensor& held : held_) {
+      if (held.defined()) held.div_(batches_);
+    }
   }
   prepare_reduction();
-  for (std::size_t i = 0; i < params_.size(); ++i) {
-    if (held_[i].defined()) params_[i].mutable_grad().reset();
-  }
 }
 
 void GradientStatistics::begin_step() {
@@ -262,11 +259,11 @@ void GradientStatistics::drop_gradients() {
   internal::note_void_step();
 }
 
-// The Reducer leaves out parameters that no replica used in the last pass, although an earlier one may have.
+// Adds what replicas hold of parameters that they did not use in the last batch: the Reducer does not know of it.
 void GradientStatistics::reduce_unused() {
   ::torch::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(params_.size());
-  auto used = at::zeros({2, count});  // in the last pass, in an earlier one
+  auto used = at::zeros({2, count});  // by how many replicas: in the last batch, in an earlier one only
   for (std::int64_t i = 0; i < count; ++i) {
     used[0][i] = expected_[static_cast<std::size_t>(i)] ? 0 : 1;
     used[1][i] = held_[static_cast<std::size_t>(i)].defined() ? 1 : 0;
@@ -279,11 +276,17 @@ void GradientStatistics::reduce_unused() {
   sum(used);
   used = used.cpu();
   for (std::int64_t i = 0; i < count; ++i) {
-    if (used[0][i].item<float>() > 0 || used[1][i].item<float>() == 0) continue;
+    if (used[1][i].item<float>() == 0) continue;
     const auto param = static_cast<std::size_t>(i);
     auto gradient = held_[param].defined() ? held_[param] : at::zeros_like(params_[param]);
     sum(gradient);
-    params_[param].mutable_grad() = gradient.div_(replicas_);
+    gradient.div_(replicas_);
+    auto& mean = params_[param].mutable_grad();
+    if (used[0][i].item<float>() > 0 && mean.defined()) {
+      mean.add_(gradient);
+    } else {
+      mean = gradient;
+    }
   }
 }
 

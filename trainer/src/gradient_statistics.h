@@ -51,8 +51,7 @@ class GradientStatistics {
 
   // To be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
   // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: it ends the step; the
-  // gradients are then the mean over its batches. `prepare_reduction` is called then with the held gradients in place,
-  // for the Reducer to find those of parameters that this pass does not use.
+  // gradients are then the mean over its batches, and `prepare_reduction` readies the Reducer.
   void expect(int batch, bool last, const std::function<void()>& prepare_reduction);
 
   // From now on with these replicas. Nothing is held then.

@@ -11,6 +11,7 @@
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -145,15 +146,14 @@ class Boundaries {
   }
 
   void submit(const Wishes& wishes, const LoopPosition& position) {
-    if (invalid_ || valid_) damaged_ = invalid_;
-    invalid_ = valid_ = false;
+    invalid_ = false;
     if (passes_silently()) {
       ++passed_;
       return;
     }
     auto& world = collective::world();
     // One clock for all, that of rank 0.
-    const bool due = !damaged_ && every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() &&
+    const bool due = damaged_.empty() && every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() &&
                      Clock::now() - last_save_ >= every_;
     Message message;
     message.signal = static_cast<std::uint8_t>(signal::stop_signal());
@@ -176,7 +176,14 @@ class Boundaries {
   std::uint64_t regroups() const noexcept { return regroups_; }
   void note_void_step() noexcept { void_ = true; }
   bool step_is_void() const noexcept { return void_; }
-  void note_step(bool valid) noexcept { (valid ? valid_ : invalid_) = true; }
+  void note_step(const std::string& model, bool valid) {
+    if (valid) {
+      damaged_.erase(model);
+    } else {
+      damaged_.insert(model);
+      invalid_ = true;
+    }
+  }
   bool step_is_invalid() const noexcept { return invalid_; }
 
   void recover() {
@@ -314,10 +321,9 @@ class Boundaries {
   std::uint64_t passed_ = 0;    // boundaries
   std::uint64_t furthest_ = 0;  // that any replica has passed
   std::uint64_t regroups_ = 0;
-  bool void_ = false;  // the step under way
-  // Whether there was such a step since the last boundary.
-  bool valid_ = false, invalid_ = false;
-  bool damaged_ = false;  // whether there was an invalid step, and no valid one since
+  bool void_ = false;              // the step under way
+  bool invalid_ = false;           // whether a step since the last boundary was
+  std::set<std::string> damaged_;  // models whose last steps were invalid
   // Read on all ranks, so that all refuse a malformed one.
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
@@ -343,7 +349,7 @@ bool boundary_is_real() noexcept { return !boundaries().passes_silently(); }
 void note_void_step() noexcept { boundaries().note_void_step(); }
 void recover() { boundaries().recover(); }
 bool step_is_void() noexcept { return boundaries().step_is_void(); }
-void note_step(bool valid) noexcept { boundaries().note_step(valid); }
+void note_step(const std::string& model, bool valid) { boundaries().note_step(model, valid); }
 bool step_is_invalid() noexcept { return boundaries().step_is_invalid(); }
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
   return boundaries().recover_from_void_step(undo, keep);

@@ -55,9 +55,9 @@ bool boundary_is_real() noexcept;
 // The step under way is void.
 void note_void_step() noexcept;
 bool step_is_void() noexcept;
-// An optimizer has stepped; `valid`: its gradients were finite. All replicas note the same. After an invalid step, no
-// periodic checkpoint is saved until there is a valid one, as it would take the place of a better one.
-void note_step(bool valid) noexcept;
+// The optimizer of a model has stepped; `valid`: its gradients were finite. All replicas note the same. After an
+// invalid step, no periodic checkpoint is saved until there is a valid one, as it would take the place of a better one.
+void note_step(const std::string& model, bool valid);
 // Whether a step since the last boundary was invalid.
 bool step_is_invalid() noexcept;
 // To be called in a catch block for a CollectiveError of a call at a boundary, or outside of loader loops: forms a new

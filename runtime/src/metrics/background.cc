@@ -122,6 +122,7 @@ void Background::post_now(const http::Request& hints) {
 
 void Background::stop() {
   std::unique_lock lock(mutex_);
+  if (stopping_) return;  // called before
   if (fit_ == Fit::kQueued) fit_ = Fit::kNone;
   const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
   const bool in_time = changed_.wait_for(lock, kLastPost, [&] { return is_idle() && !hints_; });

@@ -173,6 +173,32 @@ TEST_CASE("a parameter that only an earlier batch of the step used gets its grad
   });
 }
 
+TEST_CASE("parameters that replicas use in different batches of a step get the mean of all gradients") {
+  struct BranchesImpl : nn::Module {
+    BranchesImpl()
+        : left(register_module("left", nn::Linear(4, 2))), right(register_module("right", nn::Linear(4, 2))) {}
+    at::Tensor forward(at::Tensor x, bool go_left) { return go_left ? left(x) : right(x); }
+    nn::Linear left, right;
+  };
+  TORCH_MODULE(Branches);
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    Branches net;
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    const auto left = net->left->weight.detach().clone(), right = net->right->weight.detach().clone();
+    loop(2, 1, 1, [&](int batch) {
+      optimizer.zero_grad();
+      model(inputs(rank, batch), (batch == 0) == (rank == 0)).sum().backward();
+      optimizer.step();
+    });
+    const auto x = (inputs(0, 0) + inputs(1, 1)).sum(0) / 4, y = (inputs(0, 1) + inputs(1, 0)).sum(0) / 4;
+    EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+    EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
 TEST_CASE("sparse gradients are averaged, accumulated and measured") {
   expect_replicas(2, [](int rank) {
     adaptdl::torch::init_process_group("gloo");
@@ -307,7 +333,7 @@ TEST_CASE("two backward passes in a batch are refused where the loader accumulat
       } catch (const adaptdl::UsageError& thrown) {
         error = thrown.what();
       }
-      EXPECT(says(error, "'adaptdl-dataparallel': two backward passes in one batch of data loader"));
+      EXPECT(says(error, "'adaptdl-dataparallel': a forward pass after a backward pass in one batch of data loader"));
       EXPECT(says(error, "call backward() once"));
     });
   }
@@ -415,6 +441,22 @@ TEST_CASE("an accumulation that a break left in its middle is dropped") {
     }
     for (const int batch : {1, 2}) (reference->forward(inputs(rank, batch)).square().mean() / 2).backward();
     plain.step();
+    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+    // Another one, and then a step outside of any loop.
+    for ([[maybe_unused]] const int epoch : remaining_epochs_until(3)) {
+      const auto context = loader.context();
+      loader.skipdone();
+      loader.sync_local_bsz();
+      const auto profile = loader.profile(false);
+      model(inputs(rank, 0)).square().mean().backward();
+    }
+    for (const auto& [module, steps] :
+         {std::pair<nn::Sequential, optim::Optimizer*>{net, &optimizer}, {reference, &plain}}) {
+      steps->zero_grad();
+      const auto x = inputs(rank, 5);
+      (module.ptr() == net.ptr() ? model(x) : reference->forward(x)).square().mean().backward();
+      steps->step();
+    }
     EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
   });
 }

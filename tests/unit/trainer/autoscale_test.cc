@@ -291,7 +291,7 @@ TEST_CASE(
       for (auto& batch : loader) {
         clock += 0.1 + 0.0001 * static_cast<double>(batch.data.numel());
         EXPECT(loader.helper().current_local_bsz() == 16);
-        adaptdl::torch::internal::note_step(false);
+        adaptdl::torch::internal::note_step("model", false);
       }
     }
   });

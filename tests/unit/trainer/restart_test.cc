@@ -96,7 +96,7 @@ TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, b
       for ([[maybe_unused]] auto& batch : loader) {
         std::this_thread::sleep_for(3ms);
         ++step;
-        adaptdl::torch::internal::note_step(step < 10 || step >= 30);
+        adaptdl::torch::internal::note_step("model", step < 10 || step >= 30);
         if (rank != 0) continue;
         if (step == 10) valid = newest();
         if (step == 20) {
