@@ -17,7 +17,6 @@ std::atomic<int> stop_number{0};
 std::atomic<bool> save_wanted{false};
 std::atomic<bool> interrupted{false};
 std::atomic<bool> ignores_terminal{false};
-std::atomic<int> nothing_to_save{0};  // objects of NothingToSave
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
 void say(std::string_view line) noexcept {
@@ -36,22 +35,13 @@ void end_by_interrupt() noexcept {
   ::pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
 }
 
-[[noreturn]] void end_without_checkpoint(int number) noexcept {
-  say(number == SIGINT ? "adaptdl: SIGINT: stopping; there is nothing to save yet\n"
-                       : "adaptdl: SIGTERM: stopping; there is nothing to save yet\n");
-  ::_exit(128 + number);
-}
-
 void handle(int number, siginfo_t* info, void*) {
   const int saved_errno = errno;
   if (number == SIGINT) {
     const bool from_terminal = info && info->si_code == SI_KERNEL;
     if (from_terminal && ignores_terminal.load()) return;
-    if (nothing_to_save.load() > 0) end_without_checkpoint(number);
     if (interrupted.exchange(true)) end_by_interrupt();
     say("adaptdl: SIGINT: checkpointing at the next step; again to end at once\n");
-  } else if (nothing_to_save.load() > 0) {
-    end_without_checkpoint(number);
   } else if (stop_number.load() == 0) {
     say("adaptdl: SIGTERM: checkpointing at the next step\n");
   }
@@ -83,13 +73,6 @@ void install() {
   save.sa_flags = SA_RESTART;
   ::sigaction(SIGUSR1, &save, nullptr);
 }
-
-NothingToSave::NothingToSave() noexcept {
-  ++nothing_to_save;
-  if (const int number = stop_number.load(); number != 0) end_without_checkpoint(number);
-}
-
-NothingToSave::~NothingToSave() { --nothing_to_save; }
 
 bool take_save_request() noexcept { return save_wanted.exchange(false); }
 

@@ -11,9 +11,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
@@ -31,6 +36,7 @@
 #include "rendezvous_store.h"
 #include "secret.h"
 #include "socket.h"
+#include "step_boundary.h"
 #include "uncaught_errors.h"
 
 namespace adaptdl::torch {
@@ -199,6 +205,30 @@ void make_group(const std::string& host) {
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }
 
+// While one of these exists, a request to stop ends the process after a grace: there is nothing to save yet. Replicas
+// that connect in time agree on the stop at their first step boundary, as at any later one.
+class StopWhileConnecting {
+ public:
+  StopWhileConnecting() : thread_([this](const std::stop_token& connected) { watch(connected); }) {}
+
+ private:
+  void watch(const std::stop_token& connected) {
+    constexpr std::chrono::milliseconds kLook{50};
+    std::chrono::milliseconds waited{0};
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any wake;
+    while (waited < internal::connect_grace) {
+      if (wake.wait_for(lock, connected, kLook, [&] { return connected.stop_requested(); })) return;
+      if (signal::stop_signal() != 0) waited += kLook;
+    }
+    log::info("stopping: the other replicas did not connect, and there is nothing to save");
+    internal::exit_process(128 + signal::stop_signal());
+  }
+
+  std::jthread thread_;
+};
+
 // Turns the errors of LibTorch and Gloo into CollectiveError.
 void form(const std::function<void()>& forms) {
   try {
@@ -268,7 +298,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   env::checkpoint_every();  // which is used after the first step, where a wrong value would be noticed late
   auto options = collective::options_from_env();
   {
-    const signal::NothingToSave stops_at_once;
+    const StopWhileConnecting stops;
     const auto master = master_address(init_method);
     options.master_addr = master.host;
     options.master_port = master.port;

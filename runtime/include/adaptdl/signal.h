@@ -7,9 +7,6 @@
 // A process that ignored SIGINT when the handlers were installed (a background job of a shell script) goes on ignoring
 // the terminal's Ctrl-C, which is not meant for it; a SIGINT that another process sends it is still a request.
 //
-// While a replica has nothing to save, as when it waits for the others of its job, a stop ends it at once:
-// NothingToSave.
-//
 // SIGUSR1 asks for a checkpoint at the next step boundary, after which training goes on.
 //
 // Threading: every function may be called from any thread; request_stop and stop_signal from a signal handler too.
@@ -17,9 +14,9 @@
 
 namespace adaptdl::signal {
 
-// Installs the handlers of SIGINT, SIGTERM and SIGUSR1 in place of the program's own. Idempotent in a process: a
-// handler that the program installs later stays; a forked child installs its own. Called when a program that uses the
-// trainer starts.
+// Installs the handlers of SIGINT, SIGTERM and SIGUSR1 in place of the program's own. Idempotent in a process: a handler
+// that the program installs later stays; a forked child installs its own. Called when a program that uses the trainer
+// starts.
 void install();
 
 // The signal that asked for a stop (SIGINT or SIGTERM), or 0 if none did.
@@ -28,16 +25,6 @@ int stop_signal() noexcept;
 // Asks for a graceful stop as if `signal_number` had come; the first request stays. It does not count as the first of
 // two SIGINTs: the one that follows still asks, and only the one after it ends the process.
 void request_stop(int signal_number) noexcept;
-
-// While one of these exists, SIGINT and SIGTERM end the process at once, with the exit code 128 + the signal's number.
-// If one has come before, the constructor does that.
-class NothingToSave {
- public:
-  NothingToSave() noexcept;
-  ~NothingToSave();
-  NothingToSave(const NothingToSave&) = delete;
-  NothingToSave& operator=(const NothingToSave&) = delete;
-};
 
 // Whether a SIGUSR1 has come since the last call. Several at a time are one.
 bool take_save_request() noexcept;

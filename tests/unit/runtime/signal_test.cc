@@ -86,33 +86,6 @@ TEST_CASE("after a SIGTERM the first SIGINT still only asks, the second ends the
   CHECK(process.join() == -SIGINT);
 }
 
-TEST_CASE(
-    "a stop ends a process at once while it has nothing to save, also if it came before that") {
-  for (const int number : {SIGINT, SIGTERM}) {
-    Process waits(STDERR_FILENO, [] {
-      signal::install();
-      const signal::NothingToSave stops_at_once;
-      say("ready");
-      for (;;) ::pause();
-      return 0;
-    });
-    REQUIRE(waits.await("ready"));
-    waits.signal(number);
-    CHECK(count(waits.rest(), "there is nothing to save yet") == 1);
-    CHECK(waits.join() == 128 + number);
-    Process came_before(STDERR_FILENO, [&] {
-      signal::install();
-      { const signal::NothingToSave stops_at_once; }
-      ::raise(number);
-      say("continues");
-      const signal::NothingToSave stops_at_once;
-      return 0;
-    });
-    CHECK(count(came_before.rest(), "continues") == 1);
-    CHECK(came_before.join() == 128 + number);
-  }
-}
-
 TEST_CASE("a second SIGINT ends a process that hangs in a call") {
   Process process(STDERR_FILENO, [] {
     signal::install();

@@ -19,10 +19,12 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 #include "adaptdl/generation.h"
+#include "adaptdl/signal.h"
 #include "error_of.h"
 #include "form_timeout.h"
 #include "regroup.h"
 #include "replica_processes.h"
+#include "step_boundary.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
@@ -114,20 +116,35 @@ TEST_CASE("a peer that dies when the process group has formed, and its users tak
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-TEST_CASE("a stop ends a replica at once that waits for others to connect") {
+TEST_CASE("a stop ends a replica that waits for others to connect, after a grace") {
   for (const int rank_that_waits : {0, 1}) {
     const auto began = std::chrono::steady_clock::now();
     const auto codes = ::testing::run_replicas(2, [&](int rank) {
       if (rank != rank_that_waits) return;  // never connects
+      adaptdl::signal::install();
+      adaptdl::torch::internal::connect_grace = std::chrono::milliseconds(200);
+      // Differs from the end by the signal itself.
+      adaptdl::torch::internal::set_exit_handler([](int code) { ::_exit(code == 143 ? 7 : 8); });
       std::thread([] {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         ::kill(::getpid(), SIGTERM);
       }).detach();
       adaptdl::torch::init_process_group("gloo");
     });
-    CHECK(codes.at(static_cast<std::size_t>(rank_that_waits)) == 143);
+    CHECK(codes.at(static_cast<std::size_t>(rank_that_waits)) == 7);
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
   }
+}
+
+TEST_CASE("a stop before all replicas connect is known to them once they have connected") {
+  testing::expect_replicas(2, [](int rank) {
+    adaptdl::signal::install();
+    if (rank == 0) std::raise(SIGTERM);
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    adaptdl::torch::init_process_group("gloo");
+    EXPECT((adaptdl::signal::stop_signal() == SIGTERM) == (rank == 0));
+    adaptdl::torch::destroy_process_group();
+  });
 }
 
 TEST_CASE("no thread of the process group can end the program by writing to a peer that is gone") {
