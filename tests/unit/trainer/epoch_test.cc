@@ -1,10 +1,15 @@
 #include "adaptdl/torch/epoch.h"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <stdexcept>
 
 #include "adaptdl/checkpoint.h"
+#include "adaptdl/metrics.h"
 #include "elastic_job.h"
 #include "epoch_scope.h"
 
@@ -39,7 +44,62 @@ class Number : public adaptdl::checkpoint::State {
   int value = 0;
 };
 
+// A supervisor that receives one request.
+class Supervisor {
+ public:
+  Supervisor() : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t size = sizeof address;
+    EXPECT(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0 && ::listen(listener_, 1) == 0);
+    EXPECT(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    url_ = fmt::format("http://127.0.0.1:{}", ntohs(address.sin_port));
+  }
+  ~Supervisor() { ::close(listener_); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  const std::string& url() const { return url_; }
+  // Whether a request is there within `patience` ms.
+  bool called(int patience) const {
+    pollfd waits{listener_, POLLIN, 0};
+    return ::poll(&waits, 1, patience) == 1;
+  }
+  // The request, up to and with this text; empty if it does not have it.
+  std::string request_with(const std::string& text) const {
+    const int client = ::accept(listener_, nullptr, nullptr);
+    std::string request;
+    char buffer[4096];
+    while (request.find(text) == std::string::npos) {
+      const ssize_t count = ::read(client, buffer, sizeof buffer);
+      if (count <= 0) break;
+      request.append(buffer, static_cast<std::size_t>(count));
+    }
+    const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+    EXPECT(::write(client, answer.data(), answer.size()) > 0);
+    ::close(client);
+    return request.find(text) == std::string::npos ? "" : request;
+  }
+
+ private:
+  int listener_;
+  std::string url_;
+};
+
 }  // namespace
+
+TEST_CASE("the progress of the job is reported at the end of the last epoch") {
+  ElasticJob().run_to(0, 1, [](int) {
+    const Supervisor supervisor;
+    setenv("ADAPTDL_SUPERVISOR_URL", supervisor.url().c_str(), 1);
+    setenv("ADAPTDL_JOB_ID", "default/job", 1);
+    for (const int epoch : remaining_epochs_until(2)) {
+      adaptdl::metrics::set_progress("model", 40 + epoch);
+      EXPECT(!supervisor.called(100));
+    }
+    EXPECT(supervisor.called(60000));
+    EXPECT(supervisor.request_with("\"progress\":41") != "");
+  });
+}
 
 TEST_CASE("epochs come in order, and are current inside the loop only") {
   ElasticJob().run_to(0, 1, [](int) {
