@@ -30,8 +30,8 @@ struct Wishes {
 // Gets what was agreed on at the boundary before; nothing at the first one. May be called earlier, between two
 // boundaries, to know it sooner: then the boundary gets the same once more.
 const Wishes& receive_agreement();
-// Goes on, saves, changes the replicas or stops, as agreed. If the replicas changed (regroups() tells), nothing that
-// was agreed on before holds, and what is laid out for each of them is to be laid out anew before wishes are submitted.
+// Continues, saves, changes the replicas or stops, as agreed. If the replicas changed (see regroups()), earlier
+// agreements no longer hold, and the loop must divide its data among the new replicas before it submits wishes.
 void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
@@ -44,8 +44,8 @@ void join_if_newcomer();
 //
 // A backward pass of which a peer was lost has no gradients, and the optimizer changes nothing: the step is void. Where
 // the step ends, or a boundary or another of our own collective calls fails, the replicas that are left form a new
-// group and compare how far they have come. Whoever lacks a step that another one finished gets its result; a void step
-// that nobody finished is done again, on whoever is left.
+// group and compare how far they have come. Replicas that lack a step which another one has finished get its result. A
+// void step that none has finished is repeated by the replicas that are left.
 
 // How often this process changed its group.
 std::uint64_t regroups() noexcept;
@@ -64,8 +64,8 @@ bool step_is_invalid() noexcept;
 // group, after which that call is to be made again. Throws what is being handled if that is not possible: before the
 // first boundary, or in a job that does not follow generations.
 void recover();
-// To be called where a step ends: forms a new group if it is void. Returns whether it is to be done again. `undo`
-// brings the position of the loop back to where the step began, `keep` takes that back.
+// To be called where a step ends: forms a new group if it is void. Returns whether it must be repeated. `undo` sets the
+// position of the loop back to where the step began, `keep` reverts that.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
 // Ends the process with `code`, after flushing its output. Static destructors do not run: threads may still use those
