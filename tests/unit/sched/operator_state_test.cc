@@ -1,15 +1,12 @@
-// Tests the operator's cache of the cluster, the status of jobs, the work queue, and the pace of hints.
+// Tests the operator's cache of the cluster, the status of jobs, and the pace of hints.
 #include <doctest/doctest.h>
 
-#include <future>
 #include <set>
-#include <thread>
 
 #include "kube/json_fields.h"
 #include "operator/cluster_state.h"
 #include "operator/hint_pace.h"
 #include "operator/job_status.h"
-#include "operator/work_queue.h"
 
 namespace operator_state_test {
 
@@ -410,105 +407,6 @@ TEST_CASE("transition times of conditions change only with the status, and no me
     CHECK(condition.value("message", "none") != "");
     CHECK(condition["status"] == (condition["type"] == "Completed" ? "False" : "True"));
   }
-}
-
-TEST_CASE("a key is processed by one worker at a time, and again if it was added meanwhile") {
-  WorkQueue queue;
-  const std::stop_token never;
-  queue.add("x");
-  queue.add("x");
-  queue.add("y");
-  CHECK(queue.take(never) == "x");
-  queue.add("x");
-  CHECK(queue.take(never) == "y");
-  queue.done("y");
-  queue.add("z");
-  CHECK(queue.take(never) == "z");  // x is taken
-  queue.done("z");
-  queue.done("x");
-  CHECK(queue.take(never) == "x");
-  queue.done("x");
-  std::stop_source stop;
-  stop.request_stop();
-  queue.add("x");
-  CHECK_FALSE(queue.take(stop.get_token()));
-}
-
-TEST_CASE("keys of low priority are taken when no other waits, and once if they are added again") {
-  using enum WorkQueue::Priority;
-  WorkQueue queue;
-  for (const char* key : {"low1", "promoted", "due", "low2"}) queue.add(key, kLow);
-  queue.add("normal");
-  queue.add("normal", kLow);
-  queue.add("promoted");
-  queue.add_at("due", WorkQueue::Clock::now());
-  for (const char* key : {"normal", "promoted", "due", "low1", "low2"}) CHECK(queue.take({}) == key);
-  // Keys that are added while workers have them.
-  queue.add("low1", kLow);
-  queue.add("low2", kLow);
-  queue.add("low2");
-  queue.done("low1");
-  queue.done("low2");
-  CHECK(queue.take({}) == "low2");
-  CHECK(queue.take({}) == "low1");
-  std::stop_source stop;
-  auto taken = std::async(std::launch::async, [&] { return queue.take(stop.get_token()); });
-  queue.add("low3", kLow);
-  CHECK(taken.get() == "low3");
-}
-
-TEST_CASE("a key that is already due is taken immediately, even by a waiting worker") {
-  WorkQueue queue;
-  for (int i = 0; i < 20; ++i) {
-    auto taken = std::async(std::launch::async, [&] { return queue.take({}); });
-    taken.wait_for(1ms);  // in some iterations the worker waits by then
-    queue.add_at("x", WorkQueue::Clock::now() - 1ms);
-    const bool in_time = taken.wait_for(10s) == std::future_status::ready;
-    if (!in_time) queue.add("y");  // releases the worker
-    REQUIRE(in_time);
-    CHECK(taken.get() == "x");
-    queue.done("x");
-  }
-}
-
-TEST_CASE("a delayed key is taken by another worker if the one that waits for it is busy") {
-  WorkQueue queue;
-  std::stop_source stop;
-  std::promise<void> go_on;
-  const std::shared_future<void> released = go_on.get_future().share();
-  std::promise<void> later;
-  std::vector<std::jthread> workers;
-  for (int i = 0; i < 3; ++i) {
-    workers.emplace_back([&, token = stop.get_token()] {
-      while (const auto key = queue.take(token)) {
-        if (*key == "later") {
-          later.set_value();
-        } else {
-          released.wait();
-        }
-        queue.done(*key);
-      }
-    });
-  }
-  queue.add_at("later", WorkQueue::Clock::now() + 30ms);
-  queue.add("busy1");
-  queue.add("busy2");
-  const bool in_time = later.get_future().wait_for(10s) == std::future_status::ready;
-  go_on.set_value();
-  stop.request_stop();
-  CHECK(in_time);
-}
-
-TEST_CASE("an earlier time replaces a later one, and a stop ends all waits") {
-  WorkQueue queue;
-  queue.add_at("x", WorkQueue::Clock::now() + 1h);
-  queue.add_at("x", WorkQueue::Clock::now());
-  queue.add_at("x", WorkQueue::Clock::now() + 2h);
-  CHECK(queue.take({}) == "x");
-  std::stop_source stop;
-  auto taken = std::async(std::launch::async, [&] { return queue.take(stop.get_token()); });
-  stop.request_stop();
-  CHECK_FALSE(taken.get());
 }
 
 }  // namespace operator_state_test

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "batch_size_choice.h"
 #include "elastic_job.h"
 #include "numbers.h"
+#include "step_boundary.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
@@ -171,15 +173,6 @@ TEST_CASE("under a clock that counts samples, the decisions by goodput are the s
 
 TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no loop, until it is asked for") {
   const ElasticJob job;
-  const auto newest = [&] {
-    int found = -1;
-    if (!std::filesystem::exists(job.checkpoints())) return found;
-    for (const auto& entry : std::filesystem::directory_iterator(job.checkpoints())) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with("checkpoint-")) found = std::max(found, std::stoi(name.substr(name.find('-') + 1)));
-    }
-    return found;
-  };
   const auto codes = testing::run_replicas(2, [&](int rank) {
     setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
     job.prepare();
@@ -195,7 +188,7 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
         std::this_thread::sleep_for(std::chrono::milliseconds(3));
         const auto [x, y] = regression(batch.data);
         const bool is_nan = epoch == 1 && step >= 5;
-        if (epoch == 1 && ++step == 5) last_good = newest();
+        if (epoch == 1 && ++step == 5) last_good = job.newest_checkpoint();
         optimizer.zero_grad();
         (::torch::mse_loss(model(x), y) * (is_nan ? NAN : 1.0)).backward();
         optimizer.step();
@@ -209,9 +202,9 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
       for ([[maybe_unused]] auto& batch : valid) std::this_thread::sleep_for(std::chrono::milliseconds(3));
       if (rank != 0) continue;
       // One may have been agreed on before the first of these steps.
-      if (epoch == 0) EXPECT(newest() >= 0);
-      if (epoch == 1) EXPECT(last_good >= 0 && newest() <= last_good + 1);
-      if (epoch == 2) EXPECT(newest() > last_good + 1);
+      if (epoch == 0) EXPECT(job.newest_checkpoint() >= 0);
+      if (epoch == 1) EXPECT(last_good >= 0 && job.newest_checkpoint() <= last_good + 1);
+      if (epoch == 2) EXPECT(job.newest_checkpoint() > last_good + 1);
     }
     EXPECT(std::abs(model.gns().progress() - 25) < 0.01);
     adaptdl::torch::destroy_process_group();
@@ -220,6 +213,55 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
   CHECK(codes == std::vector<int>{0, 0});
   CHECK(job.errors().find("'adaptdl-dataparallel': NaN or infinite gradients in step 5 of epoch 1") !=
         std::string::npos);
+}
+
+TEST_CASE("after a restart in a later loop of the epoch, the batch size is that of the loop that was finished before") {
+  for (const int replicas : {1, 2}) {
+    const ElasticJob job;
+    const auto program = [&](int rank) {
+      Loader train(Numbers(24), {.batch_size = 4});
+      train.autoscale_batch_size(4, {.max = 1}, true);
+      Loader valid(Numbers(8), {.batch_size = 2});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : train) {
+        }
+        for ([[maybe_unused]] auto& batch : valid) {
+          if (job.count_checkpoints() == 0 && rank == 0) raise(SIGTERM);
+        }
+        const auto& helper = train.helper();
+        EXPECT(helper.current_local_bsz() == 1);
+        EXPECT(helper.accumulation_steps() == (replicas == 1 ? 3 : 1));
+        EXPECT(helper.current_batch_size() == 4);
+      }
+    };
+    job.run_to(143, replicas, program);
+    job.run_to(0, replicas, program);
+  }
+}
+
+TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, but one that is asked for is") {
+  const ElasticJob job;
+  job.run_to(0, 2, [&](int rank) {
+    setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
+    Loader loader(Numbers(160), {.batch_size = 4});
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+      int step = 0, valid = -1, asked = -1;
+      for ([[maybe_unused]] auto& batch : loader) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+        ++step;
+        adaptdl::torch::internal::note_step("model", step < 10 || step >= 30);
+        if (rank != 0) continue;
+        if (step == 10) valid = job.newest_checkpoint();
+        if (step == 20) {
+          EXPECT(valid > 0 && job.newest_checkpoint() == valid);
+          raise(SIGUSR1);
+        }
+        if (step == 28) asked = job.newest_checkpoint();
+        if (step == 28) EXPECT(asked == valid + 1);
+        if (step == 38) EXPECT(job.newest_checkpoint() > asked);
+      }
+    }
+  });
 }
 
 }  // namespace adaptive_restart_test

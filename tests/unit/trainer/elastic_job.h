@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,17 @@ class ElasticJob {
     for (const auto& entry : std::filesystem::directory_iterator(checkpoints()))
       count += entry.path().filename().string().starts_with("checkpoint-");
     return count;
+  }
+
+  // The number of the newest checkpoint; -1 if there is none.
+  int newest_checkpoint() const {
+    int newest = -1;
+    if (!std::filesystem::exists(checkpoints())) return newest;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoints())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("checkpoint-")) newest = std::max(newest, std::stoi(name.substr(name.find('-') + 1)));
+    }
+    return newest;
   }
 
   // Appends a line to the job's notes; one write, so that those of several replicas do not mix.

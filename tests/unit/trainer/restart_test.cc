@@ -54,63 +54,6 @@ std::vector<std::size_t> numbers_of(const std::string& note) {
 
 }  // namespace
 
-TEST_CASE("after a restart in a later loop of the epoch, the batch size is that of the loop that was finished before") {
-  for (const int replicas : {1, 2}) {
-    const ElasticJob job;
-    const auto program = [&](int rank) {
-      Loader train(Numbers(24), {.batch_size = 4});
-      train.autoscale_batch_size(4, {.max = 1}, true);
-      Loader valid(Numbers(8), {.batch_size = 2});
-      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
-        for ([[maybe_unused]] auto& batch : train) {
-        }
-        for ([[maybe_unused]] auto& batch : valid) {
-          if (job.count_checkpoints() == 0 && rank == 0) raise(SIGTERM);
-        }
-        const auto& helper = train.helper();
-        EXPECT(helper.current_local_bsz() == 1);
-        EXPECT(helper.accumulation_steps() == (replicas == 1 ? 3 : 1));
-        EXPECT(helper.current_batch_size() == 4);
-      }
-    };
-    job.run_to(kCheckpointed, replicas, program);
-    job.run_to(0, replicas, program);
-  }
-}
-
-TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, but one that is asked for is") {
-  const ElasticJob job;
-  const auto newest = [&] {
-    int found = -1;
-    for (const auto& entry : std::filesystem::directory_iterator(job.checkpoints())) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with("checkpoint-")) found = std::max(found, std::stoi(name.substr(name.find('-') + 1)));
-    }
-    return found;
-  };
-  job.run_to(0, 2, [&](int rank) {
-    setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
-    Loader loader(Numbers(160), {.batch_size = 4});
-    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
-      int step = 0, valid = -1, asked = -1;
-      for ([[maybe_unused]] auto& batch : loader) {
-        std::this_thread::sleep_for(3ms);
-        ++step;
-        adaptdl::torch::internal::note_step("model", step < 10 || step >= 30);
-        if (rank != 0) continue;
-        if (step == 10) valid = newest();
-        if (step == 20) {
-          EXPECT(valid > 0 && newest() == valid);
-          raise(SIGUSR1);
-        }
-        if (step == 28) asked = newest();
-        if (step == 28) EXPECT(asked == valid + 1);
-        if (step == 38) EXPECT(newest() > asked);
-      }
-    }
-  });
-}
-
 TEST_CASE("resumed on 1, 2, 3 and 4 replicas in turn at random points, every sample is seen as often as promised") {
   constexpr std::size_t kSamples = 211;
   constexpr int kEpochs = 2;

@@ -1,0 +1,406 @@
+// What the gradients of a step are when batches and passes accumulate, and what the noise scale learns from them.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <limits>
+
+#include "adaptdl/checkpoint.h"
+#include "adaptdl/error.h"
+#include "adaptdl/torch/amp.h"
+#include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "batch_size_choice.h"
+#include "elastic_job.h"
+#include "error_of.h"
+#include "replica_processes.h"
+#include "step_loops.h"
+
+// After LibTorch, whose glog has a CHECK of its own.
+#include <doctest/doctest.h>
+
+namespace accumulated_step_test {
+
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using adaptdl::torch::Adaptive;
+using adaptdl::torch::AdaptiveDataLoaderHelper;
+using adaptdl::torch::AdaptiveDataParallel;
+using adaptdl::torch::DataParallelOptions;
+using adaptdl::torch::remaining_epochs_until;
+using ::testing::error_of;
+using testing::expect_replicas;
+using testing::flat;
+using testing::inputs;
+using testing::kLocalBatch;
+using testing::loop;
+using testing::loop_at_scales;
+using ::testing::says;
+using testing::small_model;
+
+struct BranchesImpl : nn::Module {
+  BranchesImpl() : left(register_module("left", nn::Linear(4, 2))), right(register_module("right", nn::Linear(4, 2))) {}
+  at::Tensor forward(at::Tensor x, bool go_left) { return go_left ? left(x) : right(x); }
+  nn::Linear left, right;
+};
+TORCH_MODULE(Branches);
+
+}  // namespace
+
+TEST_CASE(
+    "a step's gradient is the mean over its accumulated batches and replicas, whatever the program clears between") {
+  for (const int replicas : {1, 2}) {
+    for (const bool view : {false, true}) {
+      expect_replicas(replicas, [&](int rank) {
+        adaptdl::torch::init_process_group("gloo");
+        auto net = small_model(), reference = small_model();
+        Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+        optim::SGD reference_optimizer(reference->parameters(), 0.1);
+        AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.gradient_as_bucket_view = view});
+        loop(replicas, 2, 3, [&](int batch) {
+          const auto before = flat(*net);
+          auto loss = model(inputs(rank, batch)).square().mean();
+          optimizer.zero_grad();
+          loss.backward();
+          optimizer.step();
+          if (batch % 3 != 2) {
+            EXPECT(flat(*net).equal(before));
+            return;
+          }
+          reference_optimizer.zero_grad();
+          for (int earlier = batch - 2; earlier <= batch; ++earlier) {
+            for (int each = 0; each < replicas; ++each)
+              (reference->forward(inputs(each, earlier)).square().mean() / (3 * replicas)).backward();
+          }
+          reference_optimizer.step();
+          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+        });
+        EXPECT(std::abs(model.gns().progress() - 3) < 1e-9);
+        adaptdl::torch::destroy_process_group();
+      });
+    }
+  }
+}
+
+TEST_CASE("a plain optimizer steps once for all accumulated batches") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    optim::SGD optimizer(net->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    loop(1, 1, 2, [&](int batch) {
+      const auto before = flat(*net);
+      optimizer.zero_grad();
+      model(inputs(rank, batch)).square().mean().backward();
+      optimizer.step();
+      EXPECT(flat(*net).equal(before) == (batch % 2 == 0));
+    });
+  });
+}
+
+TEST_CASE("a parameter that only an earlier batch of the step used gets its gradient") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    Branches net;
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    loop(2, 1, 2, [&](int batch) {
+      const auto left = net->left->weight.detach().clone(), right = net->right->weight.detach().clone();
+      optimizer.zero_grad();
+      model(inputs(rank, batch), batch % 2 == 0).sum().backward();
+      optimizer.step();
+      if (batch % 2 == 0) return;
+      auto x = ::torch::zeros({1, 4}), y = ::torch::zeros({1, 4});
+      for (int each = 0; each < 2; ++each) x += inputs(each, batch - 1).sum(0) / 4, y += inputs(each, batch).sum(0) / 4;
+      EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+      EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+    });
+  });
+}
+
+TEST_CASE("parameters that replicas use in different batches of a step get the mean of all gradients") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    Branches net;
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    const auto left = net->left->weight.detach().clone(), right = net->right->weight.detach().clone();
+    loop(2, 1, 1, [&](int batch) {
+      optimizer.zero_grad();
+      model(inputs(rank, batch), (batch == 0) == (rank == 0)).sum().backward();
+      optimizer.step();
+    });
+    const auto x = (inputs(0, 0) + inputs(1, 1)).sum(0) / 4, y = (inputs(0, 1) + inputs(1, 0)).sum(0) / 4;
+    EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+    EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("sparse gradients are averaged, accumulated and measured") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    ::torch::manual_seed(1);
+    nn::Embedding net(nn::EmbeddingOptions(10, 3).sparse(true));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 1, 1, [&](int batch) {
+      const auto before = net->weight.detach().clone();
+      optimizer.zero_grad();
+      // Row 1 twice on rank 0; rows 2 + batch on rank 1.
+      model(rank == 0 ? at::tensor({1, 1}) : at::tensor({2 + batch})).sum().backward();
+      optimizer.step();
+      if (batch == 0) return;
+      const auto change = (before - net->weight.detach()) / 0.1;
+      for (int row = 0; row < 10; ++row) {
+        const double expected = row == 1 ? 2 * 2 / 4.0 : row == 2 || row == 3 ? 1 / 4.0 : 0;
+        EXPECT(std::abs(change[row][0].item<double>() - expected) < 1e-5);
+      }
+      // Squared norms: 12, 12, 3 and 3; of their mean 3 (1 + 1/16 + 1/16).
+      const double local = 7.5, total = 3 * 1.125;
+      EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - (4 * total - local) / 3) < 1e-5);
+      EXPECT(std::abs(model.gns().raw_var_avg()[0] - (local - total) / 3) < 1e-5);
+    });
+  });
+}
+
+TEST_CASE("a single gradient with NaN is left out: the next is compared with the one before it") {
+  expect_replicas(1, [](int) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(nn::LinearOptions(2, 1).bias(false));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+    AdaptiveDataParallel model(net, optimizer);
+    for (const auto& gradient : {at::tensor({1.0F, 0.0F}), at::tensor({NAN, 0.0F}), at::tensor({0.0F, 1.0F})}) {
+      optimizer.zero_grad();
+      model(gradient.unsqueeze(0)).sum().backward();
+      optimizer.step();
+    }
+    // Squared norms of 1, and of their mean of 1/2.
+    EXPECT(std::abs(model.gns().raw_sqr_avg()[0]) < 1e-6);
+    EXPECT(std::abs(model.gns().raw_var_avg()[0] - 1) < 1e-6);
+    EXPECT(std::abs(model.gns().progress() - 2) < 1e-6);
+  });
+}
+
+TEST_CASE("the gradients of several backward passes before a step are compared with their mean") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+      AdaptiveDataParallel model(net, optimizer);
+      double sqr = 0, var = 0;
+      for (int step = 0; step < 3; ++step) {
+        // The parts of a batch that this replica has; the first pass of the first step is dropped.
+        for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
+          const auto loss = model(inputs(rank, 10 * step + pass + 1)).sum() / 3;
+          if (pass <= 0) optimizer.zero_grad();
+          loss.backward();
+        }
+        optimizer.step();
+        auto mean = ::torch::zeros({4});
+        double squares = 0;
+        for (int pass = 0; pass < 3; ++pass) {
+          for (int each = 0; each < replicas; ++each) {
+            const auto gradient = inputs(each, 10 * step + pass + 1).sum(0);
+            mean += gradient / (3 * replicas);
+            squares += gradient.square().sum().item<double>() / (3 * replicas);
+          }
+        }
+        EXPECT(::torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
+        const double count = 3 * replicas, total = mean.square().sum().item<double>();
+        sqr = 0.999 * sqr + (count * total - squares) / (count - 1);
+        var = 0.999 * var + (squares - total) / (count - 1);
+        const double weight = 1 + (step > 0 ? 0.999 : 0) + (step > 1 ? 0.999 * 0.999 : 0);
+        EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - sqr / weight) < 1e-4);
+        EXPECT(std::abs(model.gns().raw_var_avg()[0] - var / weight) < 1e-4);
+        EXPECT(model.gain() == 1);
+      }
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("several forward passes before one backward pass count as one, whether gradients accumulate or not") {
+  for (const int replicas : {1, 2}) {
+    for (const int accumulation : {0, 2}) {
+      expect_replicas(replicas, [&](int rank) {
+        adaptdl::torch::init_process_group("gloo");
+        auto net = small_model(), reference = small_model();
+        Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+        optim::SGD plain(reference->parameters(), 0.1);
+        AdaptiveDataParallel model(net, optimizer);
+        const int batches = accumulation + 1;
+        loop(replicas, accumulation, 2, [&](int batch) {
+          optimizer.zero_grad();
+          model(inputs(rank, batch));  // without a backward pass
+          (model(inputs(rank, batch)).square().mean() + model(inputs(rank, 50 + batch)).square().mean()).backward();
+          optimizer.step();
+          if (batch % batches != accumulation) return;
+          plain.zero_grad();
+          for (int earlier = batch - accumulation; earlier <= batch; ++earlier) {
+            for (int each = 0; each < replicas; ++each) {
+              for (const int input : {earlier, 50 + earlier})
+                (reference->forward(inputs(each, input)).square().mean() / (batches * replicas)).backward();
+            }
+          }
+          plain.step();
+          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+        });
+        EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
+        adaptdl::torch::destroy_process_group();
+      });
+    }
+  }
+}
+
+TEST_CASE("two backward passes in a batch are refused where the loader accumulates gradients") {
+  for (const int bad : {0, 1}) {
+    expect_replicas(2, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+      AdaptiveDataParallel model(net, optimizer);
+      std::string error;
+      try {
+        loop(2, 1, 1, [&](int batch) {
+          model(inputs(rank, batch)).sum().backward();
+          if (batch == bad) model(inputs(rank, 9)).sum().backward();
+          optimizer.step();
+        });
+      } catch (const adaptdl::UsageError& thrown) {
+        error = thrown.what();
+      }
+      EXPECT(says(error, "'adaptdl-dataparallel': a forward pass after a backward pass in one batch of data loader"));
+      EXPECT(says(error, "call backward() once"));
+    });
+  }
+}
+
+TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and dropped gradients are not") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop_at_scales({1, 1, 1, 1}, [&](int batch) {
+      if (batch == 1) optimizer.zero_grad();  // as after an overflow
+      model(inputs(rank, batch)).sum().backward();
+      if (batch == 0 || batch == 2) return;
+      const auto error = error_of<adaptdl::UsageError>([&] { optimizer.step(); });
+      optimizer.zero_grad();
+      EXPECT((error == "") == (batch == 1));
+      EXPECT(error == "" || says(error, "'adaptdl-dataparallel': 2 backward passes before one step"));
+    });
+  });
+}
+
+TEST_CASE("the step after one that was dropped for an overflow counts, also where gradients accumulate") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::torch::init_process_group("gloo");
+      auto net = small_model();
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+      AdaptiveDataParallel model(net, optimizer);
+      loop(replicas, 1, 3, [&](int batch) {
+        optimizer.zero_grad();
+        const bool overflows = batch / 2 == 1;
+        (model(inputs(rank, batch)).square().mean() * (overflows ? INFINITY : 1.0)).backward();
+        if (!overflows) optimizer.step();
+      });
+      EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
+      EXPECT(model.gain() > 0 && model.gns().known());
+      adaptdl::torch::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("a replica that leaves out a backward pass of an accumulated step brings zeros") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 2, 1, [&](int batch) {
+      const auto before = net->weight.detach().clone();
+      optimizer.zero_grad();
+      const auto loss = model(inputs(rank, batch)).sum();
+      if (rank == 1 || batch != 1) loss.backward();
+      optimizer.step();
+      if (batch < 2) return;
+      auto sum = ::torch::zeros({4});
+      for (int each = 0; each < 2; ++each) {
+        for (int earlier = 0; earlier < 3; ++earlier) {
+          if (each == 1 || earlier != 1) sum += inputs(each, earlier).sum(0);
+        }
+      }
+      EXPECT(::torch::allclose(before - net->weight.detach(), 0.1 * sum.unsqueeze(0) / 6, 1e-4, 1e-6));
+    });
+    EXPECT(model.gns().known());
+    adaptdl::torch::destroy_process_group();
+  });
+}
+
+TEST_CASE("accumulation by hand over the steps of a loader that accumulates is refused") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    loop(2, 1, 2, [&](int batch) {
+      model(inputs(rank, batch)).sum().backward();
+      if (batch < 3) return;
+      EXPECT(says(error_of<adaptdl::UsageError>([&] { optimizer.step(); }), "accumulates gradients itself"));
+    });
+  });
+}
+
+TEST_CASE("an accumulation that a break left in its middle is dropped") {
+  expect_replicas(1, [](int rank) {
+    adaptdl::torch::init_process_group("gloo");
+    auto net = small_model(), reference = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    optim::SGD plain(reference->parameters(), 0.1);
+    AdaptiveDataParallel model(net, optimizer);
+    AdaptiveDataLoaderHelper loader(2 * kLocalBatch);
+    loader.autoscale_batch_size(2 * kLocalBatch, {.max = kLocalBatch}, true);
+    for (const int epoch : remaining_epochs_until(2)) {
+      const auto context = loader.context();
+      loader.skipdone();
+      loader.sync_local_bsz();
+      for (int batch = epoch; batch < 3; ++batch) {
+        if (epoch == 0 && batch == 1) break;
+        const auto profile = loader.profile(false);
+        optimizer.zero_grad();
+        model(inputs(rank, batch)).square().mean().backward();
+        optimizer.step();
+        loader.advance();
+      }
+    }
+    for (const int batch : {1, 2}) (reference->forward(inputs(rank, batch)).square().mean() / 2).backward();
+    plain.step();
+    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+    // Another one, and then a step outside of any loop.
+    for ([[maybe_unused]] const int epoch : remaining_epochs_until(3)) {
+      const auto context = loader.context();
+      loader.skipdone();
+      loader.sync_local_bsz();
+      const auto profile = loader.profile(false);
+      model(inputs(rank, 0)).square().mean().backward();
+    }
+    for (const auto& [module, steps] :
+         {std::pair<nn::Sequential, optim::Optimizer*>{net, &optimizer}, {reference, &plain}}) {
+      steps->zero_grad();
+      const auto x = inputs(rank, 5);
+      (module.ptr() == net.ptr() ? model(x) : reference->forward(x)).square().mean().backward();
+      steps->step();
+    }
+    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+  });
+}
+
+}  // namespace accumulated_step_test
