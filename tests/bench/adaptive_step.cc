@@ -32,8 +32,8 @@
 
 namespace {
 
-namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kReplicas = 2, kGpuBatchSize = 512;
@@ -49,7 +49,7 @@ const Workload kSmall{"1 M parameters", {64, 128, 128, 256, 256}, 32, 40, 6};
 const Workload kLarge{"25 M parameters", {64, 128, 256, 512, 512, 1024, 1024, 800}, 32, 32, 4};
 
 nn::Sequential make_model(const Workload& workload, at::Device device) {
-  ::torch::manual_seed(1);
+  torch::manual_seed(1);
   nn::Sequential layers;
   std::int64_t in = 3;
   for (const auto out : workload.channels) {
@@ -70,8 +70,8 @@ nn::Sequential make_model(const Workload& workload, at::Device device) {
 class Images {
  public:
   Images(std::int64_t size, at::Device device)
-      : images_(::torch::randn({size, 3, 32, 32}, device)), labels_(::torch::randint(10, {size}, device)) {}
-  ::torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const {
+      : images_(torch::randn({size, 3, 32, 32}, device)), labels_(torch::randint(10, {size}, device)) {}
+  torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const {
     const auto rows = at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end())).to(images_.device());
     return {images_.index_select(0, rows), labels_.index_select(0, rows).to(at::kLong)};
   }
@@ -101,7 +101,7 @@ struct Trainer {
     Clock::time_point start;
     int step = 0;
     const auto end_step = [&] {
-      if (::torch::cuda::is_available()) ::torch::cuda::synchronize();
+      if (torch::cuda::is_available()) torch::cuda::synchronize();
       const auto now = Clock::now();
       if (step++ > 1) seconds.push_back(std::chrono::duration<double>(now - start).count());
       start = now;
@@ -109,7 +109,7 @@ struct Trainer {
     for (auto& batch : loader) {
       end_step();
       auto loss = at::cross_entropy_loss(model(batch.data), batch.target);
-      adaptdl::torch::internal::clear_gradients(optimizer);
+      adaptdl::internal::clear_gradients(optimizer);
       loss.backward();
       optimizer.step();
     }
@@ -118,20 +118,20 @@ struct Trainer {
 
   nn::Sequential net;
   Optimizer optimizer;
-  adaptdl::torch::AdaptiveDataParallel<nn::Sequential> model;
-  adaptdl::torch::AdaptiveDataLoader<Images> loader;
+  adaptdl::AdaptiveDataParallel<nn::Sequential> model;
+  adaptdl::AdaptiveDataLoader<Images> loader;
   std::vector<double> seconds;  // of each step
 };
 
 // Returns the ratio of the step times. Trains in the epochs that come next.
 template <class Optimizer>
 double measure(const Workload& workload, const char* optimizer, int turns, int& epochs) {
-  const at::Device device = adaptdl::torch::replica_device();
-  Trainer<adaptdl::torch::Adaptive<Optimizer>> adaptive(workload, fmt::format("adaptive-{}", epochs), device);
+  const at::Device device = adaptdl::replica_device();
+  Trainer<adaptdl::Adaptive<Optimizer>> adaptive(workload, fmt::format("adaptive-{}", epochs), device);
   Trainer<Optimizer> plain(workload, fmt::format("plain-{}", epochs), device);
   adaptive.loader.autoscale_batch_size(static_cast<std::size_t>(workload.batch_size));
   epochs += turns;
-  for (const int epoch : adaptdl::torch::remaining_epochs_until(epochs)) {
+  for (const int epoch : adaptdl::remaining_epochs_until(epochs)) {
     // Which of the two goes first alternates.
     if (epoch % 2 == 0) adaptive.turn();
     plain.turn();
@@ -151,7 +151,7 @@ double measure(const Workload& workload, const char* optimizer, int turns, int& 
 }
 
 int run(int rank, const std::string& supervisor, const std::string& part, bool gpu) {
-  adaptdl::torch::init_process_group(gpu ? "nccl" : "gloo");
+  adaptdl::init_process_group(gpu ? "nccl" : "gloo");
   setenv("ADAPTDL_SUPERVISOR_URL", supervisor.c_str(), 1);
   setenv("ADAPTDL_JOB_ID", "default/adaptive-step", 1);
   int epochs = 0;
@@ -164,7 +164,7 @@ int run(int rank, const std::string& supervisor, const std::string& part, bool g
     if (wanted(workload, "SGD")) most = std::max(most, measure<optim::SGD>(workload, "SGD", workload.turns, epochs));
     if (wanted(workload, "Adam")) measure<optim::Adam>(workload, "Adam (for information)", workload.turns / 2, epochs);
   }
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
   return rank == 0 && !gpu && most > kMostRatio ? 1 : 0;
 }
 

@@ -18,21 +18,21 @@
 
 namespace {
 
-namespace nn = ::torch::nn;
-namespace compat = adaptdl::torch::compat;
+namespace nn = torch::nn;
+namespace compat = adaptdl::compat;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kReplicas = 2, kWarmUp = 20, kPairs = 400;
 
 nn::Sequential make_model() {
-  ::torch::manual_seed(1);
+  torch::manual_seed(1);
   return nn::Sequential(nn::Linear(256, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU(), nn::Linear(512, 10));
 }
 
 // What a program without AdaptiveDataParallel would write.
 struct Bare {
   explicit Bare(nn::Sequential model) : net(model), params(net->parameters()) {
-    const auto group = adaptdl::torch::internal::process_group_ptr();
+    const auto group = adaptdl::internal::process_group_ptr();
     const compat::ReducerOptions options{1 << 20, 25 << 20, false, false};
     std::unordered_map<std::size_t, std::string> names;
     for (std::size_t i = 0; i < params.size(); ++i) names[i] = std::to_string(i);
@@ -51,7 +51,7 @@ struct Bare {
 };
 
 template <class Model>
-double seconds_of_step(Model& model, ::torch::optim::Optimizer& optimizer, const at::Tensor& x) {
+double seconds_of_step(Model& model, torch::optim::Optimizer& optimizer, const at::Tensor& x) {
   const auto start = Clock::now();
   optimizer.zero_grad();
   model(x).square().mean().backward();
@@ -65,12 +65,12 @@ double median(std::vector<double> values) {
 }
 
 int run(int rank) {
-  adaptdl::torch::init_process_group("gloo");
+  adaptdl::init_process_group("gloo");
   auto net = make_model(), bare_net = make_model();
-  ::torch::optim::SGD optimizer(net->parameters(), 1e-6), bare_optimizer(bare_net->parameters(), 1e-6);
-  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  torch::optim::SGD optimizer(net->parameters(), 1e-6), bare_optimizer(bare_net->parameters(), 1e-6);
+  adaptdl::AdaptiveDataParallel model(net, optimizer);
   Bare bare(bare_net);
-  const auto x = ::torch::randn({64, 256});
+  const auto x = torch::randn({64, 256});
   std::vector<double> ours, theirs;
   for (int pair = -kWarmUp; pair < kPairs; ++pair) {
     // Which of the two goes first alternates.
@@ -87,7 +87,7 @@ int run(int rank) {
         "data-parallel step / bare Reducer step: {:.4f} ({:.3f} ms / {:.3f} ms, medians of {} interleaved pairs)\n",
         ratio, 1e3 * median(ours), 1e3 * median(theirs), kPairs);
   }
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
   return rank == 0 && ratio > 1.02 ? 1 : 0;
 }
 

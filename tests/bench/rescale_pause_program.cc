@@ -93,10 +93,10 @@ void train(const std::string& name, const std::string& path, std::chrono::millis
   const Stamps stamps(path);
   auto net = make_model(name);
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(1e-3).momentum(0.9));
-  adaptdl::torch::init_process_group("gloo");
-  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
-  adaptdl::torch::AdaptiveDataLoader loader(Noise(), {.batch_size = kBatchSize, .shuffle = true, .drop_last = true});
-  for (int epoch : adaptdl::torch::remaining_epochs_until(std::numeric_limits<int>::max())) {
+  adaptdl::init_process_group("gloo");
+  adaptdl::AdaptiveDataParallel model(net, optimizer);
+  adaptdl::AdaptiveDataLoader loader(Noise(), {.batch_size = kBatchSize, .shuffle = true, .drop_last = true});
+  for (int epoch : adaptdl::remaining_epochs_until(std::numeric_limits<int>::max())) {
     static_cast<void>(epoch);
     for (auto& batch : loader) {
       auto loss = at::cross_entropy_loss(model(batch.data), batch.target);

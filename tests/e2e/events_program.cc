@@ -12,7 +12,7 @@
 
 namespace {
 
-using adaptdl::torch::SummaryWriter;
+using adaptdl::SummaryWriter;
 
 // One of everything.
 void log_all(SummaryWriter& writer) {
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     log_all(writer);
     return 0;
   }
-  adaptdl::torch::SummaryWriterOptions options{.flush_every = std::chrono::milliseconds(0)};
+  adaptdl::SummaryWriterOptions options{.flush_every = std::chrono::milliseconds(0)};
   if (arguments.size() > 4) options.purge_step = std::stoll(arguments[4]);
   SummaryWriter writer(arguments.at(1), options);
   for (auto step = std::stoll(arguments.at(2)); step <= std::stoll(arguments.at(3)); ++step) {

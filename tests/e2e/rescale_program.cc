@@ -171,13 +171,13 @@ void train(const Options& options) {
   torch::manual_seed(1);
   Net net;
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(options.lr).momentum(0.9));
-  adaptdl::torch::init_process_group("gloo");
-  adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+  adaptdl::init_process_group("gloo");
+  adaptdl::AdaptiveDataParallel model(net, optimizer);
   std::optional<Ballast> ballast;
   if (!options.slow_load.empty()) adaptdl::checkpoint::load_state(ballast.emplace(options.slow_load));
-  adaptdl::torch::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
-    adaptdl::torch::Accumulator stats;
+  adaptdl::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
+    adaptdl::Accumulator stats;
     for (auto& batch : loader) {
       const auto step = static_cast<std::size_t>(epoch) * kSamples / kBatchSize +
                         *loader.helper().current_index() / static_cast<std::size_t>(kBatchSize);
@@ -202,7 +202,7 @@ void train(const Options& options) {
   }
   check_parameters_agree(net->parameters());
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 }  // namespace

@@ -27,11 +27,11 @@
 
 namespace {
 
-namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
-using adaptdl::torch::Adaptive;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::ScalingRuleBase;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+using adaptdl::Adaptive;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::ScalingRuleBase;
 using nlohmann::json;
 
 // One step after another: the local batch size and the accumulation steps.
@@ -62,12 +62,12 @@ struct Watched : Rule, Watch {
 
 std::shared_ptr<ScalingRuleBase> make_rule(const json& one) {
   const std::string rule = one.at("rule");
-  if (rule == "AdaScale") return std::make_shared<Watched<adaptdl::torch::AdaScale>>();
-  if (rule == "AdamScale") return std::make_shared<Watched<adaptdl::torch::AdamScale>>();
-  if (rule == "LinearScale") return std::make_shared<Watched<adaptdl::torch::LinearScale>>();
-  if (rule == "SqrtScale") return std::make_shared<Watched<adaptdl::torch::SqrtScale>>();
+  if (rule == "AdaScale") return std::make_shared<Watched<adaptdl::AdaScale>>();
+  if (rule == "AdamScale") return std::make_shared<Watched<adaptdl::AdamScale>>();
+  if (rule == "LinearScale") return std::make_shared<Watched<adaptdl::LinearScale>>();
+  if (rule == "SqrtScale") return std::make_shared<Watched<adaptdl::SqrtScale>>();
   if (rule == "LEGWScale")
-    return std::make_shared<Watched<adaptdl::torch::LEGWScale>>(one.at("warmup_epochs"), one.at("data_size"));
+    return std::make_shared<Watched<adaptdl::LEGWScale>>(one.at("warmup_epochs"), one.at("data_size"));
   throw std::runtime_error("no such rule: " + rule);
 }
 
@@ -129,10 +129,10 @@ void run(const json& one, std::ostream& output) {
   AdaptiveDataParallel model(net, *optimizer, {.name = one.at("name"), .scaling_rule = rule});
   const auto schedule = one.at("schedule").get<Schedule>();
   const std::size_t batch_size = one.at("batch_size");
-  adaptdl::torch::AdaptiveDataLoaderHelper loader(batch_size);
+  adaptdl::AdaptiveDataLoaderHelper loader(batch_size);
   // The bound has the first step accumulate as it is to; from then on the schedule decides.
   loader.autoscale_batch_size(1000 * batch_size, {.max = schedule.front().first}, true);
-  adaptdl::torch::internal::set_batch_size_decider(
+  adaptdl::internal::set_batch_size_decider(
       [&](std::uint64_t step) { return schedule.at(std::min<std::size_t>(step + 1, schedule.size() - 1)); });
   Gradients gradients(one);
   const auto context = loader.context();
@@ -146,7 +146,7 @@ void run(const json& one, std::ostream& output) {
         throw std::runtime_error("a step of another batch size than the schedule's");
       const auto given = gradients.next();
       auto loss = model(given[0], given[1]);
-      adaptdl::torch::internal::clear_gradients(*optimizer);
+      adaptdl::internal::clear_gradients(*optimizer);
       loss.backward();
       rule->step();
       loader.advance();
@@ -162,10 +162,10 @@ int main(int, char** argv) {
     const json cases = json::parse(std::ifstream(argv[1]));
     std::ofstream output(adaptdl::env::replica_rank() == 0 ? argv[2] : "/dev/null");
     output.precision(17);
-    adaptdl::torch::init_process_group("gloo");
-    for (const int epoch : adaptdl::torch::remaining_epochs_until(static_cast<int>(cases.size())))
+    adaptdl::init_process_group("gloo");
+    for (const int epoch : adaptdl::remaining_epochs_until(static_cast<int>(cases.size())))
       run(cases.at(static_cast<std::size_t>(epoch)), output);
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
     return output.flush() ? 0 : 1;
   } catch (const std::exception& error) {
     std::cerr << "scaling_program: " << error.what() << '\n';

@@ -35,7 +35,7 @@ class MaskedText {
     std::vector<torch::Tensor> data, target;
     for (const auto index : indices) {
       const auto words = words_[static_cast<int64_t>(index)];
-      auto generator = adaptdl::torch::sample_generator(index);
+      auto generator = adaptdl::sample_generator(index);
       auto wanted = torch::rand(words.sizes(), generator) < 0.15;
       wanted[static_cast<int64_t>(index) % words.size(0)] = true;  // a window without any would have no loss
       const auto change = torch::rand(words.sizes(), generator);
@@ -88,8 +88,8 @@ struct BertImpl : nn::Module {
 };
 TORCH_MODULE(Bert);
 
-using Model = adaptdl::torch::AdaptiveDataParallel<Bert>;
-using Loader = adaptdl::torch::AdaptiveDataLoader<MaskedText>;
+using Model = adaptdl::AdaptiveDataParallel<Bert>;
+using Loader = adaptdl::AdaptiveDataLoader<MaskedText>;
 
 // The mean over the windows of `batch`.
 torch::Tensor loss_of(Model& model, torch::Device device, const torch::data::Example<>& batch) {
@@ -100,7 +100,7 @@ torch::Tensor loss_of(Model& model, torch::Device device, const torch::data::Exa
 double test(Model& model, torch::Device device, Loader& loader) {
   model->eval();
   torch::NoGradGuard no_grad;
-  adaptdl::torch::Accumulator stats;
+  adaptdl::Accumulator stats;
   for (auto& batch : loader) {
     const auto samples = static_cast<double>(batch.data.size(0));
     stats += {{"loss", loss_of(model, device, batch).item<double>() * samples}, {"samples", samples}};
@@ -113,7 +113,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
   if (own.hidden % own.heads != 0)
     throw adaptdl::UsageError(fmt::format("--hidden {} is no multiple of --heads {}", own.hidden, own.heads));
   torch::manual_seed(options.seed);
-  const auto device = adaptdl::torch::replica_device();
+  const auto device = adaptdl::replica_device();
   const auto text = programs::read_tokens(options.data, programs::TextLevel::kWord);
   const std::vector<std::string> reserved = {"[UNK]", "[MASK]"};
   const auto vocabulary = own.vocabulary.empty() ? programs::Vocabulary::of(text, reserved, 30000)
@@ -124,8 +124,8 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
   net->to(device);
   auto optimizer = programs::make_optimizer(net->parameters(), options, {.weight_decay = 0.01});
 
-  adaptdl::torch::init_process_group();
-  adaptdl::torch::LinearWarmup warmup(*optimizer, {.steps = own.warmup});
+  adaptdl::init_process_group();
+  adaptdl::LinearWarmup warmup(*optimizer, {.steps = own.warmup});
   Model model(net, *optimizer, warmup);
   Loader loader(MaskedText(words.slice(0, 0, split), own.max_length, vocabulary.size()),
                 {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
@@ -133,15 +133,15 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
   programs::autoscale(loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
-    adaptdl::torch::Accumulator stats;
+    adaptdl::Accumulator stats;
     model->train();
     for (auto& batch : loader) {
       optimizer->zero_grad();
       torch::Tensor loss;
       {
-        adaptdl::torch::Autocast autocast(device.type(), torch::kBFloat16, own.amp == "bf16");
+        adaptdl::Autocast autocast(device.type(), torch::kBFloat16, own.amp == "bf16");
         loss = loss_of(model, device, batch);
       }
       loss.backward();
@@ -157,7 +157,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
         {{"loss", stats["loss"] / stats["samples"]}, {"test_loss", test_loss}, {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

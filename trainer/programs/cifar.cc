@@ -9,8 +9,8 @@
 #include "training.h"
 
 using programs::CifarDataset;
-using Model = adaptdl::torch::AdaptiveDataParallel<programs::ImageModelPtr>;
-using Loader = adaptdl::torch::AdaptiveDataLoader<CifarDataset>;
+using Model = adaptdl::AdaptiveDataParallel<programs::ImageModelPtr>;
+using Loader = adaptdl::AdaptiveDataLoader<CifarDataset>;
 
 struct CifarOptions {
   std::string model = "lenet";
@@ -22,7 +22,7 @@ struct CifarOptions {
 std::pair<double, double> pass(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);
-  adaptdl::torch::Accumulator stats;
+  adaptdl::Accumulator stats;
   for (auto& batch : loader) {
     const auto images = batch.data.to(device), labels = batch.target.to(device);
     const auto output = model(images);
@@ -43,7 +43,7 @@ std::pair<double, double> pass(Model& model, torch::Device device, Loader& loade
 
 void train_cifar(const programs::Options& options, const CifarOptions& own) {
   torch::manual_seed(options.seed);
-  const auto device = adaptdl::torch::replica_device();
+  const auto device = adaptdl::replica_device();
   const bool generated = options.data.empty();
   auto training = generated ? CifarDataset::generate(own.samples, 1) : CifarDataset::read(options.data, "train");
   const auto testing =
@@ -51,9 +51,9 @@ void train_cifar(const programs::Options& options, const CifarOptions& own) {
   auto net = programs::make_image_model(own.model);
   net->to(device);
   auto optimizer = programs::make_optimizer(net->parameters(), options, {.momentum = 0.9, .weight_decay = 5e-4});
-  adaptdl::torch::CosineAnnealingLR scheduler(*optimizer, options.epochs);
+  adaptdl::CosineAnnealingLR scheduler(*optimizer, options.epochs);
 
-  adaptdl::torch::init_process_group();
+  adaptdl::init_process_group();
   Model model(net, *optimizer, scheduler);
   Loader loader(training.augment(),
                 {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
@@ -61,7 +61,7 @@ void train_cifar(const programs::Options& options, const CifarOptions& own) {
   programs::autoscale(loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
     const auto [loss, train_accuracy] = pass(model, device, loader, optimizer.get());
     const auto [test_loss, accuracy] = pass(model, device, test_loader, nullptr);
@@ -74,7 +74,7 @@ void train_cifar(const programs::Options& options, const CifarOptions& own) {
                      {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

@@ -184,8 +184,7 @@ torch::data::Example<> CifarDataset::get_batch(c10::ArrayRef<std::size_t> indice
     std::int64_t down = 0, right = 0;
     bool mirrored = false;
     if (augment_) {
-      const auto drawn =
-          torch::randint(2 * (2 * kShift + 1), {2}, adaptdl::torch::sample_generator(index), torch::kLong);
+      const auto drawn = torch::randint(2 * (2 * kShift + 1), {2}, adaptdl::sample_generator(index), torch::kLong);
       down = drawn[0].item<std::int64_t>() / 2 - kShift;
       right = drawn[1].item<std::int64_t>() / 2 - kShift;
       mirrored = drawn[0].item<std::int64_t>() % 2 == 1;

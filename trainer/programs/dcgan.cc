@@ -38,7 +38,7 @@ class ImagesAndNoise {
     std::vector<torch::Tensor> images, noise;
     for (const auto index : indices) {
       images.push_back(images_[static_cast<int64_t>(index)]);
-      noise.push_back(torch::randn({kLatent, 1, 1}, adaptdl::torch::sample_generator(index)));
+      noise.push_back(torch::randn({kLatent, 1, 1}, adaptdl::sample_generator(index)));
     }
     return {torch::stack(images), torch::stack(noise)};
   }
@@ -100,7 +100,7 @@ nn::Sequential make_discriminator(int64_t channels, const DcganOptions& own) {
 void write_sheet(const std::string& path, nn::Sequential& generator, torch::Device device) {
   generator->eval();
   torch::NoGradGuard no_grad;
-  const auto noise = torch::randn({64, kLatent, 1, 1}, adaptdl::torch::sample_generator(0)).to(device);
+  const auto noise = torch::randn({64, kLatent, 1, 1}, adaptdl::sample_generator(0)).to(device);
   const auto images = ((generator->forward(noise).cpu() + 1) * 127.5).to(torch::kByte);
   const auto channels = images.size(1), side = 8 * images.size(2);
   const auto sheet = images.view({8, 8, channels, side / 8, side / 8}).permute({0, 3, 1, 4, 2}).contiguous();
@@ -112,7 +112,7 @@ void write_sheet(const std::string& path, nn::Sequential& generator, torch::Devi
 
 void train_dcgan(const programs::Options& options, const DcganOptions& own) {
   torch::manual_seed(options.seed);
-  const auto device = adaptdl::torch::replica_device();
+  const auto device = adaptdl::replica_device();
   const auto images = read_images(options.data, own.size);
   auto g_net = make_generator(images.channels(), own), d_net = make_discriminator(images.channels(), own);
   g_net->to(device), d_net->to(device);
@@ -120,17 +120,17 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
   auto g_optimizer = programs::make_optimizer(g_net->parameters(), options, settings);
   auto d_optimizer = programs::make_optimizer(d_net->parameters(), options, settings);
 
-  adaptdl::torch::init_process_group();
-  adaptdl::torch::AdaptiveDataParallel generator(g_net, *g_optimizer, {.name = "generator"});
-  adaptdl::torch::AdaptiveDataParallel discriminator(d_net, *d_optimizer, {.name = "discriminator"});
-  adaptdl::torch::AdaptiveDataLoader loader(
+  adaptdl::init_process_group();
+  adaptdl::AdaptiveDataParallel generator(g_net, *g_optimizer, {.name = "generator"});
+  adaptdl::AdaptiveDataParallel discriminator(d_net, *d_optimizer, {.name = "discriminator"});
+  adaptdl::AdaptiveDataLoader loader(
       images, {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   programs::autoscale(loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
-    adaptdl::torch::Accumulator stats;
+    adaptdl::Accumulator stats;
     for (auto& batch : loader) {
       const auto real = batch.data.to(device), noise = batch.target.to(device);
       const auto yes = torch::ones({real.size(0)}, device), no = torch::zeros({real.size(0)}, device);
@@ -160,7 +160,7 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
   }
   if (adaptdl::env::replica_rank() == 0) write_sheet(own.sheet, g_net, device);
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

@@ -35,11 +35,11 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-using Model = adaptdl::torch::AdaptiveDataParallel<Net>;
-using Loader = adaptdl::torch::AdaptiveDataLoader<IdxDataset>;
+using Model = adaptdl::AdaptiveDataParallel<Net>;
+using Loader = adaptdl::AdaptiveDataLoader<IdxDataset>;
 
 void train(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer& optimizer,
-           adaptdl::torch::Accumulator& stats) {
+           adaptdl::Accumulator& stats) {
   model->train();
   for (auto& batch : loader) {
     auto data = batch.data.to(device), target = batch.target.to(device);
@@ -56,7 +56,7 @@ void train(Model& model, torch::Device device, Loader& loader, torch::optim::Opt
 double test(Model& model, torch::Device device, Loader& loader) {
   model->eval();
   torch::NoGradGuard no_grad;
-  adaptdl::torch::Accumulator stats;
+  adaptdl::Accumulator stats;
   for (auto& batch : loader) {
     auto data = batch.data.to(device), target = batch.target.to(device);
     stats["correct"] += static_cast<double>(model(data).argmax(1).eq(target).sum().item<int64_t>());
@@ -68,14 +68,14 @@ double test(Model& model, torch::Device device, Loader& loader) {
 
 void train_digits(const programs::Options& options) {
   torch::manual_seed(options.seed);
-  auto device = adaptdl::torch::replica_device();
+  auto device = adaptdl::replica_device();
   IdxDataset training(options.data, "train"), testing(options.data, "t10k");
   Net net(training.images().size(2), training.images().size(3));
   net->to(device);
   auto optimizer = programs::make_optimizer(net->parameters(), options);
   torch::optim::StepLR scheduler(*optimizer, /*step_size=*/1, /*gamma=*/0.9);
 
-  adaptdl::torch::init_process_group();
+  adaptdl::init_process_group();
   Model model(net, *optimizer, scheduler);
   Loader train_loader(training,
                       {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
@@ -83,9 +83,9 @@ void train_digits(const programs::Options& options) {
   programs::autoscale(train_loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
-    adaptdl::torch::Accumulator stats;
+    adaptdl::Accumulator stats;
     train(model, device, train_loader, *optimizer, stats);
     double accuracy = test(model, device, test_loader);
     scheduler.step();
@@ -97,7 +97,7 @@ void train_digits(const programs::Options& options) {
                      {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();  // the trained model, to export or to train for more epochs
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

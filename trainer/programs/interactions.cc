@@ -159,7 +159,7 @@ torch::data::Example<> RatedPairs::get_batch(c10::ArrayRef<std::size_t> indices)
       *out++ = interactions_->item[index / group];
       target[i] = 1;
     } else {
-      *out++ = Negatives(*interactions_, user, adaptdl::torch::sample_generator(index)).next();
+      *out++ = Negatives(*interactions_, user, adaptdl::sample_generator(index)).next();
     }
   }
   return {data, target};

@@ -41,16 +41,16 @@ void fit(const programs::Options& options) {
   torch::nn::Linear net(inputs, 1);
   auto optimizer = programs::make_optimizer(net->parameters(), options);
 
-  adaptdl::torch::init_process_group("gloo");
-  adaptdl::torch::AdaptiveDataParallel model(net, *optimizer);
-  adaptdl::torch::AdaptiveDataLoader loader(TensorDataset(rows),
-                                            {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
+  adaptdl::init_process_group("gloo");
+  adaptdl::AdaptiveDataParallel model(net, *optimizer);
+  adaptdl::AdaptiveDataLoader loader(TensorDataset(rows),
+                                     {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
   programs::autoscale(loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
-    adaptdl::torch::Accumulator stats;
+    adaptdl::Accumulator stats;
     for (auto& batch : loader) {
       auto x = batch.data.narrow(1, 0, inputs), y = batch.data.narrow(1, inputs, 1);
       torch::Tensor loss = torch::mse_loss(model(x), y);
@@ -68,7 +68,7 @@ void fit(const programs::Options& options) {
                      {"samples", static_cast<int64_t>(stats["samples"])},
                      {"seconds", timer.seconds()}});
   }
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) { return programs::run_main(argc, argv, {.epochs = 5, .lr = 0.01}, fit); }

@@ -54,13 +54,13 @@ struct NeuMfImpl : torch::nn::Module {
 };
 TORCH_MODULE(NeuMf);
 
-using Model = adaptdl::torch::AdaptiveDataParallel<NeuMf>;
+using Model = adaptdl::AdaptiveDataParallel<NeuMf>;
 
 // The share of users whose held-out item is among the ten best of a hundred.
-double hit_rate(Model& model, torch::Device device, adaptdl::torch::AdaptiveDataLoader<RankedItems>& loader) {
+double hit_rate(Model& model, torch::Device device, adaptdl::AdaptiveDataLoader<RankedItems>& loader) {
   model->eval();
   torch::NoGradGuard no_grad;
-  adaptdl::torch::Accumulator stats;
+  adaptdl::Accumulator stats;
   for (auto& candidates : loader) {
     const auto scores = model(candidates.to(device));
     const auto better = scores.gt(scores.slice(1, 0, 1)).sum(1);
@@ -75,24 +75,24 @@ void train_ncf(const programs::Options& options, const NcfOptions& own) {
   if (own.sparse && options.optimizer != "sgd")
     throw adaptdl::UsageError("--sparse: sparse gradients take --optimizer sgd");
   torch::manual_seed(options.seed);
-  const auto device = adaptdl::torch::replica_device();
+  const auto device = adaptdl::replica_device();
   const auto data = std::make_shared<const Interactions>(options.data.empty() ? Interactions::generate(options.seed)
                                                                               : Interactions::read(options.data));
   NeuMf net(*data, own);
   net->to(device);
   auto optimizer = programs::make_optimizer(net->parameters(), options);
 
-  adaptdl::torch::init_process_group();
+  adaptdl::init_process_group();
   Model model(net, *optimizer);
-  adaptdl::torch::AdaptiveDataLoader loader(RatedPairs(data, own.negatives),
-                                            {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
-  adaptdl::torch::AdaptiveDataLoader test_loader(RankedItems(data), {.batch_size = 256});
+  adaptdl::AdaptiveDataLoader loader(RatedPairs(data, own.negatives),
+                                     {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
+  adaptdl::AdaptiveDataLoader test_loader(RankedItems(data), {.batch_size = 256});
   programs::autoscale(loader, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
-    adaptdl::torch::Accumulator stats;
+    adaptdl::Accumulator stats;
     model->train();
     for (auto& batch : loader) {
       optimizer->zero_grad();
@@ -108,7 +108,7 @@ void train_ncf(const programs::Options& options, const NcfOptions& own) {
                     {{"loss", stats["loss"] / stats["samples"]}, {"hit_rate", hits}, {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

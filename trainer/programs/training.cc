@@ -11,7 +11,7 @@ namespace programs {
 
 namespace {
 
-using adaptdl::torch::Adaptive;
+using adaptdl::Adaptive;
 using Parameters = std::vector<at::Tensor>;
 
 template <class Optimizer, class OptimizerOptions>
@@ -35,15 +35,14 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(Parameters parameters, c
   if (name == "adamw")
     return adam<torch::optim::AdamW, torch::optim::AdamWOptions>(std::move(parameters), options.lr, settings);
   if (name == "adadelta") {
-    return std::make_unique<Adaptive<adaptdl::torch::Adadelta>>(
-        std::move(parameters), adaptdl::torch::AdadeltaOptions(options.lr).weight_decay(settings.weight_decay));
+    return std::make_unique<Adaptive<adaptdl::Adadelta>>(
+        std::move(parameters), adaptdl::AdadeltaOptions(options.lr).weight_decay(settings.weight_decay));
   }
   throw adaptdl::UsageError(fmt::format("--optimizer {}: there is none of that name", name));
 }
 
 Reporter::Reporter(const Options& options) : options_(options) {
-  if (options.tensorboard)
-    writer_ = std::make_unique<adaptdl::torch::SummaryWriter>(*adaptdl::torch::tensorboard_directory());
+  if (options.tensorboard) writer_ = std::make_unique<adaptdl::SummaryWriter>(*adaptdl::tensorboard_directory());
 }
 
 void Reporter::log(int epoch, std::size_t batch_size, const nlohmann::ordered_json& fields, double gain,

@@ -68,7 +68,7 @@ class Reporter {
   void log(int epoch, std::size_t batch_size, const nlohmann::ordered_json& fields, double gain, double progress);
 
   const Options& options_;
-  std::unique_ptr<adaptdl::torch::SummaryWriter> writer_;
+  std::unique_ptr<adaptdl::SummaryWriter> writer_;
 };
 
 }  // namespace programs

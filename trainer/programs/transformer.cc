@@ -11,7 +11,7 @@
 #include "training.h"
 
 namespace nn = torch::nn;
-using Text = adaptdl::torch::AdaptiveBPTTIterator;
+using Text = adaptdl::AdaptiveBPTTIterator;
 
 struct TransformerOptions {
   std::string level = "word";
@@ -55,14 +55,14 @@ struct LanguageModelImpl : nn::Module {
 };
 TORCH_MODULE(LanguageModel);
 
-using Model = adaptdl::torch::AdaptiveDataParallel<LanguageModel>;
+using Model = adaptdl::AdaptiveDataParallel<LanguageModel>;
 
 // A pass over the text, a training one if there is an optimizer. Returns the loss a token: the logarithm of the
 // perplexity.
 double pass(Model& model, torch::Device device, Text& text, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);
-  adaptdl::torch::Accumulator stats;
+  adaptdl::Accumulator stats;
   for (auto& batch : text) {
     const auto target = batch.target.to(device).flatten();
     auto loss = torch::nn::functional::cross_entropy(model(batch.text.to(device)).flatten(0, 1), target);
@@ -83,7 +83,7 @@ void train_transformer(const programs::Options& options, const TransformerOption
   if (own.width % own.heads != 0)
     throw adaptdl::UsageError(fmt::format("--width {} is no multiple of --heads {}", own.width, own.heads));
   torch::manual_seed(options.seed);
-  const auto device = adaptdl::torch::replica_device();
+  const auto device = adaptdl::replica_device();
   const auto tokens = programs::read_tokens(
       options.data, own.level == "word" ? programs::TextLevel::kWord : programs::TextLevel::kCharacter);
   const auto vocabulary = programs::Vocabulary::of(tokens, {"<unk>"}, 20000);
@@ -92,16 +92,16 @@ void train_transformer(const programs::Options& options, const TransformerOption
   LanguageModel net(vocabulary.size(), own);
   net->to(device);
   auto optimizer = programs::make_optimizer(net->parameters(), options);
-  adaptdl::torch::CosineAnnealingLR scheduler(*optimizer, options.epochs);
+  adaptdl::CosineAnnealingLR scheduler(*optimizer, options.epochs);
 
-  adaptdl::torch::init_process_group();
+  adaptdl::init_process_group();
   Model model(net, *optimizer, scheduler);
   Text training(ids.slice(0, 0, -held_out), {.batch_size = options.batch_size, .bptt_len = own.bptt});
   Text testing(ids.slice(0, -held_out), {.batch_size = 16, .bptt_len = own.bptt});
   programs::autoscale(training, options);
   programs::Reporter reporter(options);
 
-  for (int epoch : adaptdl::torch::remaining_epochs_until(options.epochs)) {
+  for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     programs::Timer timer;
     const double loss = pass(model, device, training, optimizer.get());
     const double test_loss = pass(model, device, testing, nullptr);
@@ -111,7 +111,7 @@ void train_transformer(const programs::Options& options, const TransformerOption
         {{"loss", loss}, {"test_loss", test_loss}, {"perplexity", std::exp(test_loss)}, {"seconds", timer.seconds()}});
   }
   adaptdl::checkpoint::save_all_states();
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 int main(int argc, char** argv) {

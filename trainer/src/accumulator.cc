@@ -16,7 +16,7 @@
 #include "regroup.h"
 #include "step_boundary.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -201,4 +201,4 @@ void Accumulator::clear() {
   if (synchronized_) synchronized_->clear();
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -8,7 +8,7 @@
 #include "adaptdl/error.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -42,22 +42,22 @@ void update(at::Tensor& param, AdadeltaParamState& state, const AdadeltaOptions&
 
 }  // namespace
 
-Adadelta::Adadelta(std::vector<::torch::Tensor> params, AdadeltaOptions defaults)
-    : Adadelta(std::vector<::torch::optim::OptimizerParamGroup>{::torch::optim::OptimizerParamGroup(std::move(params))},
+Adadelta::Adadelta(std::vector<torch::Tensor> params, AdadeltaOptions defaults)
+    : Adadelta(std::vector<torch::optim::OptimizerParamGroup>{torch::optim::OptimizerParamGroup(std::move(params))},
                defaults) {}
 
-Adadelta::Adadelta(std::vector<::torch::optim::OptimizerParamGroup> groups, AdadeltaOptions defaults)
+Adadelta::Adadelta(std::vector<torch::optim::OptimizerParamGroup> groups, AdadeltaOptions defaults)
     : Optimizer(std::move(groups), std::make_unique<AdadeltaOptions>(defaults)) {
   for (auto& group : param_groups()) check(static_cast<AdadeltaOptions&>(group.options()));
 }
 
-::torch::Tensor Adadelta::step(LossClosure closure) {
-  ::torch::Tensor loss;
+torch::Tensor Adadelta::step(LossClosure closure) {
+  torch::Tensor loss;
   if (closure) {
     at::AutoGradMode enable(true);
     loss = closure();
   }
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   for (auto& group : param_groups()) {
     const auto& options = static_cast<AdadeltaOptions&>(group.options());
     for (auto& param : group.params()) {
@@ -67,4 +67,4 @@ Adadelta::Adadelta(std::vector<::torch::optim::OptimizerParamGroup> groups, Adad
   return loss;
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -9,7 +9,7 @@
 #include "adaptdl/error.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 Autocast::Autocast(at::DeviceType device, at::ScalarType dtype, bool enabled) : device_(device) {
   if (dtype != at::kBFloat16 && dtype != at::kHalf)
@@ -41,9 +41,9 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(options), scale_(op
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return options_.enabled ? loss * scale_ : loss; }
 
-void GradScaler::unscale(::torch::optim::Optimizer& optimizer) {
+void GradScaler::unscale(torch::optim::Optimizer& optimizer) {
   if (!options_.enabled || std::exchange(unscaled_, true)) return;
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   at::Tensor overflow;
   for (auto& group : optimizer.param_groups()) {
     for (auto& param : group.params()) {
@@ -62,7 +62,7 @@ void GradScaler::unscale(::torch::optim::Optimizer& optimizer) {
   if (overflow.defined()) found_ = overflow.item<bool>() ? Found::kOverflow : Found::kFinite;
 }
 
-bool GradScaler::step(::torch::optim::Optimizer& optimizer) {
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   unscale(optimizer);
   unscaled_ = false;
   if (options_.enabled && found_ != Found::kFinite) return false;
@@ -89,4 +89,4 @@ void GradScaler::load(const nlohmann::json& saved) {
   scale_ = scale;
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -6,7 +6,7 @@
 
 #include "adaptdl/metrics.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -166,4 +166,4 @@ void BatchSizeChoice::load(const nlohmann::json& saved) {
   last_hints_ = time("since_hints");
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -15,7 +15,7 @@
 
 #include "adaptdl/goodput.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // The quotient, rounded up.
 inline std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
@@ -91,4 +91,4 @@ class BatchSizeChoice {
   std::optional<double> last_fit_, last_hints_;
 };
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -11,7 +11,7 @@
 #include "batch_size_choice.h"
 #include "replicas.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -149,4 +149,4 @@ std::size_t AdaptiveBPTTIterator::size() const {
                              static_cast<std::size_t>(options_.bptt_len) * replicas);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -8,7 +8,7 @@
 #include "adaptdl/torch/epoch.h"
 #include "replicas.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -139,4 +139,4 @@ std::size_t known_size(std::optional<std::size_t> size) {
   return *size;
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -22,7 +22,7 @@
 #include "step_profile.h"
 #include "tagged_scalars.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -61,7 +61,7 @@ AdaptiveDataLoaderHelper::AdaptiveDataLoaderHelper(std::size_t batch_size, const
 
 AdaptiveDataLoaderHelper::~AdaptiveDataLoaderHelper() {
   if (current == this) current = nullptr;
-  if (torch::training == this) torch::training = nullptr;
+  if (adaptdl::training == this) adaptdl::training = nullptr;
 }
 
 const std::string& AdaptiveDataLoaderHelper::name() const noexcept { return state_->name(); }
@@ -225,8 +225,8 @@ bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
 // Takes over a decision of rank 0 that has arrived. It may be about another loop than the one that runs.
 void AdaptiveDataLoaderHelper::take_decision() {
   const auto& agreed = internal::receive_agreement();
-  if (agreed.batch_size && torch::training && torch::training->number_ == agreed.loader)
-    torch::training->state_->choice.change(*agreed.batch_size);
+  if (agreed.batch_size && adaptdl::training && adaptdl::training->number_ == agreed.loader)
+    adaptdl::training->state_->choice.change(*agreed.batch_size);
 }
 
 void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const LocalBszBounds& bounds,
@@ -255,9 +255,9 @@ void AdaptiveDataLoaderHelper::check_bounds(std::size_t max_batch_size, const Lo
         "accumulation, or raise the bound",
         where(), batch_size_, replicas, replicas == 1 ? "" : "s", share, *bounds.max));
   }
-  if (torch::training && torch::training != this) {
+  if (adaptdl::training && adaptdl::training != this) {
     throw UsageError(fmt::format("{}: '{}' is the data loader for training already, and there is one only", where(),
-                                 torch::training->name()));
+                                 adaptdl::training->name()));
   }
 }
 
@@ -267,7 +267,7 @@ void AdaptiveDataLoaderHelper::autoscale_batch_size(std::size_t max_batch_size, 
   max_batch_size_ = max_batch_size;
   bounds_ = bounds;
   gradient_accumulation_ = gradient_accumulation;
-  torch::training = this;
+  adaptdl::training = this;
   tell_batch_sizes();
 }
 
@@ -315,7 +315,7 @@ bool AdaptiveDataLoaderHelper::agree(Boundary& boundary, const LayOut& lay_out) 
     try {
       take_decision();
       data_end_ = std::exchange(boundary_passed_, true) && internal::receive_agreement().data_end;
-      if (internal::replica_rank() == 0 && torch::training) torch::training->state_->choice.take_fit();
+      if (internal::replica_rank() == 0 && adaptdl::training) adaptdl::training->state_->choice.take_fit();
       internal::settle_boundary();
       if (internal::boundary_is_real() && std::exchange(regroups_, internal::regroups()) != internal::regroups()) {
         new_replicas_ = true;
@@ -437,8 +437,8 @@ std::size_t AdaptiveDataLoaderHelper::current_batch_size() const noexcept {
 }
 
 void AdaptiveDataLoaderHelper::train() {
-  if (torch::training) return;
-  torch::training = this;
+  if (adaptdl::training) return;
+  adaptdl::training = this;
   tell_batch_sizes();
 }
 
@@ -446,7 +446,7 @@ void AdaptiveDataLoaderHelper::tell_batch_sizes() const {
   metrics::set_batch_sizes({batch_size_, {max_batch_size_, bounds_.min, bounds_.max, gradient_accumulation_}});
 }
 
-bool AdaptiveDataLoaderHelper::training() const noexcept { return torch::training == this; }
+bool AdaptiveDataLoaderHelper::training() const noexcept { return adaptdl::training == this; }
 
 void AdaptiveDataLoaderHelper::to_tensorboard(SummaryWriter& writer, std::int64_t global_step,
                                               const std::string& tag_prefix) const {
@@ -466,4 +466,4 @@ std::optional<std::size_t> AdaptiveDataLoaderMixin::current_batch_size() const n
 
 AdaptiveDataLoaderHelper* current_dataloader() noexcept { return current; }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

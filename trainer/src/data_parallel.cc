@@ -31,11 +31,11 @@
 #include "tensor_io.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
 constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one call
@@ -53,7 +53,7 @@ std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const Dat
 }  // namespace
 
 struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
-  Impl(std::shared_ptr<::torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched,
+  Impl(std::shared_ptr<torch::nn::Module> module, optim::Optimizer& optim, optim::LRScheduler* sched,
        DataParallelOptions opts)
       : State(opts.name),
         model(std::move(module)),
@@ -110,9 +110,9 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   std::vector<bool> sparse_params() const {
     std::unordered_set<const void*> sparse;
     for (const auto& module : model->modules()) {
-      if (const auto* embedding = module->as<::torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
+      if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
         sparse.insert(embedding->weight.unsafeGetTensorImpl());
-      if (const auto* bag = module->as<::torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
+      if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
         sparse.insert(bag->weight.unsafeGetTensorImpl());
     }
     std::vector<bool> result;
@@ -153,7 +153,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
 
   void broadcast(const std::vector<at::Tensor>& tensors) const {
     if (tensors.empty()) return;
-    ::torch::NoGradGuard no_grad;
+    torch::NoGradGuard no_grad;
     c10d::broadcast_coalesced(internal::process_group_ptr(), tensors, kBroadcastBytes, 0);
   }
 
@@ -238,7 +238,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
       throw UsageError(fmt::format(
           "the batch size of data loader '{}' is adaptive, but the learning rate of '{}' is not: make its optimizer an "
-          "adaptdl::torch::Adaptive one, such as Adaptive<torch::optim::SGD>",
+          "adaptdl::Adaptive one, such as Adaptive<torch::optim::SGD>",
           loader->name(), name()));
     }
     last = loader->is_optim_step();
@@ -296,7 +296,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     reader.describe(), saved, known));
   }
 
-  std::shared_ptr<::torch::nn::Module> model;
+  std::shared_ptr<torch::nn::Module> model;
   optim::Optimizer& optimizer;
   optim::LRScheduler* scheduler;
   DataParallelOptions options;
@@ -324,7 +324,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   double lr_factor = 1;
 };
 
-DataParallel::DataParallel(std::shared_ptr<::torch::nn::Module> model, optim::Optimizer& optimizer,
+DataParallel::DataParallel(std::shared_ptr<torch::nn::Module> model, optim::Optimizer& optimizer,
                            optim::LRScheduler* scheduler, DataParallelOptions options) {
   check_supported(optimizer);
   internal::process_group_ptr();
@@ -344,10 +344,10 @@ DataParallel::~DataParallel() {
 }
 
 void DataParallel::before_forward() {
-  const bool training = ::torch::GradMode::is_enabled() && impl_->model->is_training();
+  const bool training = torch::GradMode::is_enabled() && impl_->model->is_training();
   if (impl_->options.broadcast_buffers && impl_->buffers_stale) impl_->broadcast(impl_->model->buffers());
   impl_->buffers_stale = training;
-  if (!::torch::GradMode::is_enabled()) return;
+  if (!torch::GradMode::is_enabled()) return;
   impl_->begin_pass();
   if (!impl_->last) return;
   impl_->with_reducer([](c10d::Reducer& reducer) {
@@ -357,7 +357,7 @@ void DataParallel::before_forward() {
 }
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
-  if (!::torch::GradMode::is_enabled()) return;
+  if (!torch::GradMode::is_enabled()) return;
   const auto prepare = [&] {
     impl_->with_reducer([&](c10d::Reducer& reducer) {
       reducer.prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
@@ -417,4 +417,4 @@ void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->tell_metrics();
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

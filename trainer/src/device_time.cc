@@ -2,7 +2,7 @@
 
 #include "adaptdl/metrics.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -29,4 +29,4 @@ Seconds seconds_between(const TimeMark& from, const TimeMark& to) {
 
 std::unique_ptr<StepTimer> make_step_timer(at::Device device) { return std::make_unique<DeviceTimer>(device); }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -11,7 +11,7 @@
 #include "step_profile.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // A point in time.
 struct TimeMark {
@@ -26,4 +26,4 @@ Seconds seconds_between(const TimeMark& from, const TimeMark& to);
 // Measures steps on the device.
 std::unique_ptr<StepTimer> make_step_timer(at::Device device);
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -11,7 +11,7 @@
 #include "epoch_scope.h"
 #include "replicas.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -144,4 +144,4 @@ void keep_until_epoch_ends(std::shared_ptr<checkpoint::State> kept) {
 
 }  // namespace internal
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -12,7 +12,7 @@
 
 #include "adaptdl/checkpoint.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // "epoch7", or "epochnone" outside the epoch loop.
 std::string epoch_label();
@@ -42,4 +42,4 @@ std::shared_ptr<T> make_in_epoch(const std::string& name, Args&&... args) {
   return state;
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

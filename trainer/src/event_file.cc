@@ -17,7 +17,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/log.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -175,4 +175,4 @@ void flush_event_files() {
   for (auto* file : open_files().files) file->flush();
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

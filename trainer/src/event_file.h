@@ -16,7 +16,7 @@
 #include <string_view>
 #include <thread>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Frames `data` as one record.
 std::string tfrecord(std::string_view data);
@@ -71,4 +71,4 @@ class EventFile {
 // Flushes the files that are open in this process: for exits that run no destructors.
 void flush_event_files();
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

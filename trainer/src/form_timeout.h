@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Tests shorten these.
 
@@ -12,4 +12,4 @@ inline std::chrono::milliseconds form_timeout = std::chrono::seconds(30);
 // After a request to stop.
 inline std::chrono::milliseconds connect_grace = std::chrono::seconds(10);
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

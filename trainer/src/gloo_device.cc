@@ -32,7 +32,7 @@
 #include "rank_connections.h"
 #include "socket.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 namespace {
 
 namespace tcp = ::gloo::transport::tcp;
@@ -212,16 +212,16 @@ std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& a
   return std::make_shared<Device>(tcp::CreateDeviceAttr(attr), address, secret);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl
 
 #else
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string&) {
   return c10d::ProcessGroupGloo::createDeviceForHostname(address);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl
 
 #endif

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // A device whose connections come from and to `address`, an IP address of this machine, between replicas that have
 // `secret`. Throws what Gloo throws if there is no such address.
@@ -18,4 +18,4 @@ namespace adaptdl::torch {
 // with a Gloo whose TCP transport is of neither of the two forms that trainer/meson.build looks for.
 std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& address, const std::string& secret);
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -7,7 +7,7 @@
 
 #include "squared_norm.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -89,4 +89,4 @@ void GradientNoiseScale::load(const nlohmann::json& saved) {
   *this = std::move(loaded);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -15,17 +15,17 @@
 #include "step_boundary.h"
 #include "tensor_io.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
-using ::torch::autograd::variable_list;
+using torch::autograd::variable_list;
 
 constexpr std::size_t kSums = 3;  // of a pair of gradients: see GroupSums::add_pairs
 constexpr const char* kPreviousPrefix = "gradient/";
 
 void at_end_of_backward(std::function<void()> callback) {
-  ::torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
 }
 
 std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
@@ -41,19 +41,19 @@ bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
 // A hook on the node that accumulates a parameter's gradient, which lives as long as someone holds it.
 struct GradientStatistics::Hook {
   Hook(const at::Tensor& param, std::function<void(const at::Tensor& gradient)> call)
-      : node(::torch::autograd::impl::grad_accumulator(param)),
-        key(node->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
+      : node(torch::autograd::impl::grad_accumulator(param)),
+        key(node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
             [call = std::move(call)](const variable_list& outputs, const variable_list& gradients) {
               call(gradients.empty() ? at::Tensor() : gradients[0]);
               return outputs;
             }))) {}
   ~Hook() { node->del_post_hook(key); }
   // A std::shared_ptr, and since LibTorch 2.15 a c10::intrusive_ptr.
-  decltype(::torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
+  decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
   std::uintptr_t key;
 };
 
-GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer,
+GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::optim::Optimizer& optimizer,
                                        compat::ProcessGroupPtr group, internal::Version& version, Options options)
     : params_(std::move(params)),
       optimizer_(optimizer),
@@ -94,7 +94,7 @@ void GradientStatistics::expect(int batch, bool last, const std::function<void()
   void_ = void_ && internal::step_is_void();
   expected_.assign(expected_.size(), true);
   if (!last) return;
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   if (!std::exchange(divided_, true)) {
     for (at::Tensor& held : held_) {
       if (held.defined()) held.div_(batches_);
@@ -153,7 +153,7 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   if (!expected_[param]) return;  // of another pass, such as one of a model through this one's module
   expected_[param] = false;
   if (!std::exchange(has_gradient_, true) && complete_) set_aside();
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   auto& total = params_[param].mutable_grad();
   auto& held = held_[param];
   if (last_ && !std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
@@ -261,7 +261,7 @@ void GradientStatistics::drop_gradients() {
 
 // Adds what replicas hold of parameters that they did not use in the last batch: the Reducer does not know of it.
 void GradientStatistics::reduce_unused() {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(params_.size());
   auto used = at::zeros({2, count});  // by how many replicas: in the last batch, in an earlier one only
   for (std::int64_t i = 0; i < count; ++i) {
@@ -368,4 +368,4 @@ void GradientStatistics::load(const checkpoint::Reader& reader) {
   }
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

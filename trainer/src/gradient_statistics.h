@@ -30,7 +30,7 @@
 #include "squared_norm.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class GradientStatistics {
  public:
@@ -45,8 +45,8 @@ class GradientStatistics {
 
   // REQUIRES to be made before the Reducer of these parameters. `group` may be null: until set_group. Counts each
   // step's averaged gradients in `version`, which outlives the object.
-  GradientStatistics(std::vector<at::Tensor> params, ::torch::optim::Optimizer& optimizer,
-                     compat::ProcessGroupPtr group, internal::Version& version, Options options);
+  GradientStatistics(std::vector<at::Tensor> params, torch::optim::Optimizer& optimizer, compat::ProcessGroupPtr group,
+                     internal::Version& version, Options options);
   ~GradientStatistics();
 
   // To be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
@@ -106,7 +106,7 @@ class GradientStatistics {
   std::optional<GradientSample> differenced(double batch_scale, double loss_scale);
 
   const std::vector<at::Tensor> params_;
-  ::torch::optim::Optimizer& optimizer_;
+  torch::optim::Optimizer& optimizer_;
   compat::ProcessGroupPtr group_;
   internal::Version& version_;
   const Options options_;
@@ -137,4 +137,4 @@ class GradientStatistics {
   double previous_loss_scale_ = 0;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -8,7 +8,7 @@
 #include "adaptdl/error.h"
 #include "replicas.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, Source source)
     : helper_(helper),
@@ -152,4 +152,4 @@ IterableLoaderOptions checked(IterableLoaderOptions options) {
   return options;
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

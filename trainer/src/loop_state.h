@@ -9,7 +9,7 @@
 #include "adaptdl/torch/data_loader_helper.h"
 #include "batch_size_choice.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
  public:
@@ -74,4 +74,4 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
   bool running = false;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

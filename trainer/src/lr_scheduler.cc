@@ -18,9 +18,9 @@
 #include "adaptdl/error.h"
 #include "lr_scheduler_state.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 using nlohmann::json;
 
 namespace {
@@ -285,4 +285,4 @@ void ReduceLROnPlateau::load(const json& saved) {
   saved.at("cooldown").get_to(cooldown_);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

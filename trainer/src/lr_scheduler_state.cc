@@ -9,9 +9,9 @@
 
 #include "adaptdl/torch/lr_scheduler.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 using nlohmann::json;
 
 namespace internal {
@@ -84,4 +84,4 @@ void load_scheduler(const checkpoint::Reader& reader, optim::LRScheduler* schedu
   if (scheduler != nullptr) internal::scheduler_from_json(reader.json(kSchedulerSection), *scheduler);
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

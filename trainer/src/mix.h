@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Mixes `values` to one seed, by the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
 // Generators", 2014): values that differ in one bit give seeds without relation to each other. Fixed for ever: the
@@ -20,4 +20,4 @@ constexpr std::uint64_t mix(std::initializer_list<std::uint64_t> values) {
   return state;
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -13,13 +13,13 @@
 #include "tensor_io.h"
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
 using checkpoint::CheckpointError;
 using nlohmann::json;
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 
 constexpr const char* kOptimizerSection = "optimizer";
 
@@ -166,7 +166,7 @@ Preconditioner adam_preconditioner(optim::Optimizer& optimizer, std::size_t grou
 }
 
 void reset_adam_moments(optim::Optimizer& optimizer) {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   for (std::size_t group = 0; group < optimizer.param_groups().size(); ++group) {
     for (const auto& param : optimizer.param_groups()[group].params()) {
       with_adam_state(optimizer, group, param, [](const auto&, auto& state) {
@@ -183,7 +183,7 @@ void check_supported(const optim::Optimizer& optimizer) {
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
   const bool lbfgs = dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr;
   throw UsageError(fmt::format(
-      "AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::torch::Adadelta",
+      "AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::Adadelta",
       lbfgs ? "LBFGS: it evaluates the loss several times a step, on one batch of one replica"
             : "this type of optimizer"));
 }
@@ -266,4 +266,4 @@ void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimize
   });
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -7,7 +7,7 @@
 
 #include "adaptdl/error.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 Prefetcher::Prefetcher(std::size_t workers, std::size_t slots, std::size_t count, Job job)
     : slots_(slots), count_(count), job_(std::move(job)), done_(slots, false), errors_(slots) {
@@ -69,4 +69,4 @@ void Prefetcher::work(std::size_t worker) {
   }
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

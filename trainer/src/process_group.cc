@@ -39,7 +39,7 @@
 #include "step_boundary.h"
 #include "uncaught_errors.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -179,7 +179,7 @@ c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const
 std::string choose_backend(const std::string& asked) {
   if (!asked.empty()) return asked;
   if (const auto set = env::backend()) return *set;
-  return compat::has_nccl() && ::torch::cuda::is_available() ? "nccl" : "gloo";
+  return compat::has_nccl() && torch::cuda::is_available() ? "nccl" : "gloo";
 }
 
 void check_backend(const std::string& backend) {
@@ -187,7 +187,7 @@ void check_backend(const std::string& backend) {
     throw UsageError(fmt::format("backend '{}' is unknown: use 'gloo' or 'nccl'", backend));
   if (backend != "nccl") return;
   if (!compat::has_nccl()) throw UsageError("backend 'nccl': this LibTorch has no NCCL; use 'gloo'");
-  if (!::torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
+  if (!torch::cuda::is_available()) throw UsageError("backend 'nccl' needs a GPU and LibTorch sees none; use 'gloo'");
 }
 
 // `host`: where rank 0 of the collective listens.
@@ -255,7 +255,7 @@ namespace internal {
 
 const compat::ProcessGroupPtr& process_group_ptr() {
   if (!group_slot() && !generation::joining())
-    throw Error("there is no process group: call adaptdl::torch::init_process_group() first");
+    throw Error("there is no process group: call adaptdl::init_process_group() first");
   return group_slot();
 }
 
@@ -332,9 +332,9 @@ c10d::ProcessGroup& process_group() {
 }
 
 c10::Device replica_device() {
-  if (!::torch::cuda::is_available()) return {c10::kCPU};
-  const auto count = static_cast<int>(::torch::cuda::device_count());
+  if (!torch::cuda::is_available()) return {c10::kCPU};
+  const auto count = static_cast<int>(torch::cuda::device_count());
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(env::replica_rank() % count)};
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

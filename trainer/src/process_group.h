@@ -3,9 +3,9 @@
 
 #include "torch_compat.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Throws Error, which says to call init_process_group, if there is none.
 const compat::ProcessGroupPtr& process_group_ptr();
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Something that uses the process group. All are told in the order in which they were made, which is the same on all
 // replicas.
@@ -57,4 +57,4 @@ class Version {
   std::string state_;
 };
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

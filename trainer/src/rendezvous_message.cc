@@ -5,7 +5,7 @@
 #include "adaptdl/error.h"
 #include "little_endian.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -28,4 +28,4 @@ std::optional<std::string> take_message(std::string& received) {
   return body;
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 inline constexpr std::uint32_t kMaxMessage = 16 << 20;  // bytes
 
@@ -25,4 +25,4 @@ inline constexpr std::size_t kReadSize = 4096;
 // Whether the last call on a non-blocking socket failed only because it would have had to wait.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -15,7 +15,7 @@
 #include "adaptdl/error.h"
 #include "secret.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 namespace {
 
 using nlohmann::json;
@@ -157,4 +157,4 @@ bool RendezvousServer::has_all(const std::vector<std::string>& keys) const {
   return std::ranges::all_of(keys, [this](const std::string& key) { return values_.contains(key); });
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -32,7 +32,7 @@
 #include "rendezvous_message.h"
 #include "socket.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // What a RendezvousServer of this secret and its clients agree on.
 handshake::Terms rendezvous_terms(const std::string& secret);
@@ -78,4 +78,4 @@ class RendezvousServer {
   std::thread thread_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -12,7 +12,7 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/error.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 namespace {
 
 using nlohmann::json;
@@ -142,4 +142,4 @@ std::string RendezvousStore::receive(net::Clock::time_point deadline) {
   }
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

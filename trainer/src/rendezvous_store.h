@@ -13,7 +13,7 @@
 
 #include "rendezvous_server.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // Where the server is, and its secret.
 struct RendezvousPlace {
@@ -59,4 +59,4 @@ class RendezvousStore final : public c10d::Store {
   std::string received_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

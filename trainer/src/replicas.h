@@ -4,10 +4,10 @@
 #include "adaptdl/collective.h"
 #include "adaptdl/env.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // The collective knows better than the environment: init_process_group may have been given explicit ranks.
 inline int replica_rank() { return collective::initialized() ? collective::world().rank() : env::replica_rank(); }
 inline int num_replicas() { return collective::initialized() ? collective::world().size() : env::num_replicas(); }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

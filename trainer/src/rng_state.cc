@@ -17,7 +17,7 @@
 #include "mix.h"
 #include "replicas.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -26,8 +26,8 @@ using Generators = std::map<std::string, Bytes>;  // "cpu", "cuda0", ... -> stat
 
 std::map<std::string, at::Generator> default_generators() {
   std::map<std::string, at::Generator> generators{{"cpu", at::globalContext().defaultGenerator(at::kCPU)}};
-  if (::torch::cuda::is_available()) {
-    const auto devices = static_cast<int>(::torch::cuda::device_count());
+  if (torch::cuda::is_available()) {
+    const auto devices = static_cast<int>(torch::cuda::device_count());
     for (int i = 0; i < devices; ++i) {
       const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(i));
       generators.emplace(fmt::format("cuda{}", i), at::globalContext().defaultGenerator(device));
@@ -121,4 +121,4 @@ void resume_rng() {
   state->resume();
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

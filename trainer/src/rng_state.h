@@ -4,7 +4,7 @@
 // and the like draw after a restart on as many replicas is what they would have drawn without it.
 #pragma once
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // To be called at the first step boundary of the process: there training goes on, and no earlier, for the code before
 // it is replayed and draws numbers of its own. Brings the generators to where the checkpoint has them. A rank that it
@@ -13,4 +13,4 @@ namespace adaptdl::torch::internal {
 // registered from then on.
 void resume_rng();
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

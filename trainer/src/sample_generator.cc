@@ -7,7 +7,7 @@
 #include "adaptdl/error.h"
 #include "mix.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -54,4 +54,4 @@ FetchScope::~FetchScope() { fetch = {}; }
 
 }  // namespace internal
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -10,7 +10,7 @@
 #include "mix.h"
 #include "replicas.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -80,4 +80,4 @@ std::size_t ElasticSampler::size() const noexcept {
   return (left + replicas - 1) / replicas;
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

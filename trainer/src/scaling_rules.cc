@@ -10,11 +10,11 @@
 #include "adaptdl/torch/data_loader_helper.h"
 #include "adaptdl/torch/parallel.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 
 // Scales the learning rates of all parameter groups, until its end.
 class ScaledRates {
@@ -119,4 +119,4 @@ std::vector<double> LEGWScale::scale_lr(double scale) {
   return {std::sqrt(scale) * (progress < steps ? progress / steps : 1.0)};
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

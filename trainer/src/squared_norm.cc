@@ -13,7 +13,7 @@
 
 #include "torch_compat.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -253,7 +253,7 @@ bool GroupSums::add_plain_pair(const GroupGradient& gradient, const at::Tensor& 
 }
 
 void GroupSums::add_squared_norm(const GroupGradient& gradient) {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   if (add_plain(gradient)) return;
   const auto quotient = divided(gradient.gradient, divisor(gradient.preconditioner));
   if (quotient.is_cuda())
@@ -263,7 +263,7 @@ void GroupSums::add_squared_norm(const GroupGradient& gradient) {
 }
 
 void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   const auto measure = [this](std::size_t group, Batch batch) {
     batch.divide();
     append(norms_[{group, batch.gradients[0].get_device()}], at::_foreach_norm(batch.gradients));
@@ -279,7 +279,7 @@ void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
 }
 
 void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous) {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   const auto measure = [this](std::size_t group, Batch batch) {
     batch.divide();
     auto norms = at::_foreach_norm(batch.gradients);
@@ -311,7 +311,7 @@ void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std
 }
 
 void GroupSums::flush() {
-  ::torch::NoGradGuard no_grad;
+  torch::NoGradGuard no_grad;
   for (const auto& [key, norms] : norms_) add_norms(key.first, norms, 1);
   norms_.clear();
 }
@@ -326,4 +326,4 @@ std::vector<double> GroupSums::values() {
   return {host.data_ptr<double>(), host.data_ptr<double>() + host.numel()};
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

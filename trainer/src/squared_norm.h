@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // By what Adam divides a gradient, elementwise: sqrt(exp_avg_sq) / correction + eps. An undefined exp_avg_sq stands
 // for 1.
@@ -63,4 +63,4 @@ class GroupSums {
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<at::Tensor>> norms_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -29,7 +29,7 @@
 #include "rng_state.h"
 #include "summary_writer_state.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -368,4 +368,4 @@ void exit_process(int code) {
 
 void set_exit_handler(std::function<void(int code)> handler) { exit_handler() = std::move(handler); }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

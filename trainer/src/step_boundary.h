@@ -8,7 +8,7 @@
 
 #include "batch_size_choice.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Where a loop stands, for the progress report.
 struct LoopPosition {
@@ -75,4 +75,4 @@ void exit_process(int code);
 // Calls `handler` instead of ending the process. For tests; it must not return.
 void set_exit_handler(std::function<void(int code)> handler);
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -8,7 +8,7 @@
 #include "adaptdl/metrics.h"
 #include "device_time.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -86,4 +86,4 @@ void end_batch(const std::optional<BatchProfile>& profile) {
   if (self.pending.size() > kMaxPending) self.pending.pop_front();
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Seconds that may not be known yet: asked at later batches until it answers.
 using Seconds = std::function<std::optional<double>()>;
@@ -47,4 +47,4 @@ std::uint64_t batches_begun() noexcept;
 // nothing.
 void end_batch(const std::optional<BatchProfile>& profile);
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

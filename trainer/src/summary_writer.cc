@@ -15,7 +15,7 @@
 #include "summary_writer_messages.h"
 #include "summary_writer_state.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -167,4 +167,4 @@ void SummaryWriter::flush() {
   if (impl_->file) impl_->file->flush();
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

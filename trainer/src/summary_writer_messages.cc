@@ -4,7 +4,7 @@
 #include <protozero/pbf_builder.hpp>
 #include <type_traits>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -211,4 +211,4 @@ std::string hparams_end_event() {
   });
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -12,7 +12,7 @@
 
 #include "adaptdl/torch/summary_writer.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // A distribution: bucket i counts the values below limits[i] that are in none before.
 struct Histogram {
@@ -37,4 +37,4 @@ std::string hparams_experiment_event(const HParams& hparams, const std::map<std:
 std::string hparams_start_event(const HParams& hparams);
 std::string hparams_end_event();
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

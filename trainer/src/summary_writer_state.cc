@@ -14,7 +14,7 @@
 #include "adaptdl/env.h"
 #include "event_file.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -120,4 +120,4 @@ void count_event(const std::string& log_dir, std::string_view tag, std::int64_t 
   writers_state().count(log_dir, tag, step);
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // To be called at the first step boundary: from here on nothing is replayed. Every replica has the state from then on,
 // whether or not that one made a writer, as checkpoints ask of it.
@@ -26,4 +26,4 @@ bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t 
 // To be called when an event is in the file's memory.
 void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step);
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

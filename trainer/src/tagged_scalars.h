@@ -6,7 +6,7 @@
 
 #include "adaptdl/torch/summary_writer.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 class TaggedScalars {
  public:
@@ -21,4 +21,4 @@ class TaggedScalars {
   std::string prefix_;
 };
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

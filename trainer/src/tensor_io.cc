@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace {
 
@@ -92,4 +92,4 @@ at::Tensor load_new_tensor(const checkpoint::Reader& reader, const std::string& 
   return tensor;
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

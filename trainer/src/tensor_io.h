@@ -7,7 +7,7 @@
 
 #include "adaptdl/checkpoint.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // The safetensors name of a tensor's element type. Throws checkpoint::CheckpointError if it has none.
 std::string dtype_name(const at::Tensor& tensor);
@@ -25,4 +25,4 @@ void load_tensor(const checkpoint::Reader& reader, const std::string& name, at::
 // Reads `name` as a new tensor on the device of `like`.
 at::Tensor load_new_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& like);
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -17,7 +17,7 @@
 #include "form_timeout.h"
 #include "gloo_device.h"
 
-namespace adaptdl::torch::compat {
+namespace adaptdl::compat {
 
 namespace {
 
@@ -281,14 +281,14 @@ void set_autocast(at::DeviceType device, bool enabled, at::ScalarType dtype) {
 }
 #endif
 
-::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param) {
+torch::optim::OptimizerParamState* find_state(torch::optim::Optimizer& optimizer, const at::Tensor& param) {
   const auto found = optimizer.state().find(state_key(param));
   return found == optimizer.state().end() ? nullptr : found->second.get();
 }
 
-void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param,
-               std::unique_ptr<::torch::optim::OptimizerParamState> state) {
+void set_state(torch::optim::Optimizer& optimizer, const at::Tensor& param,
+               std::unique_ptr<torch::optim::OptimizerParamState> state) {
   optimizer.state()[state_key(param)] = std::move(state);
 }
 
-}  // namespace adaptdl::torch::compat
+}  // namespace adaptdl::compat

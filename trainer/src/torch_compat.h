@@ -17,7 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace adaptdl::torch::compat {
+namespace adaptdl::compat {
 
 using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
 
@@ -80,8 +80,8 @@ EventPtr record_event(at::Device device);
 std::optional<double> seconds_between(const c10::Event& from, const c10::Event& to);
 
 // What `optimizer` remembers of `param`; null if nothing.
-::torch::optim::OptimizerParamState* find_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param);
-void set_state(::torch::optim::Optimizer& optimizer, const at::Tensor& param,
-               std::unique_ptr<::torch::optim::OptimizerParamState> state);
+torch::optim::OptimizerParamState* find_state(torch::optim::Optimizer& optimizer, const at::Tensor& param);
+void set_state(torch::optim::Optimizer& optimizer, const at::Tensor& param,
+               std::unique_ptr<torch::optim::OptimizerParamState> state);
 
-}  // namespace adaptdl::torch::compat
+}  // namespace adaptdl::compat

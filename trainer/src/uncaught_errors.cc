@@ -8,7 +8,7 @@
 #include "printable.h"
 #include "step_boundary.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 namespace {
 
 std::terminate_handler before = nullptr;
@@ -30,4 +30,4 @@ std::terminate_handler before = nullptr;
 
 void report_uncaught_errors() noexcept { before = std::set_terminate(report); }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

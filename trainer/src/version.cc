@@ -2,7 +2,7 @@
 
 #include "regroup.h"
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 namespace {
 
@@ -27,4 +27,4 @@ void Version::set_all(const std::map<std::string, std::uint64_t>& counts) {
     if (const auto found = counts.find(state); found != counts.end()) version->count = found->second;
 }
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal

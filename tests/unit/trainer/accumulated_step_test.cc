@@ -25,13 +25,13 @@ namespace accumulated_step_test {
 
 namespace {
 
-namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
-using adaptdl::torch::Adaptive;
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::DataParallelOptions;
-using adaptdl::torch::remaining_epochs_until;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+using adaptdl::Adaptive;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::DataParallelOptions;
+using adaptdl::remaining_epochs_until;
 using ::testing::error_of;
 using testing::expect_replicas;
 using testing::flat;
@@ -56,7 +56,7 @@ TEST_CASE(
   for (const int replicas : {1, 2}) {
     for (const bool view : {false, true}) {
       expect_replicas(replicas, [&](int rank) {
-        adaptdl::torch::init_process_group("gloo");
+        adaptdl::init_process_group("gloo");
         auto net = small_model(), reference = small_model();
         Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
         optim::SGD reference_optimizer(reference->parameters(), 0.1);
@@ -77,10 +77,10 @@ TEST_CASE(
               (reference->forward(inputs(each, earlier)).square().mean() / (3 * replicas)).backward();
           }
           reference_optimizer.step();
-          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+          EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
         });
         EXPECT(std::abs(model.gns().progress() - 3) < 1e-9);
-        adaptdl::torch::destroy_process_group();
+        adaptdl::destroy_process_group();
       });
     }
   }
@@ -88,7 +88,7 @@ TEST_CASE(
 
 TEST_CASE("a plain optimizer steps once for all accumulated batches") {
   expect_replicas(1, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer);
@@ -104,7 +104,7 @@ TEST_CASE("a plain optimizer steps once for all accumulated batches") {
 
 TEST_CASE("a parameter that only an earlier batch of the step used gets its gradient") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     Branches net;
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
@@ -114,17 +114,17 @@ TEST_CASE("a parameter that only an earlier batch of the step used gets its grad
       model(inputs(rank, batch), batch % 2 == 0).sum().backward();
       optimizer.step();
       if (batch % 2 == 0) return;
-      auto x = ::torch::zeros({1, 4}), y = ::torch::zeros({1, 4});
+      auto x = torch::zeros({1, 4}), y = torch::zeros({1, 4});
       for (int each = 0; each < 2; ++each) x += inputs(each, batch - 1).sum(0) / 4, y += inputs(each, batch).sum(0) / 4;
-      EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
-      EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+      EXPECT(torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+      EXPECT(torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
     });
   });
 }
 
 TEST_CASE("parameters that replicas use in different batches of a step get the mean of all gradients") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     Branches net;
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
@@ -135,16 +135,16 @@ TEST_CASE("parameters that replicas use in different batches of a step get the m
       optimizer.step();
     });
     const auto x = (inputs(0, 0) + inputs(1, 1)).sum(0) / 4, y = (inputs(0, 1) + inputs(1, 0)).sum(0) / 4;
-    EXPECT(::torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
-    EXPECT(::torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
-    adaptdl::torch::destroy_process_group();
+    EXPECT(torch::allclose(left - net->left->weight, 0.1 * x.expand({2, 4}), 1e-4, 1e-6));
+    EXPECT(torch::allclose(right - net->right->weight, 0.1 * y.expand({2, 4}), 1e-4, 1e-6));
+    adaptdl::destroy_process_group();
   });
 }
 
 TEST_CASE("sparse gradients are averaged, accumulated and measured") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
-    ::torch::manual_seed(1);
+    adaptdl::init_process_group("gloo");
+    torch::manual_seed(1);
     nn::Embedding net(nn::EmbeddingOptions(10, 3).sparse(true));
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer);
@@ -170,7 +170,7 @@ TEST_CASE("sparse gradients are averaged, accumulated and measured") {
 
 TEST_CASE("a single gradient with NaN is left out: the next is compared with the one before it") {
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(2, 1).bias(false));
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
     AdaptiveDataParallel model(net, optimizer);
@@ -189,7 +189,7 @@ TEST_CASE("a single gradient with NaN is left out: the next is compared with the
 TEST_CASE("the gradients of several backward passes before a step are compared with their mean") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       nn::Linear net(nn::LinearOptions(4, 1).bias(false));
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
       AdaptiveDataParallel model(net, optimizer);
@@ -202,7 +202,7 @@ TEST_CASE("the gradients of several backward passes before a step are compared w
           loss.backward();
         }
         optimizer.step();
-        auto mean = ::torch::zeros({4});
+        auto mean = torch::zeros({4});
         double squares = 0;
         for (int pass = 0; pass < 3; ++pass) {
           for (int each = 0; each < replicas; ++each) {
@@ -211,7 +211,7 @@ TEST_CASE("the gradients of several backward passes before a step are compared w
             squares += gradient.square().sum().item<double>() / (3 * replicas);
           }
         }
-        EXPECT(::torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
+        EXPECT(torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
         const double count = 3 * replicas, total = mean.square().sum().item<double>();
         sqr = 0.999 * sqr + (count * total - squares) / (count - 1);
         var = 0.999 * var + (squares - total) / (count - 1);
@@ -220,7 +220,7 @@ TEST_CASE("the gradients of several backward passes before a step are compared w
         EXPECT(std::abs(model.gns().raw_var_avg()[0] - var / weight) < 1e-4);
         EXPECT(model.gain() == 1);
       }
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
@@ -229,7 +229,7 @@ TEST_CASE("several forward passes before one backward pass count as one, whether
   for (const int replicas : {1, 2}) {
     for (const int accumulation : {0, 2}) {
       expect_replicas(replicas, [&](int rank) {
-        adaptdl::torch::init_process_group("gloo");
+        adaptdl::init_process_group("gloo");
         auto net = small_model(), reference = small_model();
         Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
         optim::SGD plain(reference->parameters(), 0.1);
@@ -249,10 +249,10 @@ TEST_CASE("several forward passes before one backward pass count as one, whether
             }
           }
           plain.step();
-          EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+          EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
         });
         EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
-        adaptdl::torch::destroy_process_group();
+        adaptdl::destroy_process_group();
       });
     }
   }
@@ -261,7 +261,7 @@ TEST_CASE("several forward passes before one backward pass count as one, whether
 TEST_CASE("two backward passes in a batch are refused where the loader accumulates gradients") {
   for (const int bad : {0, 1}) {
     expect_replicas(2, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model();
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
       AdaptiveDataParallel model(net, optimizer);
@@ -283,7 +283,7 @@ TEST_CASE("two backward passes in a batch are refused where the loader accumulat
 
 TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and dropped gradients are not") {
   expect_replicas(1, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer);
@@ -302,7 +302,7 @@ TEST_CASE("accumulation by hand is refused where the batch size is adaptive, and
 TEST_CASE("the step after one that was dropped for an overflow counts, also where gradients accumulate") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model();
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
       AdaptiveDataParallel model(net, optimizer);
@@ -314,14 +314,14 @@ TEST_CASE("the step after one that was dropped for an overflow counts, also wher
       });
       EXPECT(std::abs(model.gns().progress() - 2) < 1e-9);
       EXPECT(model.gain() > 0 && model.gns().known());
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
 
 TEST_CASE("a replica that leaves out a backward pass of an accumulated step brings zeros") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     nn::Linear net(nn::LinearOptions(4, 1).bias(false));
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer);
@@ -332,22 +332,22 @@ TEST_CASE("a replica that leaves out a backward pass of an accumulated step brin
       if (rank == 1 || batch != 1) loss.backward();
       optimizer.step();
       if (batch < 2) return;
-      auto sum = ::torch::zeros({4});
+      auto sum = torch::zeros({4});
       for (int each = 0; each < 2; ++each) {
         for (int earlier = 0; earlier < 3; ++earlier) {
           if (each == 1 || earlier != 1) sum += inputs(each, earlier).sum(0);
         }
       }
-      EXPECT(::torch::allclose(before - net->weight.detach(), 0.1 * sum.unsqueeze(0) / 6, 1e-4, 1e-6));
+      EXPECT(torch::allclose(before - net->weight.detach(), 0.1 * sum.unsqueeze(0) / 6, 1e-4, 1e-6));
     });
     EXPECT(model.gns().known());
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
 }
 
 TEST_CASE("accumulation by hand over the steps of a loader that accumulates is refused") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     AdaptiveDataParallel model(net, optimizer);
@@ -361,7 +361,7 @@ TEST_CASE("accumulation by hand over the steps of a loader that accumulates is r
 
 TEST_CASE("an accumulation that a break left in its middle is dropped") {
   expect_replicas(1, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model(), reference = small_model();
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
     optim::SGD plain(reference->parameters(), 0.1);
@@ -383,7 +383,7 @@ TEST_CASE("an accumulation that a break left in its middle is dropped") {
     }
     for (const int batch : {1, 2}) (reference->forward(inputs(rank, batch)).square().mean() / 2).backward();
     plain.step();
-    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+    EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
     // Another one, and then a step outside of any loop.
     for ([[maybe_unused]] const int epoch : remaining_epochs_until(3)) {
       const auto context = loader.context();
@@ -399,7 +399,7 @@ TEST_CASE("an accumulation that a break left in its middle is dropped") {
       (module.ptr() == net.ptr() ? model(x) : reference->forward(x)).square().mean().backward();
       steps->step();
     }
-    EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
+    EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-6, 1e-7));
   });
 }
 

@@ -22,11 +22,11 @@ namespace accumulator_test {
 
 namespace {
 
+using adaptdl::Accumulator;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
 using adaptdl::checkpoint::save_all_states;
-using adaptdl::torch::Accumulator;
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
 using Loader = AdaptiveDataLoader<Numbers>;

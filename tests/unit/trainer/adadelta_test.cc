@@ -9,12 +9,12 @@
 
 namespace adadelta_test {
 
-using adaptdl::torch::Adadelta;
-using adaptdl::torch::AdadeltaOptions;
+using adaptdl::Adadelta;
+using adaptdl::AdadeltaOptions;
 
 TEST_CASE("Adadelta takes the steps of the paper's formulas") {
   const double rho = 0.8, eps = 1e-4, lr = 0.7, decay = 0.1;
-  auto param = ::torch::full({1}, 2.0, ::torch::kDouble).requires_grad_();
+  auto param = torch::full({1}, 2.0, torch::kDouble).requires_grad_();
   Adadelta optimizer({param}, AdadeltaOptions(lr).rho(rho).eps(eps).weight_decay(decay));
   double x = 2, square = 0, accumulated = 0;
   for (int step = 0; step < 20; ++step) {
@@ -31,16 +31,16 @@ TEST_CASE("Adadelta takes the steps of the paper's formulas") {
 }
 
 TEST_CASE("Adadelta leaves parameters without a gradient alone") {
-  auto used = ::torch::ones({2}).requires_grad_(), unused = ::torch::ones({2}).requires_grad_();
+  auto used = torch::ones({2}).requires_grad_(), unused = torch::ones({2}).requires_grad_();
   Adadelta optimizer({used, unused});
   used.sum().backward();
   optimizer.step();
-  CHECK_FALSE(used.equal(::torch::ones({2})));
-  CHECK(unused.equal(::torch::ones({2})));
+  CHECK_FALSE(used.equal(torch::ones({2})));
+  CHECK(unused.equal(torch::ones({2})));
 }
 
 TEST_CASE("Adadelta refuses options out of range by name") {
-  auto param = ::torch::ones({2}).requires_grad_();
+  auto param = torch::ones({2}).requires_grad_();
   CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(-1)), "Adadelta: lr must not be negative",
                        adaptdl::UsageError);
   CHECK_THROWS_WITH_AS(Adadelta({param}, AdadeltaOptions(1).rho(1.5)), "Adadelta: rho must lie between 0 and 1",

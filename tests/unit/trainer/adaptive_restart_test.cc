@@ -31,10 +31,10 @@ namespace adaptive_restart_test {
 namespace {
 
 namespace metrics = adaptdl::metrics;
-namespace nn = ::torch::nn;
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::remaining_epochs_until;
-using adaptdl::torch::internal::set_batch_size_decider;
+namespace nn = torch::nn;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::remaining_epochs_until;
+using adaptdl::internal::set_batch_size_decider;
 using testing::ElasticJob;
 using testing::Numbers;
 using Loader = AdaptiveDataLoader<Numbers>;
@@ -50,9 +50,9 @@ constexpr std::int64_t kFeatures = 6;
 
 // A regression that a small net can learn, with noise.
 std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
-  const auto x = ::torch::sin(numbers.to(::torch::kDouble).unsqueeze(1) * ::torch::arange(1, kFeatures + 1));
-  const auto y = x.sum(1, /*keepdim=*/true) + ::torch::cos(numbers.to(::torch::kDouble).unsqueeze(1) * 37);
-  return {x.to(::torch::kFloat), y.to(::torch::kFloat)};
+  const auto x = torch::sin(numbers.to(torch::kDouble).unsqueeze(1) * torch::arange(1, kFeatures + 1));
+  const auto y = x.sum(1, /*keepdim=*/true) + torch::cos(numbers.to(torch::kDouble).unsqueeze(1) * 37);
+  return {x.to(torch::kFloat), y.to(torch::kFloat)};
 }
 
 // Trains on two replicas with AdaScale and dropout; stops after each of `stops` batches of a run, in turn. Returns what
@@ -67,18 +67,17 @@ Trained train(const std::vector<std::size_t>& stops, bool by_clock) {
   for (std::size_t run = 0; run <= stops.size(); ++run) {
     const auto codes = testing::run_replicas(2, [&](int rank) {
       job.prepare();
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       double clock = 1000.0 * static_cast<double>(run);
       if (by_clock) {
         metrics::set_clock([&] { return clock; });
       } else {
         set_batch_size_decider(decide);
       }
-      ::torch::manual_seed(3);
+      torch::manual_seed(3);
       nn::Sequential net(nn::Linear(kFeatures, 8), nn::Tanh(), nn::Dropout(0.2), nn::Linear(8, 1));
-      adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(),
-                                                              ::torch::optim::SGDOptions(0.02).momentum(0.9));
-      adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+      adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.02).momentum(0.9));
+      adaptdl::AdaptiveDataParallel model(net, optimizer);
       Loader loader(Numbers(240), {.batch_size = 8, .shuffle = true, .workers = 1});
       loader.autoscale_batch_size(64, {.max = 12}, true);
       std::size_t batches = 0;
@@ -86,7 +85,7 @@ Trained train(const std::vector<std::size_t>& stops, bool by_clock) {
         for (auto& batch : loader) {
           const auto [x, y] = regression(batch.data);
           optimizer.zero_grad();
-          ::torch::mse_loss(model(x), y).backward();
+          torch::mse_loss(model(x), y).backward();
           optimizer.step();
           clock += static_cast<double>(16 + batch.data.numel()) / 1024;
           if (rank == 0) {
@@ -103,7 +102,7 @@ Trained train(const std::vector<std::size_t>& stops, bool by_clock) {
       }
       for (const auto& other : adaptdl::collective::world().allgather(text)) EXPECT(other == text);
       if (rank == 0) std::ofstream(job.path() / "parameters") << text;
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
     const int expected = run < stops.size() ? 143 : 0;
     if (codes != std::vector<int>{expected, expected})
@@ -140,11 +139,11 @@ TEST_CASE("a job of one replica with sparse gradients continues from its checkpo
     for (int run = 0; run <= (stops ? 1 : 0); ++run) {
       const auto codes = testing::run_replicas(1, [&](int) {
         job.prepare();
-        adaptdl::torch::init_process_group("gloo");
-        ::torch::manual_seed(3);
+        adaptdl::init_process_group("gloo");
+        torch::manual_seed(3);
         nn::Sequential net(nn::Embedding(nn::EmbeddingOptions(40, 4).sparse(true)), nn::Linear(4, 1));
-        adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.02));
-        adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+        adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.02));
+        adaptdl::AdaptiveDataParallel model(net, optimizer);
         Loader loader(Numbers(40), {.batch_size = 8, .shuffle = true});
         for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
           for (auto& batch : loader) {
@@ -155,7 +154,7 @@ TEST_CASE("a job of one replica with sparse gradients continues from its checkpo
           }
         }
         job.note(fmt::format("{:a} {:a}", model.gns().sqr_avg(), model.gns().var_avg()));
-        adaptdl::torch::destroy_process_group();
+        adaptdl::destroy_process_group();
       });
       CAPTURE(job.errors());
       REQUIRE(codes == std::vector<int>{stops && run == 0 ? 143 : 0});
@@ -176,10 +175,10 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
   const auto codes = testing::run_replicas(2, [&](int rank) {
     setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
     job.prepare();
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     nn::Linear net(kFeatures, 1);
-    adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.01));
-    adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+    adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.01));
+    adaptdl::AdaptiveDataParallel model(net, optimizer);
     Loader train(Numbers(40), {.batch_size = 4}), valid(Numbers(20), {.batch_size = 4});
     int last_good = -1;
     for (const int epoch : remaining_epochs_until(3)) {
@@ -190,12 +189,12 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
         const bool is_nan = epoch == 1 && step >= 5;
         if (epoch == 1 && ++step == 5) last_good = job.newest_checkpoint();
         optimizer.zero_grad();
-        (::torch::mse_loss(model(x), y) * (is_nan ? NAN : 1.0)).backward();
+        (torch::mse_loss(model(x), y) * (is_nan ? NAN : 1.0)).backward();
         optimizer.step();
         if (is_nan) EXPECT(model.gain() == 0);
         // As if the parameters had been loaded again.
         if (is_nan) {
-          ::torch::NoGradGuard no_grad;
+          torch::NoGradGuard no_grad;
           for (auto& param : net->parameters()) param.fill_(0.1);
         }
       }
@@ -207,7 +206,7 @@ TEST_CASE("a model whose gradients are NaN is not saved over a good one, in no l
       if (epoch == 2) EXPECT(job.newest_checkpoint() > last_good + 1);
     }
     EXPECT(std::abs(model.gns().progress() - 25) < 0.01);
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
   CAPTURE(job.errors());
   CHECK(codes == std::vector<int>{0, 0});
@@ -249,7 +248,7 @@ TEST_CASE("no periodic checkpoint is saved after steps with invalid gradients, b
       for ([[maybe_unused]] auto& batch : loader) {
         std::this_thread::sleep_for(std::chrono::milliseconds(3));
         ++step;
-        adaptdl::torch::internal::note_step("model", step < 10 || step >= 30);
+        adaptdl::internal::note_step("model", step < 10 || step >= 30);
         if (rank != 0) continue;
         if (step == 10) valid = job.newest_checkpoint();
         if (step == 20) {

@@ -25,13 +25,13 @@ namespace adaptive_step_test {
 
 namespace {
 
-namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
-using adaptdl::torch::Adaptive;
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::DataParallelOptions;
-using adaptdl::torch::remaining_epochs_until;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+using adaptdl::Adaptive;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::DataParallelOptions;
+using adaptdl::remaining_epochs_until;
 using ::testing::error_of;
 using testing::expect_replicas;
 using testing::flat;
@@ -45,7 +45,7 @@ using testing::small_model;
 }  // namespace
 
 TEST_CASE("the learning rate is scaled for the step alone, by group, and progress grows by the gain") {
-  struct Rule : adaptdl::torch::ScalingRuleBase {
+  struct Rule : adaptdl::ScalingRuleBase {
     std::vector<double> scale_lr(double scale) override {
       scales.push_back(scale);
       return factors;
@@ -53,7 +53,7 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
     std::vector<double> scales, factors{3, 5};
   };
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     nn::Linear net(1, 1);
     std::vector<optim::OptimizerParamGroup> groups{{{net->weight}, std::make_unique<optim::SGDOptions>(0.1)},
                                                    {{net->bias}, std::make_unique<optim::SGDOptions>(0.01)}};
@@ -63,7 +63,7 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
     loop_at_scales({1, 1, 4}, [&](int) {
       const double weight = net->weight.item<double>(), bias = net->bias.item<double>();
       optimizer.zero_grad();
-      model(::torch::ones({1, 1})).sum().backward();
+      model(torch::ones({1, 1})).sum().backward();
       optimizer.step();
       EXPECT(std::abs(weight - net->weight.item<double>() - 0.3) < 1e-6);
       EXPECT(std::abs(bias - net->bias.item<double>() - 0.05) < 1e-6);
@@ -75,7 +75,7 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
     EXPECT(std::abs(model.gns().progress() - 3) < 1e-3);
     rule->factors = {1, 2, 3};
     try {
-      model(::torch::ones({1, 1})).sum().backward();
+      model(torch::ones({1, 1})).sum().backward();
       optimizer.step();
       EXPECT(false);
     } catch (const adaptdl::UsageError& error) {
@@ -86,20 +86,20 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
 
 TEST_CASE("the rules' factors are those of their papers") {
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
-    const auto factors_of = [](std::shared_ptr<adaptdl::torch::ScalingRuleBase> rule) {
+    adaptdl::init_process_group("gloo");
+    const auto factors_of = [](std::shared_ptr<adaptdl::ScalingRuleBase> rule) {
       auto net = small_model();
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
       AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
       return rule->scale_lr(16)[0];
     };
     // Without any estimate there is no noise, and nothing to gain.
-    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::torch::AdaScale>()) - 1) < 1e-5);
-    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::torch::AdamScale>()) - 1) < 1e-5);
-    EXPECT(factors_of(std::make_shared<adaptdl::torch::LinearScale>()) == 16);
-    EXPECT(factors_of(std::make_shared<adaptdl::torch::SqrtScale>()) == 4);
+    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdaScale>()) - 1) < 1e-5);
+    EXPECT(std::abs(factors_of(std::make_shared<adaptdl::AdamScale>()) - 1) < 1e-5);
+    EXPECT(factors_of(std::make_shared<adaptdl::LinearScale>()) == 16);
+    EXPECT(factors_of(std::make_shared<adaptdl::SqrtScale>()) == 4);
     try {
-      adaptdl::torch::AdaScale().step();
+      adaptdl::AdaScale().step();
       EXPECT(false);
     } catch (const adaptdl::UsageError& error) {
       EXPECT(std::string(error.what()).find("has no model") != std::string::npos);
@@ -109,10 +109,10 @@ TEST_CASE("the rules' factors are those of their papers") {
 
 TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs have, times the scale") {
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
-    const auto rule = std::make_shared<adaptdl::torch::LEGWScale>(0.5, 16);  // a step at the initial batch size
+    const auto rule = std::make_shared<adaptdl::LEGWScale>(0.5, 16);  // a step at the initial batch size
     AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
     loop_at_scales({1, 1, 1}, [&](int step) {
       EXPECT(std::abs(rule->scale_lr(4)[0] - 2 * std::min(1.0, step / 4.0)) < 1e-9);
@@ -125,11 +125,11 @@ TEST_CASE("LEGW warms up over as many scale-invariant iterations as its epochs h
 
 TEST_CASE("Adam's moments begin anew when the scale changes, and not before") {
   expect_replicas(1, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::Adam> optimizer(net->parameters(), optim::AdamOptions(1e-3));
     AdaptiveDataParallel model(net, optimizer);
-    EXPECT(dynamic_cast<adaptdl::torch::AdamScale*>(model.scaling_rule()) != nullptr);
+    EXPECT(dynamic_cast<adaptdl::AdamScale*>(model.scaling_rule()) != nullptr);
     std::vector<std::int64_t> steps;
     loop_at_scales({1, 1, 1, 4, 4, 1}, [&](int step) {
       optimizer.zero_grad();
@@ -143,7 +143,7 @@ TEST_CASE("Adam's moments begin anew when the scale changes, and not before") {
 
 TEST_CASE("an adaptive batch size with an optimizer that is not adaptive is refused, and the message says what to do") {
   expect_replicas(1, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer);
@@ -161,7 +161,7 @@ TEST_CASE("a resumed job has the noise scale, the progress and the gradient to c
   const auto program = [&](int first, int last, bool save) {
     return [&job, first, last, save](int) {
       job.prepare();
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model();
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
       AdaptiveDataParallel model(net, optimizer);
@@ -188,11 +188,11 @@ TEST_CASE(
     "the loss scale is taken out of the noise scale, and a step that overflows is skipped by all and changes nothing") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model(), reference = small_model();
       Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
       Adaptive<optim::SGD> reference_optimizer(reference->parameters(), optim::SGDOptions(0.1));
-      adaptdl::torch::GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+      adaptdl::GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
       AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.grad_scaler = &scaler});
       AdaptiveDataParallel plain(reference, reference_optimizer, DataParallelOptions{.name = "reference"});
       for (int step = 0; step < 5; ++step) {
@@ -213,7 +213,7 @@ TEST_CASE(
         reference_optimizer.step();
       }
       EXPECT(scaler.scale() == 2048);  // doubled, halved, doubled
-      EXPECT(::torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+      EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
       EXPECT(std::abs(model.gns().progress() - plain.gns().progress()) < 1e-4);
       // With one replica the step after the one that overflowed has none to be compared with.
       if (replicas > 1) EXPECT(std::abs(model.gns().sqr_avg() / plain.gns().sqr_avg() - 1) < 1e-4);
@@ -223,19 +223,19 @@ TEST_CASE(
 
 TEST_CASE("autocast computes in half precision where it is on, and nests") {
   expect_replicas(1, [](int) {
-    const auto x = ::torch::randn({2, 4}), w = ::torch::randn({4, 4});
+    const auto x = torch::randn({2, 4}), w = torch::randn({4, 4});
     {
-      const adaptdl::torch::Autocast outer(at::kCPU);
-      EXPECT(::torch::mm(x, w).scalar_type() == at::kBFloat16);
+      const adaptdl::Autocast outer(at::kCPU);
+      EXPECT(torch::mm(x, w).scalar_type() == at::kBFloat16);
       {
-        const adaptdl::torch::Autocast inner(at::kCPU, at::kBFloat16, false);
-        EXPECT(::torch::mm(x, w).scalar_type() == at::kFloat);
+        const adaptdl::Autocast inner(at::kCPU, at::kBFloat16, false);
+        EXPECT(torch::mm(x, w).scalar_type() == at::kFloat);
       }
-      EXPECT(::torch::mm(x, w).scalar_type() == at::kBFloat16);
+      EXPECT(torch::mm(x, w).scalar_type() == at::kBFloat16);
     }
-    EXPECT(::torch::mm(x, w).scalar_type() == at::kFloat);
+    EXPECT(torch::mm(x, w).scalar_type() == at::kFloat);
     try {
-      const adaptdl::torch::Autocast wrong(at::kCPU, at::kDouble);
+      const adaptdl::Autocast wrong(at::kCPU, at::kDouble);
       EXPECT(false);
     } catch (const adaptdl::UsageError&) {
     }
@@ -244,7 +244,7 @@ TEST_CASE("autocast computes in half precision where it is on, and nests") {
 
 TEST_CASE("a model trained under bf16 autocast learns, and its noise scale is known") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     Adaptive<optim::AdamW> optimizer(net->parameters(), optim::AdamWOptions(0.02));
     AdaptiveDataParallel model(net, optimizer);
@@ -252,7 +252,7 @@ TEST_CASE("a model trained under bf16 autocast learns, and its noise scale is kn
     for (int step = 0; step < 60; ++step) {
       at::Tensor loss;
       {
-        const adaptdl::torch::Autocast autocast(at::kCPU);
+        const adaptdl::Autocast autocast(at::kCPU);
         loss = (model(inputs(rank, step)).to(at::kFloat) - 1).square().mean();
       }
       optimizer.zero_grad();

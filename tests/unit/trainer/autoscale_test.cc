@@ -30,15 +30,15 @@ namespace {
 
 namespace goodput = adaptdl::goodput;
 namespace metrics = adaptdl::metrics;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::AdaptiveDataLoaderMixin;
+using adaptdl::LocalBszBounds;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::AdaptiveDataLoaderMixin;
-using adaptdl::torch::LocalBszBounds;
-using adaptdl::torch::remaining_epochs_until;
-using adaptdl::torch::internal::BatchSize;
-using adaptdl::torch::internal::BatchSizeRange;
-using adaptdl::torch::internal::set_batch_size_decider;
+using adaptdl::internal::BatchSize;
+using adaptdl::internal::BatchSizeRange;
+using adaptdl::internal::set_batch_size_decider;
 using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
@@ -131,7 +131,7 @@ TEST_CASE("a fixed total is made of parts on 1 to 4 replicas, and the optimizer 
       Loader loader(Numbers(650), {.batch_size = 64});
       loader.autoscale_batch_size(64, {.max = 16}, true);
       const std::size_t parts = replicas == 1 ? 4 : replicas == 4 ? 1 : 2;
-      const int epoch_end = adaptdl::torch::finished_epochs() + 1;
+      const int epoch_end = adaptdl::finished_epochs() + 1;
       for ([[maybe_unused]] int epoch : remaining_epochs_until(epoch_end)) {
         std::size_t in_step = 0, steps = 0;
         std::string ends;
@@ -291,7 +291,7 @@ TEST_CASE(
       for (auto& batch : loader) {
         clock += 0.1 + 0.0001 * static_cast<double>(batch.data.numel());
         EXPECT(loader.helper().current_local_bsz() == 16);
-        adaptdl::torch::internal::note_step("model", false);
+        adaptdl::internal::note_step("model", false);
       }
     }
   });
@@ -388,7 +388,7 @@ TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size 
       for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
         for (auto& batch : loader) {
           clock += 0.020 + 0.0001 * static_cast<double>(batch.data.numel());
-          adaptdl::torch::internal::add_sync_time([] { return std::optional(0.005); });
+          adaptdl::internal::add_sync_time([] { return std::optional(0.005); });
           progress.step(loader.helper());
           if (clock > 110) break;
         }
@@ -413,7 +413,7 @@ TEST_CASE("with a clock: the goodput is fitted to the steps, and the batch size 
 }
 
 TEST_CASE("step times that are known late are recorded when they are, in order, without the odd ones") {
-  namespace internal = adaptdl::torch::internal;
+  namespace internal = adaptdl::internal;
   // A GPU: its times are known three batches later, the same for every kind of step.
   struct Late : internal::StepTimer {
     void begin() override { ++begun; }
@@ -456,7 +456,7 @@ TEST_CASE("to_tensorboard writes the batch sizes in use, under the prefix") {
     Loader loader(Numbers(64), {.batch_size = 32});
     loader.autoscale_batch_size(32, {.max = 8}, true);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
-      adaptdl::torch::SummaryWriter writer(job.path() / "events");
+      adaptdl::SummaryWriter writer(job.path() / "events");
       for ([[maybe_unused]] auto& batch : loader) loader.to_tensorboard(writer, 7, "Loader");
       writer.flush();
     }

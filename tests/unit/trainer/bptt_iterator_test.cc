@@ -28,10 +28,10 @@ namespace bptt_iterator_test {
 
 namespace {
 
+using adaptdl::AdaptiveBPTTIterator;
+using adaptdl::BPTTOptions;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
-using adaptdl::torch::AdaptiveBPTTIterator;
-using adaptdl::torch::BPTTOptions;
-using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using Numbers = std::vector<std::int64_t>;
 using ::testing::error_of;
@@ -209,12 +209,11 @@ TEST_CASE(
   const ElasticJob job;
   job.run_to(0, 2, [&](int) {
     // From 4 samples on each replica to 7, and then to 2 in two batches a step.
-    adaptdl::torch::internal::set_batch_size_decider(
-        [](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
-          if (step == 3) return std::pair{std::size_t{7}, 0};
-          if (step == 6) return std::pair{std::size_t{2}, 1};
-          return {};
-        });
+    adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+      if (step == 3) return std::pair{std::size_t{7}, 0};
+      if (step == 6) return std::pair{std::size_t{2}, 1};
+      return {};
+    });
     AdaptiveBPTTIterator text(text_of(kTokens), {.batch_size = 8, .bptt_len = kLength, .padding = kPadding});
     text.autoscale_batch_size(20, {}, true);
     const auto rows = [](std::int64_t columns) { return (kTokens + columns - 1) / columns; };

@@ -24,14 +24,14 @@ namespace data_loader_test {
 namespace {
 
 using namespace std::chrono_literals;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::current_dataloader;
+using adaptdl::DataLoaderOptions;
+using adaptdl::ElasticSampler;
 using adaptdl::Error;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::current_dataloader;
-using adaptdl::torch::DataLoaderOptions;
-using adaptdl::torch::ElasticSampler;
-using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
@@ -64,7 +64,7 @@ struct Words {
 struct Watched : Numbers {
   Watched(std::size_t size, std::chrono::milliseconds time, std::size_t bad_sample)
       : Numbers(size), delay(time), bad(bad_sample) {}
-  std::vector<::torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
+  std::vector<torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
     ++*fetched;
     std::this_thread::sleep_for(delay);
     for (const auto index : indices) {
@@ -80,8 +80,8 @@ struct Watched : Numbers {
 // A custom sampler is refused by the compiler.
 using Loader = AdaptiveDataLoader<Numbers>;
 static_assert(std::is_constructible_v<Loader, Numbers, DataLoaderOptions>);
-static_assert(!std::is_constructible_v<Loader, Numbers, ::torch::data::samplers::SequentialSampler>);
-static_assert(!std::is_constructible_v<Loader, Numbers, ::torch::data::samplers::SequentialSampler, DataLoaderOptions>);
+static_assert(!std::is_constructible_v<Loader, Numbers, torch::data::samplers::SequentialSampler>);
+static_assert(!std::is_constructible_v<Loader, Numbers, torch::data::samplers::SequentialSampler, DataLoaderOptions>);
 static_assert(!std::is_constructible_v<Loader, Numbers, ElasticSampler&>);
 
 }  // namespace
@@ -193,23 +193,22 @@ TEST_CASE("a loop that an exception left goes on where it was; one left by break
 
 TEST_CASE("examples are stacked, batches are left as they are, and collate makes what it likes of them") {
   ElasticJob().run_to(0, 1, [](int) {
-    const auto rows = ::torch::arange(8).view({4, 2});
-    AdaptiveDataLoader tensors(::torch::data::datasets::TensorDataset(rows), {.batch_size = 4});
-    AdaptiveDataLoader mapped(Numbers(4).map(::torch::data::transforms::Lambda<::torch::data::Example<>>(
-                                  [](::torch::data::Example<> example) {
-                                    return ::torch::data::Example<>(example.data + 1, example.target);
-                                  })),
-                              {.batch_size = 4});
-    AdaptiveDataLoader stacked(Numbers(4).map(::torch::data::transforms::Stack<>()), {.batch_size = 4});
+    const auto rows = torch::arange(8).view({4, 2});
+    AdaptiveDataLoader tensors(torch::data::datasets::TensorDataset(rows), {.batch_size = 4});
+    AdaptiveDataLoader mapped(
+        Numbers(4).map(torch::data::transforms::Lambda<torch::data::Example<>>(
+            [](torch::data::Example<> example) { return torch::data::Example<>(example.data + 1, example.target); })),
+        {.batch_size = 4});
+    AdaptiveDataLoader stacked(Numbers(4).map(torch::data::transforms::Stack<>()), {.batch_size = 4});
     AdaptiveDataLoader words(Words(), {.batch_size = 2});
     AdaptiveDataLoader collated(Numbers(4), {.batch_size = 4},
-                                [](const std::vector<::torch::data::Example<>>& examples) { return examples.size(); });
+                                [](const std::vector<torch::data::Example<>>& examples) { return examples.size(); });
     const auto count_words = [](const std::vector<std::string>& batch) { return batch.size(); };
     AdaptiveDataLoader joined(Words(), DataLoaderOptions{.batch_size = 3}, count_words);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for (auto& batch : tensors) EXPECT(batch.data.equal(rows));
-      for (auto& batch : mapped) EXPECT(batch.data.equal(::torch::arange(1, 5)));
-      for (auto& batch : stacked) EXPECT(batch.target.equal(2 * ::torch::arange(4)));
+      for (auto& batch : mapped) EXPECT(batch.data.equal(torch::arange(1, 5)));
+      for (auto& batch : stacked) EXPECT(batch.target.equal(2 * torch::arange(4)));
       std::vector<std::string> all;
       for (auto& batch : words) all.insert(all.end(), batch.begin(), batch.end());
       EXPECT(all == std::vector<std::string>{"word0", "word1", "word2", "word3"});
@@ -226,7 +225,7 @@ TEST_CASE("what a data set throws arrives in the training thread, at the batch i
     for (const int workers : {0, 1, 4}) {
       Watched dataset(20, 1ms, 9);
       AdaptiveDataLoader loader(dataset, {.batch_size = 2, .workers = workers});
-      const int end = adaptdl::torch::finished_epochs() + 1;
+      const int end = adaptdl::finished_epochs() + 1;
       for ([[maybe_unused]] int epoch : remaining_epochs_until(end)) {
         std::size_t batches = 0;
         EXPECT(error_of<std::runtime_error>([&] {
@@ -264,7 +263,7 @@ TEST_CASE("workers fetch at the same time, each with a copy of the data set") {
   struct Meeting : Numbers {
     using Numbers::Numbers;
     // Returns when 3 calls have met, each in a copy of its own.
-    std::vector<::torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
+    std::vector<torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
       for (++*arrived; *arrived < 3;) std::this_thread::yield();
       EXPECT(user == std::thread::id() || user == std::this_thread::get_id());
       user = std::this_thread::get_id();
@@ -336,11 +335,11 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
   // A random value for each sample, as an augmentation would draw it.
   struct Augmented : Numbers {
     using Numbers::Numbers;
-    std::vector<::torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
-      std::vector<::torch::data::Example<>> examples;
-      const auto of_batch = ::torch::rand({1}, adaptdl::torch::sample_generator());
+    std::vector<torch::data::Example<>> get_batch(c10::ArrayRef<std::size_t> indices) override {
+      std::vector<torch::data::Example<>> examples;
+      const auto of_batch = torch::rand({1}, adaptdl::sample_generator());
       for (const auto index : indices)
-        examples.emplace_back(::torch::rand({2}, adaptdl::torch::sample_generator(index)), of_batch);
+        examples.emplace_back(torch::rand({2}, adaptdl::sample_generator(index)), of_batch);
       return examples;
     }
   };
@@ -352,7 +351,7 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
       job.run_to(0, replicas, [&](int rank) {
         AdaptiveDataLoader loader(Augmented(24), {.batch_size = 4, .workers = workers, .seed = 5});
         std::string text;
-        ::torch::manual_seed(1);
+        torch::manual_seed(1);
         for (int epoch : remaining_epochs_until(2)) {
           for (auto& batch : loader) {
             const auto values = batch.data.flatten();
@@ -360,9 +359,9 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
           }
         }
         // The default generator was not touched.
-        const auto next = ::torch::rand({1});
-        ::torch::manual_seed(1);
-        EXPECT(rank > 0 || next.equal(::torch::rand({1})));
+        const auto next = torch::rand({1});
+        torch::manual_seed(1);
+        EXPECT(rank > 0 || next.equal(torch::rand({1})));
         if (rank == 0) std::ofstream(file) << text;
       });
       std::ifstream in(file);
@@ -374,7 +373,7 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
   CHECK(drawn[2] == drawn[0]);
   CHECK(drawn[3] == drawn[0]);
   ElasticJob().run_to(0, 1, [](int) {
-    EXPECT(says(error_of<UsageError>([] { adaptdl::torch::sample_generator(); }), "sample_generator(index)"));
+    EXPECT(says(error_of<UsageError>([] { adaptdl::sample_generator(); }), "sample_generator(index)"));
   });
 }
 

@@ -19,9 +19,9 @@ namespace data_parallel_test {
 
 namespace {
 
-namespace nn = ::torch::nn;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::DataParallelOptions;
+namespace nn = torch::nn;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::DataParallelOptions;
 using ::testing::error_of;
 using testing::expect_replicas;
 using ::testing::says;
@@ -34,13 +34,13 @@ struct BranchesImpl : nn::Module {
 TORCH_MODULE(Branches);
 
 nn::Sequential small_model(std::int64_t width = 8) {
-  ::torch::manual_seed(3);
+  torch::manual_seed(3);
   return nn::Sequential(nn::Linear(4, width), nn::Tanh(), nn::Linear(width, 2));
 }
 
 at::Tensor inputs(int rank, int step) {
-  ::torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
-  return ::torch::randn({6, 4});
+  torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
+  return torch::randn({6, 4});
 }
 
 at::Tensor loss_of(const at::Tensor& output) { return output.square().mean(); }
@@ -49,12 +49,12 @@ at::Tensor loss_of(const at::Tensor& output) { return output.square().mean(); }
 at::Tensor flat(const nn::Module& model) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().flatten());
-  return ::torch::cat(parts);
+  return torch::cat(parts);
 }
 
 at::Tensor of_rank_0(at::Tensor tensor) {
   std::vector<at::Tensor> tensors{tensor.clone()};
-  adaptdl::torch::process_group().broadcast(tensors)->wait();
+  adaptdl::process_group().broadcast(tensors)->wait();
   return tensors[0];
 }
 
@@ -63,39 +63,39 @@ at::Tensor of_rank_0(at::Tensor tensor) {
 TEST_CASE("gradients are the mean over the replicas, at every step and over rebuilt buckets") {
   for (const int replicas : {1, 2, 3}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model(), reference = small_model();
-      ::torch::optim::SGD optimizer(net->parameters(), 0.1), reference_optimizer(reference->parameters(), 0.1);
+      torch::optim::SGD optimizer(net->parameters(), 0.1), reference_optimizer(reference->parameters(), 0.1);
       AdaptiveDataParallel model(net, optimizer);
       for (int step = 0; step < 4; ++step) {
         optimizer.zero_grad();
         loss_of(model(inputs(rank, step))).backward();
         reference_optimizer.zero_grad();
-        at::Tensor total = ::torch::zeros({});
+        at::Tensor total = torch::zeros({});
         for (int each = 0; each < replicas; ++each)
           total = total + loss_of(reference->forward(inputs(each, step))) / replicas;
         total.backward();
         for (std::size_t i = 0; i < net->parameters().size(); ++i) {
-          EXPECT(::torch::allclose(net->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-5, 1e-7));
+          EXPECT(torch::allclose(net->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-5, 1e-7));
         }
         optimizer.step();
         reference_optimizer.step();
       }
       EXPECT(flat(*net).equal(of_rank_0(flat(*net))));
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
 
 TEST_CASE("replicas start from the parameters of rank 0") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
     {
-      ::torch::NoGradGuard no_grad;
+      torch::NoGradGuard no_grad;
       for (auto& param : net->parameters()) param.add_(rank);
     }
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer);
     EXPECT(flat(*net).equal(flat(*small_model())));
   });
@@ -103,9 +103,9 @@ TEST_CASE("replicas start from the parameters of rank 0") {
 
 TEST_CASE("a replica whose model differs from rank 0's is told which parameter does") {
   const auto codes = testing::run_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model(rank == 0 ? 8 : 9);
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     std::string text;
     try {
       AdaptiveDataParallel model(net, optimizer);
@@ -119,9 +119,9 @@ TEST_CASE("a replica whose model differs from rank 0's is told which parameter d
 
 TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in evaluation") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     nn::Sequential net(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Linear(8, 2));
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer);
     const auto mean = [&] { return net->named_buffers()["1.running_mean"]; };
     for (int step = 0; step < 3; ++step) {
@@ -133,19 +133,19 @@ TEST_CASE("buffers of BatchNorm are those of rank 0 before each step, and in eva
     const auto theirs = of_rank_0(before);
     EXPECT(rank == 0 || !before.equal(theirs));  // the last step's batches differed, and with them the statistics
     model->eval();
-    ::torch::NoGradGuard no_grad;
+    torch::NoGradGuard no_grad;
     model(inputs(rank, 9));
     EXPECT(mean().equal(of_rank_0(mean())));
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
 }
 
 TEST_CASE("parameters without a gradient are allowed when find_unused_parameters says so") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
-    ::torch::manual_seed(1);
+    adaptdl::init_process_group("gloo");
+    torch::manual_seed(1);
     Branches net;
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.find_unused_parameters = true});
     for (int step = 0; step < 4; ++step) {
       optimizer.zero_grad();
@@ -153,7 +153,7 @@ TEST_CASE("parameters without a gradient are allowed when find_unused_parameters
       optimizer.step();
     }
     EXPECT(flat(*net).equal(of_rank_0(flat(*net))));
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
 }
 
@@ -165,18 +165,18 @@ TEST_CASE(
   };
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       Branches net;
-      adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), ::torch::optim::SGDOptions(0.1));
+      adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
       AdaptiveDataParallel model(net, optimizer);
       const auto loss = loss_of(model(inputs(rank, 0), true));
       const auto error = error_of<adaptdl::UsageError>([&] { loss.backward(); });
       EXPECT(is_clear(error) && says(error, "right.weight, right.bias"));
     });
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       Branches net;
-      ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
       AdaptiveDataParallel model(net, optimizer);
       loss_of(model(inputs(rank, 0), true)).backward();
       EXPECT(is_clear(error_of<adaptdl::UsageError>([&] { model(inputs(rank, 1), true); })));
@@ -186,12 +186,12 @@ TEST_CASE(
 
 TEST_CASE("small buckets give the same gradients as one large one") {
   expect_replicas(2, [](int rank) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     std::vector<at::Tensor> results;
     for (const std::size_t cap : {std::size_t{0}, std::size_t{25}}) {
-      ::torch::manual_seed(5);
+      torch::manual_seed(5);
       nn::Sequential net(nn::Linear(4, 600), nn::ReLU(), nn::Linear(600, 600), nn::ReLU(), nn::Linear(600, 2));
-      ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
       AdaptiveDataParallel model(net, optimizer,
                                  DataParallelOptions{.name = "cap" + std::to_string(cap), .bucket_cap_mb = cap});
       for (int step = 0; step < 3; ++step) {
@@ -202,13 +202,13 @@ TEST_CASE("small buckets give the same gradients as one large one") {
       results.push_back(flat(*net));
     }
     EXPECT(results[0].equal(results[1]));
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
 }
 
 TEST_CASE("LBFGS, a model without parameters and a second instance of one name are refused") {
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     const auto refusal = [](const auto& make) {
       try {
         make();
@@ -218,10 +218,10 @@ TEST_CASE("LBFGS, a model without parameters and a second instance of one name a
       return std::string();
     };
     auto net = small_model();
-    ::torch::optim::LBFGS lbfgs(net->parameters());
+    torch::optim::LBFGS lbfgs(net->parameters());
     EXPECT(refusal([&] { AdaptiveDataParallel model(net, lbfgs); }).find("LBFGS") != std::string::npos);
     nn::Sequential empty(nn::Tanh{});
-    ::torch::optim::SGD sgd(net->parameters(), 0.1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
     EXPECT(refusal([&] { AdaptiveDataParallel model(empty, sgd); }).find("no parameter") != std::string::npos);
     AdaptiveDataParallel first(net, sgd);
     EXPECT(refusal([&] { AdaptiveDataParallel second(net, sgd); }).find("adaptdl-dataparallel") != std::string::npos);
@@ -232,7 +232,7 @@ TEST_CASE("LBFGS, a model without parameters and a second instance of one name a
 TEST_CASE("without a process group, the error says what to call") {
   expect_replicas(1, [](int) {
     auto net = small_model();
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     std::string text;
     try {
       AdaptiveDataParallel model(net, optimizer);
@@ -249,8 +249,8 @@ constexpr int kOptimizers = 6;
 
 // On so many replicas, with one of the optimizers.
 void resumes_bit_for_bit(int kind, int replicas) {
-  const auto make = [kind](std::vector<at::Tensor> params) -> std::unique_ptr<::torch::optim::Optimizer> {
-    using namespace ::torch::optim;
+  const auto make = [kind](std::vector<at::Tensor> params) -> std::unique_ptr<torch::optim::Optimizer> {
+    using namespace torch::optim;
     switch (kind) {
       case 0:
         return std::make_unique<SGD>(params, SGDOptions(0.1).momentum(0.9).nesterov(true));
@@ -263,7 +263,7 @@ void resumes_bit_for_bit(int kind, int replicas) {
       case 4:
         return std::make_unique<Adagrad>(params, AdagradOptions(0.1));
       default:
-        return std::make_unique<adaptdl::torch::Adadelta>(params, adaptdl::torch::AdadeltaOptions(0.5));
+        return std::make_unique<adaptdl::Adadelta>(params, adaptdl::AdadeltaOptions(0.5));
     }
   };
   CAPTURE(kind);
@@ -271,10 +271,10 @@ void resumes_bit_for_bit(int kind, int replicas) {
   testing::TemporaryDirectory directory;
   const auto train = [&](int from, int to, bool save) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_model();
       auto optimizer = make(net->parameters());
-      ::torch::optim::StepLR scheduler(*optimizer, 2, 0.5);
+      torch::optim::StepLR scheduler(*optimizer, 2, 0.5);
       AdaptiveDataParallel model(net, *optimizer, scheduler, DataParallelOptions{.bucket_cap_mb = 1});
       for (int step = from; step < to; ++step) {
         optimizer->zero_grad();
@@ -284,8 +284,8 @@ void resumes_bit_for_bit(int kind, int replicas) {
       }
       if (save) adaptdl::checkpoint::save_all_states();
       if (to == 6 && rank == 0)
-        ::torch::save(flat(*net), (directory.path() / (from == 0 ? "whole.pt" : "resumed.pt")).string());
-      adaptdl::torch::destroy_process_group();
+        torch::save(flat(*net), (directory.path() / (from == 0 ? "whole.pt" : "resumed.pt")).string());
+      adaptdl::destroy_process_group();
     });
   };
   train(0, 6, false);
@@ -296,8 +296,8 @@ void resumes_bit_for_bit(int kind, int replicas) {
   unsetenv("ADAPTDL_CHECKPOINT_PATH");
   expect_replicas(1, [&](int) {
     at::Tensor whole, resumed;
-    ::torch::load(whole, (directory.path() / "whole.pt").string());
-    ::torch::load(resumed, (directory.path() / "resumed.pt").string());
+    torch::load(whole, (directory.path() / "whole.pt").string());
+    torch::load(resumed, (directory.path() / "resumed.pt").string());
     EXPECT(whole.equal(resumed));
   });
 }
@@ -317,15 +317,15 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
   testing::TemporaryDirectory directory;
   setenv("ADAPTDL_CHECKPOINT_PATH", directory.path().c_str(), 1);
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_model();
-    ::torch::optim::SGD optimizer(net->parameters(), 0.1);
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
     AdaptiveDataParallel model(net, optimizer);
     adaptdl::checkpoint::save_all_states();
   });
   expect_replicas(1, [](int) {
-    adaptdl::torch::init_process_group("gloo");
-    const auto refusal = [](nn::Sequential net, std::unique_ptr<::torch::optim::Optimizer> optimizer,
+    adaptdl::init_process_group("gloo");
+    const auto refusal = [](nn::Sequential net, std::unique_ptr<torch::optim::Optimizer> optimizer,
                             const std::string& name) {
       const auto before = flat(*net).clone();
       std::string text;
@@ -338,7 +338,7 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
       return text;
     };
     const std::string usual = "adaptdl-dataparallel";
-    const auto sgd = [](nn::Sequential& net) { return std::make_unique<::torch::optim::SGD>(net->parameters(), 0.1); };
+    const auto sgd = [](nn::Sequential& net) { return std::make_unique<torch::optim::SGD>(net->parameters(), 0.1); };
     auto wider = small_model(9);
     EXPECT(refusal(wider, sgd(wider), usual).find("model/0.weight") != std::string::npos);
     auto deeper = small_model();
@@ -347,9 +347,8 @@ TEST_CASE("a checkpoint that does not fit the program is an error that names the
     auto shallower = nn::Sequential(nn::Linear(4, 8));
     EXPECT(refusal(shallower, sgd(shallower), usual).find("tensors") != std::string::npos);
     auto same = small_model();
-    EXPECT(
-        refusal(same, std::make_unique<::torch::optim::Adam>(same->parameters()), usual).find("SGD there and Adam") !=
-        std::string::npos);
+    EXPECT(refusal(same, std::make_unique<torch::optim::Adam>(same->parameters()), usual).find("SGD there and Adam") !=
+           std::string::npos);
     EXPECT(refusal(same, sgd(same), "renamed").find("renamed") != std::string::npos);
   });
   unsetenv("ADAPTDL_CHECKPOINT_PATH");

@@ -17,12 +17,12 @@ namespace epoch_test {
 
 namespace {
 
+using adaptdl::current_epoch;
+using adaptdl::finished_epochs;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
 using adaptdl::checkpoint::CheckpointError;
 using adaptdl::checkpoint::save_all_states;
-using adaptdl::torch::current_epoch;
-using adaptdl::torch::finished_epochs;
-using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 
 template <class Exception>
@@ -206,7 +206,7 @@ TEST_CASE("a checkpoint without epochs is an error, never a silent start at epoc
 TEST_CASE("a state made inside an epoch outlives its handle until the epoch ends, and is found again after a restart") {
   const ElasticJob job;
   const auto make = [] {
-    return adaptdl::torch::internal::make_in_epoch<Number>("number-" + adaptdl::torch::internal::epoch_label());
+    return adaptdl::internal::make_in_epoch<Number>("number-" + adaptdl::internal::epoch_label());
   };
   job.run_to(7, 1, [&](int) {
     for (int epoch : remaining_epochs_until(3)) {
@@ -226,9 +226,9 @@ TEST_CASE("a state made inside an epoch outlives its handle until the epoch ends
 
 TEST_CASE("an epoch that runs again after an exception finds the states of its first run") {
   ElasticJob().run_to(0, 1, [](int) {
-    using adaptdl::torch::internal::count_in_epoch;
+    using adaptdl::internal::count_in_epoch;
     const auto make = [] {
-      return adaptdl::torch::internal::make_in_epoch<Number>("number-" + std::to_string(count_in_epoch("number")));
+      return adaptdl::internal::make_in_epoch<Number>("number-" + std::to_string(count_in_epoch("number")));
     };
     EXPECT(throws<std::runtime_error>([&] {
       for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {

@@ -146,7 +146,7 @@ inline std::vector<Event> events_of(const std::filesystem::path& file) {
     std::memcpy(&length, bytes.data() + at, sizeof length);
     if (at + 16 + length > bytes.size()) throw std::runtime_error("a record is cut off");
     const auto data = bytes.substr(at + 12, length);
-    if (adaptdl::torch::internal::tfrecord(data) != bytes.substr(at, 16 + length))
+    if (adaptdl::internal::tfrecord(data) != bytes.substr(at, 16 + length))
       throw std::runtime_error("a record has a wrong checksum");
     events.push_back(parse(data));
     at += 16 + length;

@@ -31,37 +31,37 @@ namespace gpu_test {
 
 namespace {
 
-namespace nn = ::torch::nn;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::remaining_epochs_until;
+namespace nn = torch::nn;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::expect_replicas;
 using testing::Numbers;
-using Loader = adaptdl::torch::AdaptiveDataLoader<Numbers>;
-using SGD = adaptdl::torch::Adaptive<::torch::optim::SGD>;
-using Adam = adaptdl::torch::Adaptive<::torch::optim::Adam>;
+using Loader = adaptdl::AdaptiveDataLoader<Numbers>;
+using SGD = adaptdl::Adaptive<torch::optim::SGD>;
+using Adam = adaptdl::Adaptive<torch::optim::Adam>;
 
 constexpr int kCheckpointed = 143;
 constexpr std::int64_t kFeatures = 6;
 
 // Equal up to the order in which each device adds.
-bool close(const at::Tensor& a, const at::Tensor& b) { return ::torch::allclose(a.cpu(), b.cpu(), 1e-4, 1e-6); }
+bool close(const at::Tensor& a, const at::Tensor& b) { return torch::allclose(a.cpu(), b.cpu(), 1e-4, 1e-6); }
 
 std::pair<at::Tensor, at::Tensor> regression(const at::Tensor& numbers) {
-  const auto angles = numbers.cpu().to(::torch::kDouble).unsqueeze(1);
-  const auto x = ::torch::sin(angles * ::torch::arange(1, kFeatures + 1));
-  return {x.to(::torch::kFloat), (x.sum(1, /*keepdim=*/true) + ::torch::cos(angles * 37)).to(::torch::kFloat)};
+  const auto angles = numbers.cpu().to(torch::kDouble).unsqueeze(1);
+  const auto x = torch::sin(angles * torch::arange(1, kFeatures + 1));
+  return {x.to(torch::kFloat), (x.sum(1, /*keepdim=*/true) + torch::cos(angles * 37)).to(torch::kFloat)};
 }
 
 nn::Sequential small_net(double dropout = 0) {
-  ::torch::manual_seed(3);
+  torch::manual_seed(3);
   return nn::Sequential(nn::Linear(kFeatures, 32), nn::Tanh(), nn::Dropout(dropout), nn::Linear(32, 1));
 }
 
 at::Tensor flat(const nn::Module& model) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().cpu().flatten());
-  return ::torch::cat(parts);
+  return torch::cat(parts);
 }
 
 // Trains three epochs with Adam on the device that `device_of` gives for each run, stopped after each of `stops` steps
@@ -72,10 +72,10 @@ std::string train(const ElasticJob& job, const std::string& backend, int replica
     const auto codes = testing::run_replicas(replicas, [&](int rank) {
       job.prepare();
       const auto device = devices[run % devices.size()];
-      adaptdl::torch::init_process_group(backend);
+      adaptdl::init_process_group(backend);
       auto net = small_net(dropout);
       net->to(device);
-      Adam optimizer(net->parameters(), ::torch::optim::AdamOptions(0.01));
+      Adam optimizer(net->parameters(), torch::optim::AdamOptions(0.01));
       AdaptiveDataParallel model(net, optimizer);
       Loader loader(Numbers(120), {.batch_size = 12, .shuffle = true});
       std::size_t steps = 0;
@@ -83,7 +83,7 @@ std::string train(const ElasticJob& job, const std::string& backend, int replica
         for (auto& batch : loader) {
           const auto [x, y] = regression(batch.data);
           optimizer.zero_grad();
-          auto loss = ::torch::mse_loss(model(x.to(device)), y.to(device));
+          auto loss = torch::mse_loss(model(x.to(device)), y.to(device));
           loss.backward();
           optimizer.step();
           if (rank == 0) job.note(fmt::format("{}", loss.item<double>()));
@@ -95,7 +95,7 @@ std::string train(const ElasticJob& job, const std::string& backend, int replica
       for (std::int64_t i = 0; i < values.numel(); ++i) text += fmt::format(" {:a}", values[i].item<float>());
       for (const auto& other : adaptdl::collective::world().allgather(text)) EXPECT(other == text);
       if (rank == 0) std::ofstream(job.path() / "parameters") << text;
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
     const int expected = run < stops.size() ? kCheckpointed : 0;
     if (codes != std::vector<int>(static_cast<std::size_t>(replicas), expected))
@@ -111,13 +111,13 @@ const at::Device kGpu(at::kCUDA, 0), kCpu(at::kCPU);
 
 TEST_CASE("a replica takes the GPU and the NCCL backend unless told otherwise") {
   expect_replicas(1, [](int) {
-    EXPECT(adaptdl::torch::replica_device() == kGpu);
-    adaptdl::torch::init_process_group();
-    EXPECT(adaptdl::torch::process_group().getBackendName() == "nccl");
-    std::vector<at::Tensor> tensors = {::torch::full({5}, 3.0, kGpu)};
-    adaptdl::torch::process_group().allreduce(tensors)->wait();
-    EXPECT(tensors[0].equal(::torch::full({5}, 3.0, kGpu)));
-    adaptdl::torch::destroy_process_group();
+    EXPECT(adaptdl::replica_device() == kGpu);
+    adaptdl::init_process_group();
+    EXPECT(adaptdl::process_group().getBackendName() == "nccl");
+    std::vector<at::Tensor> tensors = {torch::full({5}, 3.0, kGpu)};
+    adaptdl::process_group().allreduce(tensors)->wait();
+    EXPECT(tensors[0].equal(torch::full({5}, 3.0, kGpu)));
+    adaptdl::destroy_process_group();
   });
 }
 
@@ -125,24 +125,24 @@ TEST_CASE("training on a GPU gives the parameters of plain LibTorch there, on ei
   for (const char* const backend : {"nccl", "gloo"}) {
     CAPTURE(backend);
     expect_replicas(1, [&](int) {
-      adaptdl::torch::init_process_group(backend);
+      adaptdl::init_process_group(backend);
       auto net = small_net(), reference = small_net();
       net->to(kGpu);
       reference->to(kGpu);
-      ::torch::optim::SGD optimizer(net->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9));
-      ::torch::optim::SGD plain(reference->parameters(), ::torch::optim::SGDOptions(0.05).momentum(0.9));
+      torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+      torch::optim::SGD plain(reference->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
       AdaptiveDataParallel model(net, optimizer);
       for (int step = 0; step < 20; ++step) {
-        const auto [x, y] = regression(::torch::arange(16 * step, 16 * (step + 1)));
+        const auto [x, y] = regression(torch::arange(16 * step, 16 * (step + 1)));
         optimizer.zero_grad();
-        ::torch::mse_loss(model(x.to(kGpu)), y.to(kGpu)).backward();
+        torch::mse_loss(model(x.to(kGpu)), y.to(kGpu)).backward();
         optimizer.step();
         plain.zero_grad();
-        ::torch::mse_loss(reference->forward(x.to(kGpu)), y.to(kGpu)).backward();
+        torch::mse_loss(reference->forward(x.to(kGpu)), y.to(kGpu)).backward();
         plain.step();
       }
       EXPECT(close(flat(*net), flat(*reference)));
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
@@ -150,28 +150,28 @@ TEST_CASE("training on a GPU gives the parameters of plain LibTorch there, on ei
 TEST_CASE("replicas that share a GPU average their gradients, and keep equal parameters") {
   for (const int replicas : {2, 3}) {
     expect_replicas(replicas, [&](int rank) {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
       auto net = small_net(), reference = small_net();
       net->to(kGpu);
-      ::torch::optim::SGD optimizer(net->parameters(), 0.1), plain(reference->parameters(), 0.1);
+      torch::optim::SGD optimizer(net->parameters(), 0.1), plain(reference->parameters(), 0.1);
       AdaptiveDataParallel model(net, optimizer);
       for (int step = 0; step < 4; ++step) {
-        const auto [x, y] = regression(::torch::arange(12) + 100 * step);
+        const auto [x, y] = regression(torch::arange(12) + 100 * step);
         const auto share = 12 / replicas;
         optimizer.zero_grad();
-        ::torch::mse_loss(model(x.narrow(0, rank * share, share).to(kGpu)), y.narrow(0, rank * share, share).to(kGpu))
+        torch::mse_loss(model(x.narrow(0, rank * share, share).to(kGpu)), y.narrow(0, rank * share, share).to(kGpu))
             .backward();
         plain.zero_grad();
-        ::torch::mse_loss(reference->forward(x), y).backward();
+        torch::mse_loss(reference->forward(x), y).backward();
         for (std::size_t i = 0; i < net->parameters().size(); ++i)
           EXPECT(close(net->parameters()[i].grad(), reference->parameters()[i].grad()));
         optimizer.step();
         plain.step();
       }
       std::vector<at::Tensor> first = {flat(*net)};
-      adaptdl::torch::process_group().broadcast(first)->wait();
+      adaptdl::process_group().broadcast(first)->wait();
       EXPECT(first[0].equal(flat(*net)));
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
@@ -205,7 +205,7 @@ std::pair<double, double> noise_scale(int replicas, at::Device device, const Opt
   const ElasticJob job;
   expect_replicas(replicas, [&](int rank) {
     job.prepare();
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     auto net = small_net();
     net->to(device);
     Optimizer optimizer(net->parameters(), options);
@@ -216,7 +216,7 @@ std::pair<double, double> noise_scale(int replicas, at::Device device, const Opt
       for (auto& batch : loader) {
         const auto [x, y] = regression(batch.data);
         optimizer.zero_grad();
-        auto loss = ::torch::mse_loss(model(x.to(device)), y.to(device));
+        auto loss = torch::mse_loss(model(x.to(device)), y.to(device));
         const bool overflows = ++step == 15;
         if (overflows) loss = loss * std::numeric_limits<float>::infinity();
         loss.backward();
@@ -227,7 +227,7 @@ std::pair<double, double> noise_scale(int replicas, at::Device device, const Opt
       }
     }
     if (rank == 0) job.note(fmt::format("{} {}", model.gns().sqr_avg(), model.gns().var_avg()));
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
   std::pair<double, double> found;
   std::istringstream(job.notes().at(0)) >> found.first >> found.second;
@@ -244,31 +244,31 @@ TEST_CASE("the gradient noise scale of a GPU is that of a CPU") {
   for (const int replicas : {1, 2}) {
     CAPTURE(replicas);
     check([&](at::Device device) {
-      return noise_scale<SGD>(replicas, device, ::torch::optim::SGDOptions(0.01).momentum(0.9));
+      return noise_scale<SGD>(replicas, device, torch::optim::SGDOptions(0.01).momentum(0.9));
     });
-    check([&](at::Device device) { return noise_scale<Adam>(replicas, device, ::torch::optim::AdamOptions(0.01)); });
+    check([&](at::Device device) { return noise_scale<Adam>(replicas, device, torch::optim::AdamOptions(0.01)); });
   }
 }
 
 TEST_CASE("many gradients on a GPU have the squared norms that they have on a CPU") {
   expect_replicas(1, [](int) {
-    ::torch::manual_seed(4);
-    using adaptdl::torch::GroupGradient;
+    torch::manual_seed(4);
+    using adaptdl::GroupGradient;
     std::vector<GroupGradient> here, there;
     std::vector<at::Tensor> before_here, before_there;
     for (std::size_t i = 0; i < 150; ++i) {  // more than one kernel takes
-      GroupGradient gradient{i % 2, ::torch::randn({static_cast<std::int64_t>(1 + i * i), 3}), {}};
-      if (i % 3 == 0) gradient.preconditioner = {::torch::rand_like(gradient.gradient) + 0.1, 0.3, 1e-8};
+      GroupGradient gradient{i % 2, torch::randn({static_cast<std::int64_t>(1 + i * i), 3}), {}};
+      if (i % 3 == 0) gradient.preconditioner = {torch::rand_like(gradient.gradient) + 0.1, 0.3, 1e-8};
       if (i % 5 == 0) gradient.gradient = gradient.gradient.to(at::kHalf);
       here.push_back(gradient);
-      before_here.push_back(::torch::randn_like(gradient.gradient));
+      before_here.push_back(torch::randn_like(gradient.gradient));
       if (gradient.preconditioner.exp_avg_sq.defined())
         gradient.preconditioner.exp_avg_sq = gradient.preconditioner.exp_avg_sq.to(kGpu);
       gradient.gradient = gradient.gradient.to(kGpu);
       there.push_back(gradient);
       before_there.push_back(before_here.back().to(kGpu));
     }
-    adaptdl::torch::GroupSums cpu(2, 3, kCpu), gpu(2, 3, kGpu);
+    adaptdl::GroupSums cpu(2, 3, kCpu), gpu(2, 3, kGpu);
     cpu.add_squared_norms(here);
     gpu.add_squared_norms(there);
     for (const auto& gradient : here) cpu.add_squared_norm(gradient);
@@ -283,21 +283,21 @@ TEST_CASE("many gradients on a GPU have the squared norms that they have on a CP
 TEST_CASE("under autocast a GPU computes in half precision, and a step whose gradients overflow is skipped") {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     expect_replicas(1, [&](int) {
-      adaptdl::torch::init_process_group();
+      adaptdl::init_process_group();
       auto net = small_net();
       net->to(kGpu);
-      SGD optimizer(net->parameters(), ::torch::optim::SGDOptions(0.05));
-      adaptdl::torch::GradScaler scaler({.init_scale = 1024});
+      SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05));
+      adaptdl::GradScaler scaler({.init_scale = 1024});
       AdaptiveDataParallel model(net, optimizer, {.grad_scaler = &scaler});
       double first = 0, last = 0;
       for (int step = 0; step < 200; ++step) {
-        const auto [x, y] = regression(::torch::arange(32));
+        const auto [x, y] = regression(torch::arange(32));
         at::Tensor loss;
         {
-          const adaptdl::torch::Autocast autocast(at::kCUDA, dtype);
+          const adaptdl::Autocast autocast(at::kCUDA, dtype);
           const auto output = model(x.to(kGpu));
           EXPECT(output.scalar_type() == dtype);
-          loss = ::torch::mse_loss(output, y.to(kGpu));
+          loss = torch::mse_loss(output, y.to(kGpu));
         }
         const bool overflows = step == 100;
         if (overflows) loss = loss * std::numeric_limits<float>::infinity();
@@ -312,21 +312,21 @@ TEST_CASE("under autocast a GPU computes in half precision, and a step whose gra
       }
       EXPECT(scaler.scale() == 512);
       EXPECT(last < 0.5 * first);
-      adaptdl::torch::destroy_process_group();
+      adaptdl::destroy_process_group();
     });
   }
 }
 
 TEST_CASE("the time of a step is that of the GPU's work, not that of handing it over") {
   expect_replicas(1, [](int) {
-    namespace internal = adaptdl::torch::internal;
-    const auto matrix = ::torch::randn({4096, 4096}, kGpu);
+    namespace internal = adaptdl::internal;
+    const auto matrix = torch::randn({4096, 4096}, kGpu);
     const auto work = [&] {
       auto product = matrix;
       for (int i = 0; i < 50; ++i) product = product.mm(matrix).tanh();
     };
     work();
-    ::torch::cuda::synchronize();
+    torch::cuda::synchronize();
     const auto queued_from = std::chrono::steady_clock::now();
     const auto begin = internal::mark_time(kGpu);
     work();
@@ -334,7 +334,7 @@ TEST_CASE("the time of a step is that of the GPU's work, not that of handing it 
     const std::chrono::duration<double> queued = std::chrono::steady_clock::now() - queued_from;
     const auto seconds = internal::seconds_between(begin, end);
     EXPECT(!seconds().has_value());  // it is not waited for
-    ::torch::cuda::synchronize();
+    torch::cuda::synchronize();
     const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - queued_from;
     EXPECT(seconds().has_value());
     EXPECT(*seconds() > queued.count());

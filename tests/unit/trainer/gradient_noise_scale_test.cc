@@ -21,12 +21,12 @@ namespace gradient_noise_scale_test {
 
 namespace {
 
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::AdaptiveDataParallel;
-using adaptdl::torch::GradientNoiseScale;
-using adaptdl::torch::GradientSample;
-namespace nn = ::torch::nn;
-namespace optim = ::torch::optim;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::GradientNoiseScale;
+using adaptdl::GradientSample;
+namespace nn = torch::nn;
+namespace optim = torch::optim;
 
 constexpr std::int64_t kLocalBatch = 4;
 
@@ -49,15 +49,15 @@ struct PointImpl : nn::Module {
 TORCH_MODULE(Point);
 
 Problem quadratic() {
-  ::torch::manual_seed(5);
-  return {::torch::randn({256, 40}) * 0.5 + ::torch::linspace(0.5, 1.5, 40), {}};
+  torch::manual_seed(5);
+  return {torch::randn({256, 40}) * 0.5 + torch::linspace(0.5, 1.5, 40), {}};
 }
 
 // Labels that follow the first feature, so that the gradient at w = 0 is not lost in its noise.
 Problem logistic() {
-  ::torch::manual_seed(6);
-  const auto x = ::torch::randn({256, 30}) * 0.4 + 1;
-  const auto y = (::torch::rand({256}) < 0.95).to(at::kFloat);
+  torch::manual_seed(6);
+  const auto x = torch::randn({256, 30}) * 0.4 + 1;
+  const auto y = (torch::rand({256}) < 0.95).to(at::kFloat);
   return {x, y};
 }
 
@@ -97,13 +97,13 @@ std::vector<at::Tensor> divisors(optim::Optimizer& optimizer, const std::vector<
 
 template <class Net>
 void train(const Problem& problem, Net net, bool adam, int rank, int replicas, int accumulation, int steps) {
-  adaptdl::torch::init_process_group("gloo");
+  adaptdl::init_process_group("gloo");
   std::unique_ptr<optim::Optimizer> optimizer;
   // A rate at which the parameters stay where they are.
   if (adam)
-    optimizer = std::make_unique<adaptdl::torch::Adaptive<optim::Adam>>(net->parameters(), optim::AdamOptions(1e-12));
+    optimizer = std::make_unique<adaptdl::Adaptive<optim::Adam>>(net->parameters(), optim::AdamOptions(1e-12));
   else
-    optimizer = std::make_unique<adaptdl::torch::Adaptive<optim::SGD>>(net->parameters(), optim::SGDOptions(1e-12));
+    optimizer = std::make_unique<adaptdl::Adaptive<optim::SGD>>(net->parameters(), optim::SGDOptions(1e-12));
   AdaptiveDataParallel model(net, *optimizer);
   const auto batch = static_cast<std::size_t>(kLocalBatch * replicas * (accumulation + 1));
   AdaptiveDataLoaderHelper loader(batch);
@@ -111,14 +111,14 @@ void train(const Problem& problem, Net net, bool adam, int rank, int replicas, i
   auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(17 + rank));
   double sqr = 0, var = 0;
   int averaged = 0;
-  for ([[maybe_unused]] const int epoch : adaptdl::torch::remaining_epochs_until(1)) {
+  for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(1)) {
     const auto context = loader.context();
     loader.skipdone();
     EXPECT(loader.sync_local_bsz() == static_cast<std::size_t>(kLocalBatch));
     EXPECT(loader.accumulation_steps() == accumulation);
     for (int i = 0; i < steps * (accumulation + 1); ++i) {
       const auto profile = loader.profile(false);
-      const auto indices = ::torch::randint(0, problem.x.size(0), {kLocalBatch}, generator, at::kLong);
+      const auto indices = torch::randint(0, problem.x.size(0), {kLocalBatch}, generator, at::kLong);
       auto loss = problem.loss(model(problem.input(indices)), indices);
       optimizer->zero_grad();
       loss.backward();
@@ -137,7 +137,7 @@ void train(const Problem& problem, Net net, bool adam, int rank, int replicas, i
     throw std::runtime_error(fmt::format("replicas {} accumulation {} adam {}: sqr {} for {}, var {} for {}", replicas,
                                          accumulation, adam, sqr, true_sqr, var, true_var));
   }
-  adaptdl::torch::destroy_process_group();
+  adaptdl::destroy_process_group();
 }
 
 // Several gradients a step tell more than one.
@@ -145,7 +145,7 @@ int steps_for(int gradients) { return gradients == 1 ? 6000 : gradients < 8 ? 20
 
 void converges(bool adam, int replicas, int accumulation) {
   testing::expect_replicas(replicas, [&](int rank) {
-    ::torch::set_num_threads(1);
+    torch::set_num_threads(1);
     const auto problem = quadratic();
     train(problem, Point(problem.x.size(1)), adam, rank, replicas, accumulation,
           steps_for(replicas * (accumulation + 1)));
@@ -226,13 +226,13 @@ TEST_CASE("on a quadratic the estimates converge on any number of replicas, with
 TEST_CASE("on logistic regression the estimates converge to the true moments within 2 %, with several replicas" *
           doctest::test_suite("full")) {
   testing::expect_replicas(2, [](int rank) {
-    ::torch::set_num_threads(1);
+    torch::set_num_threads(1);
     const auto problem = logistic();
     nn::Linear net(problem.x.size(1), 1);
-    ::torch::NoGradGuard no_grad;
+    torch::NoGradGuard no_grad;
     net->weight.zero_();
     net->bias.zero_();
-    ::torch::AutoGradMode grad(true);
+    torch::AutoGradMode grad(true);
     train(problem, net, false, rank, 2, 1, 4000);
   });
 }

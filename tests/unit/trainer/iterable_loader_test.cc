@@ -25,10 +25,10 @@ namespace iterable_loader_test {
 namespace {
 
 namespace metrics = adaptdl::metrics;
+using adaptdl::AdaptiveIterableLoader;
+using adaptdl::IterableLoaderOptions;
+using adaptdl::remaining_epochs_until;
 using adaptdl::UsageError;
-using adaptdl::torch::AdaptiveIterableLoader;
-using adaptdl::torch::IterableLoaderOptions;
-using adaptdl::torch::remaining_epochs_until;
 using testing::ElasticJob;
 using Batch = std::vector<std::size_t>;
 using ::testing::error_of;
@@ -65,17 +65,17 @@ struct Skipping : Counter {
 };
 
 // One of LibTorch's own kind, which says how many it has.
-struct Stateful : ::torch::data::datasets::StatefulDataset<Stateful, Batch> {
+struct Stateful : torch::data::datasets::StatefulDataset<Stateful, Batch> {
   explicit Stateful(std::size_t size) : counter(size) {}
-  ::torch::optional<Batch> get_batch(std::size_t n) override {
+  torch::optional<Batch> get_batch(std::size_t n) override {
     auto batch = counter.get_batch(n);
     if (batch.empty()) return {};
     return batch;
   }
-  ::torch::optional<std::size_t> size() const override { return counter.size_; }
+  torch::optional<std::size_t> size() const override { return counter.size_; }
   void reset() override { counter.reset(); }
-  void save(::torch::serialize::OutputArchive&) const override {}
-  void load(::torch::serialize::InputArchive&) override {}
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
   Counter counter;
 };
 
@@ -245,11 +245,10 @@ TEST_CASE("an adaptive batch size changes in the stream, which begins again unti
     job.run_to(code, 2, [&](int rank) {
       AdaptiveIterableLoader loader(Counter(101), {.batch_size = 4, .epoch_samples = 160});
       loader.autoscale_batch_size(64, {}, true);
-      adaptdl::torch::internal::set_batch_size_decider(
-          [](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
-            if (step == 4) return std::pair{std::size_t{7}, 2};
-            return {};
-          });
+      adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+        if (step == 4) return std::pair{std::size_t{7}, 2};
+        return {};
+      });
       for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
         for (auto& batch : loader) {
           const auto& helper = loader.helper();

@@ -21,9 +21,9 @@ namespace lr_scheduler_test {
 
 namespace {
 
-namespace optim = ::torch::optim;
+namespace optim = torch::optim;
 using adaptdl::UsageError;
-using namespace adaptdl::torch;
+using namespace adaptdl;
 using testing::expect_replicas;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -126,7 +126,7 @@ const std::vector<PlateauRow> kAccuracies{
     {0.64, 0.016000000000000004, 0.0020000000000000005},
 };
 
-at::Tensor parameter() { return ::torch::zeros({1}).requires_grad_(); }
+at::Tensor parameter() { return torch::zeros({1}).requires_grad_(); }
 
 optim::SGD two_groups() {
   std::vector<optim::OptimizerParamGroup> groups;
@@ -317,10 +317,10 @@ TEST_CASE("what makes no sense is refused by name") {
 
 namespace {
 
-struct Net : ::torch::nn::Module {
-  Net() : linear(register_module("linear", ::torch::nn::Linear(2, 1))) {}
+struct Net : torch::nn::Module {
+  Net() : linear(register_module("linear", torch::nn::Linear(2, 1))) {}
   at::Tensor forward(const at::Tensor& x) { return linear(x); }
-  ::torch::nn::Linear linear;
+  torch::nn::Linear linear;
 };
 
 // A job of one replica in a process of its own: what `make(optimizer)` returns is its scheduler.

@@ -12,21 +12,21 @@
 namespace testing {
 
 // Sample i is the scalar i, with target 2i.
-class Numbers : public ::torch::data::datasets::Dataset<Numbers> {
+class Numbers : public torch::data::datasets::Dataset<Numbers> {
  public:
   explicit Numbers(std::size_t size) : size_(size) {}
-  ::torch::data::Example<> get(std::size_t index) override {
+  torch::data::Example<> get(std::size_t index) override {
     const auto number = static_cast<std::int64_t>(index);
-    return {::torch::tensor(number), ::torch::tensor(2 * number)};
+    return {torch::tensor(number), torch::tensor(2 * number)};
   }
-  ::torch::optional<std::size_t> size() const override { return size_; }
+  torch::optional<std::size_t> size() const override { return size_; }
 
  private:
   std::size_t size_;
 };
 
 // The samples in a batch of them.
-inline std::vector<std::int64_t> samples_of(const ::torch::data::Example<>& batch) {
+inline std::vector<std::int64_t> samples_of(const torch::data::Example<>& batch) {
   const auto* const first = batch.data.data_ptr<std::int64_t>();
   return {first, first + batch.data.numel()};
 }

@@ -10,7 +10,7 @@ namespace prefetcher_test {
 
 namespace {
 
-using adaptdl::torch::internal::Prefetcher;
+using adaptdl::internal::Prefetcher;
 
 }  // namespace
 

@@ -35,7 +35,7 @@ namespace {
 
 namespace generation = adaptdl::generation;
 using adaptdl::collective::CollectiveError;
-using adaptdl::torch::internal::GroupUser;
+using adaptdl::internal::GroupUser;
 using ::testing::error_of;
 using ::testing::says;
 
@@ -56,7 +56,7 @@ struct User final : GroupUser {
     EXPECT(::write(formed[1], &byte, 1) == 1);
     met = true;
     std::vector<at::Tensor> tensors = {torch::ones({1})};
-    adaptdl::torch::process_group().allreduce(tensors)->wait();
+    adaptdl::process_group().allreduce(tensors)->wait();
   }
   const bool dies;
   const std::array<int, 2> formed;
@@ -75,14 +75,14 @@ generation::Generation next_generation(int size) {
 // Up to where the members of the next generation have met, and make their process group.
 void begin(int rank) {
   ::setenv("ADAPTDL_REPLICA_ID", fmt::format("0-{}", rank).c_str(), 1);
-  adaptdl::torch::init_process_group("gloo");
-  adaptdl::torch::internal::leave_process_group();
+  adaptdl::init_process_group("gloo");
+  adaptdl::internal::leave_process_group();
   generation::form(next_generation(kReplicas), {});
 }
 
 bool throws_loss() {
   try {
-    adaptdl::torch::internal::join_process_group();
+    adaptdl::internal::join_process_group();
   } catch (const CollectiveError&) {
     return true;
   }
@@ -122,14 +122,14 @@ TEST_CASE("a stop ends a replica that waits for others to connect, after a grace
     const auto codes = ::testing::run_replicas(2, [&](int rank) {
       if (rank != rank_that_waits) return;  // never connects
       adaptdl::signal::install();
-      adaptdl::torch::internal::connect_grace = std::chrono::milliseconds(200);
+      adaptdl::internal::connect_grace = std::chrono::milliseconds(200);
       // Differs from the end by the signal itself.
-      adaptdl::torch::internal::set_exit_handler([](int code) { ::_exit(code == 143 ? 7 : 8); });
+      adaptdl::internal::set_exit_handler([](int code) { ::_exit(code == 143 ? 7 : 8); });
       std::thread([] {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         ::kill(::getpid(), SIGTERM);
       }).detach();
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
     });
     CHECK(codes.at(static_cast<std::size_t>(rank_that_waits)) == 7);
     CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
@@ -141,9 +141,9 @@ TEST_CASE("a stop before all replicas connect is known to them once they have co
     adaptdl::signal::install();
     if (rank == 0) std::raise(SIGTERM);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     EXPECT((adaptdl::signal::stop_signal() == SIGTERM) == (rank == 0));
-    adaptdl::torch::destroy_process_group();
+    adaptdl::destroy_process_group();
   });
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("no thread of the process group can end the program by writing to a pe
   testing::expect_replicas(2, [](int) {
     ::signal(SIGPIPE, SIG_DFL);
     const std::set<std::string> before = threads();
-    adaptdl::torch::init_process_group("gloo");
+    adaptdl::init_process_group("gloo");
     const std::set<std::string> after = threads();
     EXPECT(after.size() > before.size());
     for (const std::string& thread : after) EXPECT(blocks_sigpipe(thread) != before.contains(thread));
@@ -162,7 +162,7 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
   const auto codes = testing::run_replicas(kReplicas, [](int rank) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "30m", 1);
     begin(rank);
-    adaptdl::torch::internal::form_timeout = std::chrono::seconds(1);
+    adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == kVictim) {
       adaptdl::collective::broadcast(nullptr);  // where rank 0 tells the port
       std::raise(SIGKILL);
@@ -174,7 +174,7 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
 
 TEST_CASE("a peer that dies while the first process group forms is reported in one line, like any other") {
   const auto codes = testing::run_replicas(2, [](int rank) {
-    adaptdl::torch::internal::form_timeout = std::chrono::seconds(1);
+    adaptdl::internal::form_timeout = std::chrono::seconds(1);
     if (rank == 1) {
       adaptdl::collective::initialize();
       adaptdl::collective::broadcast(nullptr);  // in which rank 0 sends the port
@@ -182,7 +182,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
     }
     std::string error;
     try {
-      adaptdl::torch::init_process_group("gloo");
+      adaptdl::init_process_group("gloo");
     } catch (const CollectiveError& lost) {
       error = lost.what();
     }
@@ -193,7 +193,7 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
 
 TEST_CASE("settings are checked before the replicas connect") {
   const auto error_with = [](const std::string& init_method) {
-    return error_of<adaptdl::UsageError>([&] { adaptdl::torch::init_process_group("gloo", init_method, 1, 0); });
+    return error_of<adaptdl::UsageError>([&] { adaptdl::init_process_group("gloo", init_method, 1, 0); });
   };
   testing::expect_replicas(1, [&](int) { EXPECT(says(error_with("file:///tmp/x"), "env:// or tcp://HOST:PORT")); });
   testing::expect_replicas(1, [&](int) { EXPECT(error_with("env://") == ""); });

@@ -20,17 +20,17 @@ namespace rendezvous_store_test {
 namespace {
 
 using namespace std::chrono_literals;
+using adaptdl::RendezvousServer;
+using adaptdl::RendezvousStore;
+using adaptdl::to_message;
 using adaptdl::collective::CollectiveError;
-using adaptdl::torch::RendezvousServer;
-using adaptdl::torch::RendezvousStore;
-using adaptdl::torch::to_message;
 using Value = RendezvousStore::Value;
 namespace net = adaptdl::net;
 
 struct Served {
   c10::intrusive_ptr<RendezvousStore> store(std::chrono::milliseconds timeout = 60s) const {
-    return c10::make_intrusive<RendezvousStore>(
-        adaptdl::torch::RendezvousPlace{"127.0.0.1", server->port(), server->secret()}, timeout, nullptr);
+    return c10::make_intrusive<RendezvousStore>(adaptdl::RendezvousPlace{"127.0.0.1", server->port(), server->secret()},
+                                                timeout, nullptr);
   }
   std::shared_ptr<RendezvousServer> server = std::make_shared<RendezvousServer>("127.0.0.1");
 };
@@ -49,7 +49,7 @@ struct Stranger {
     for (const auto deadline = net::Clock::now() + 30s; net::Clock::now() < deadline;) {
       char buffer[1000];
       const ssize_t size = ::recv(fd.get(), buffer, sizeof buffer, 0);
-      if (size == 0 || (size < 0 && !adaptdl::torch::would_block())) return heard;
+      if (size == 0 || (size < 0 && !adaptdl::would_block())) return heard;
       if (size < 0)
         std::this_thread::sleep_for(5ms);
       else
@@ -121,7 +121,7 @@ TEST_CASE("a client that does not have the secret is dropped, and harms no other
   CHECK(store->get("key") == Value{1});
 
   const auto other = c10::make_intrusive<RendezvousStore>(
-      adaptdl::torch::RendezvousPlace{"127.0.0.1", served.server->port(), "another secret"}, 500ms, nullptr);
+      adaptdl::RendezvousPlace{"127.0.0.1", served.server->port(), "another secret"}, 500ms, nullptr);
   CHECK_THROWS_AS(other->get("key"), CollectiveError);
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("a request that makes no sense ends its connection only") {
   const auto store = served.store();
   const auto hears_after = [&](const std::string& request) {
     const Stranger client(*served.server);
-    adaptdl::handshake::ConnectingEnd end(adaptdl::torch::rendezvous_terms(served.server->secret()), "", 0);
+    adaptdl::handshake::ConnectingEnd end(adaptdl::rendezvous_terms(served.server->secret()), "", 0);
     REQUIRE(adaptdl::handshake::run(end, client.fd.get(), [] {
               std::this_thread::sleep_for(5ms);
               return true;

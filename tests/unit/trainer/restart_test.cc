@@ -33,9 +33,9 @@ namespace restart_test {
 namespace {
 
 using namespace std::chrono_literals;
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::AdaptiveDataLoaderHelper;
-using adaptdl::torch::remaining_epochs_until;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::AdaptiveDataLoaderHelper;
+using adaptdl::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
@@ -110,7 +110,7 @@ TEST_CASE(
     const ElasticJob job;
     const auto codes = job.run(replicas, [&](int rank) {
       std::atomic<std::size_t> steps = 0;
-      adaptdl::torch::internal::set_exit_handler([&](int code) {
+      adaptdl::internal::set_exit_handler([&](int code) {
         job.note(std::to_string(steps));
         _exit(code);
       });
@@ -428,11 +428,10 @@ TEST_CASE(
       const auto codes = job.run(replicas, [&](int rank) {
         Loader loader(Numbers(kSamples), {.batch_size = 10, .shuffle = true, .workers = run % 3, .seed = seed});
         loader.autoscale_batch_size(100, {}, true);
-        adaptdl::torch::internal::set_batch_size_decider(
-            [](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
-              if (step % 4 != 1) return {};
-              return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
-            });
+        adaptdl::internal::set_batch_size_decider([](std::uint64_t step) -> std::optional<std::pair<std::size_t, int>> {
+          if (step % 4 != 1) return {};
+          return std::pair{static_cast<std::size_t>(1 + step * 7 % 9), static_cast<int>(step % 3)};
+        });
         std::size_t batch_number = 0;
         for (const int epoch : remaining_epochs_until(kEpochs)) {
           for (auto& batch : loader) {

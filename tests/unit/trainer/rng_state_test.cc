@@ -20,8 +20,8 @@ namespace rng_state_test {
 
 namespace {
 
-using adaptdl::torch::AdaptiveDataLoader;
-using adaptdl::torch::remaining_epochs_until;
+using adaptdl::AdaptiveDataLoader;
+using adaptdl::remaining_epochs_until;
 using testing::ElasticJob;
 using testing::Numbers;
 using Loader = AdaptiveDataLoader<Numbers>;
@@ -30,15 +30,15 @@ constexpr int kCheckpointed = 143;
 
 // The next number of the default generator, with all its bits; advances it by more than one, by dropout.
 std::string draw() {
-  const auto dropped = ::torch::dropout(::torch::ones({7}), 0.5, true).sum().item<double>();
-  return fmt::format("{:a} {:a}", ::torch::randn({1}, ::torch::kDouble).item<double>(), dropped);
+  const auto dropped = torch::dropout(torch::ones({7}), 0.5, true).sum().item<double>();
+  return fmt::format("{:a} {:a}", torch::randn({1}, torch::kDouble).item<double>(), dropped);
 }
 
 // A program that draws at every step, in two loops an epoch, and between them; and before, as the initialization of a
 // model does. Notes what rank r draws at each step as "r epoch loop index numbers". `stop_at`: its step at which rank 0
 // interrupts the job.
 void drawing_program(const ElasticJob& job, int rank, std::size_t stop_at) {
-  ::torch::manual_seed(42);
+  torch::manual_seed(42);
   draw();
   Loader first(Numbers(40), {.batch_size = 6, .shuffle = true, .workers = 2}), second(Numbers(18), {.batch_size = 6});
   std::size_t step = 0;
@@ -85,12 +85,12 @@ TEST_CASE("a job interrupted again and again on as many replicas draws, bit for 
 TEST_CASE("one replica draws what LibTorch draws without adaptdl, and others draw numbers of their own") {
   const ElasticJob job;
   job.run_to(0, 3, [&](int rank) {
-    ::torch::manual_seed(9);
+    torch::manual_seed(9);
     Loader loader(Numbers(3), {.batch_size = 3});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
       for ([[maybe_unused]] auto& batch : loader) job.note(fmt::format("{} {}", rank, draw()));
     }
-    ::torch::manual_seed(9);
+    torch::manual_seed(9);
     if (rank == 0) job.note(fmt::format("0 {}", draw()));
   });
   auto notes = job.notes();

@@ -15,8 +15,8 @@ namespace sampler_test {
 
 namespace {
 
+using adaptdl::ElasticSampler;
 using adaptdl::UsageError;
-using adaptdl::torch::ElasticSampler;
 using Samples = std::vector<std::size_t>;
 
 ElasticSampler of_rank(ElasticSampler sampler, int rank, int replicas) {

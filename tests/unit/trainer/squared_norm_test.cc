@@ -9,9 +9,9 @@ namespace squared_norm_test {
 
 namespace {
 
-using adaptdl::torch::GroupGradient;
-using adaptdl::torch::GroupSums;
-using adaptdl::torch::Preconditioner;
+using adaptdl::GroupGradient;
+using adaptdl::GroupSums;
+using adaptdl::Preconditioner;
 
 at::Tensor dense(const at::Tensor& tensor) { return tensor.to_dense().to(at::kDouble); }
 
@@ -24,22 +24,22 @@ double squared(const at::Tensor& tensor) { return tensor.square().sum().item<dou
 
 // Gradients of two groups, of the kinds that there are: of several types, strided, sparse, with a preconditioner.
 std::vector<GroupGradient> gradients() {
-  const auto sparse = at::sparse_coo_tensor(::torch::tensor({{1, 4, 1}}), ::torch::randn({3, 2}), {6, 2});
-  const Preconditioner by{::torch::rand({5, 7}) + 0.1, 0.3, 1e-8};
-  return {{0, ::torch::randn({70000}), {}},
-          {1, ::torch::randn({5, 7}, at::kDouble), {}},
-          {0, ::torch::randn({5, 7}).to(at::kHalf), {}},
-          {1, ::torch::randn({7, 5}).t(), by},
-          {1, ::torch::randn({5, 7}), by},
+  const auto sparse = at::sparse_coo_tensor(torch::tensor({{1, 4, 1}}), torch::randn({3, 2}), {6, 2});
+  const Preconditioner by{torch::rand({5, 7}) + 0.1, 0.3, 1e-8};
+  return {{0, torch::randn({70000}), {}},
+          {1, torch::randn({5, 7}, at::kDouble), {}},
+          {0, torch::randn({5, 7}).to(at::kHalf), {}},
+          {1, torch::randn({7, 5}).t(), by},
+          {1, torch::randn({5, 7}), by},
           {0, sparse, {}},
-          {1, ::torch::randn({9}).to(at::kBFloat16), {}},
-          {0, ::torch::zeros({4}), {}}};
+          {1, torch::randn({9}).to(at::kBFloat16), {}},
+          {0, torch::zeros({4}), {}}};
 }
 
 }  // namespace
 
 TEST_CASE("squared norms of gradients of all kinds are those of double precision, one at a time and together") {
-  ::torch::manual_seed(1);
+  torch::manual_seed(1);
   const auto all = gradients();
   std::vector<double> expected(2, 0);
   for (const auto& each : all) expected[each.group] += squared(divided(each.gradient, each.preconditioner));
@@ -57,8 +57,8 @@ TEST_CASE("squared norms of gradients of all kinds are those of double precision
 }
 
 TEST_CASE("squared norms of large gradients keep their precision, whatever their type") {
-  ::torch::manual_seed(3);
-  const auto large = ::torch::randn({12'000'000});
+  torch::manual_seed(3);
+  const auto large = torch::randn({12'000'000});
   for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {
     const auto gradient = large.to(type);
     GroupSums sums(1, 3, at::kCPU);
@@ -73,7 +73,7 @@ TEST_CASE("squared norms of large gradients keep their precision, whatever their
 }
 
 TEST_CASE("pairs of gradients of all kinds give the squared norms of both and of their sum, and the first remain") {
-  ::torch::manual_seed(2);
+  torch::manual_seed(2);
   const auto now = gradients(), before = gradients();
   std::vector<double> expected(6, 0);
   std::vector<at::Tensor> previous;

@@ -16,29 +16,29 @@ namespace testing {
 
 inline constexpr std::size_t kLocalBatch = 4;
 
-inline ::torch::nn::Sequential small_model() {
-  ::torch::manual_seed(3);
-  return ::torch::nn::Sequential(::torch::nn::Linear(4, 8), ::torch::nn::Tanh(), ::torch::nn::Linear(8, 2));
+inline torch::nn::Sequential small_model() {
+  torch::manual_seed(3);
+  return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::Tanh(), torch::nn::Linear(8, 2));
 }
 
 inline at::Tensor inputs(int rank, int batch) {
-  ::torch::manual_seed(static_cast<std::uint64_t>(100 * batch + rank));
-  return ::torch::randn({static_cast<std::int64_t>(kLocalBatch), 4});
+  torch::manual_seed(static_cast<std::uint64_t>(100 * batch + rank));
+  return torch::randn({static_cast<std::int64_t>(kLocalBatch), 4});
 }
 
-inline at::Tensor flat(const ::torch::nn::Module& model) {
+inline at::Tensor flat(const torch::nn::Module& model) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : model.parameters()) parts.push_back(tensor.detach().flatten());
-  return ::torch::cat(parts);
+  return torch::cat(parts);
 }
 
 // Runs the loop of a loader whose step is `accumulation` + 1 batches on each replica: body(batch).
 template <class Body>
 void loop(int replicas, int accumulation, int steps, Body body) {
   const auto total = kLocalBatch * static_cast<std::size_t>(replicas * (accumulation + 1));
-  adaptdl::torch::AdaptiveDataLoaderHelper loader(total);
+  adaptdl::AdaptiveDataLoaderHelper loader(total);
   loader.autoscale_batch_size(total, {.max = kLocalBatch}, true);
-  for ([[maybe_unused]] const int epoch : adaptdl::torch::remaining_epochs_until(1)) {
+  for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(1)) {
     const auto context = loader.context();
     loader.skipdone();
     loader.sync_local_bsz();
@@ -53,13 +53,13 @@ void loop(int replicas, int accumulation, int steps, Body body) {
 // A loader of batch size 8 on one replica, whose steps take as many samples as `scales` says, in eights.
 template <class Body>
 void loop_at_scales(const std::vector<int>& scales, Body body) {
-  adaptdl::torch::AdaptiveDataLoaderHelper loader(8);
+  adaptdl::AdaptiveDataLoaderHelper loader(8);
   loader.autoscale_batch_size(1024);
-  adaptdl::torch::internal::set_batch_size_decider([&](std::uint64_t step) {
+  adaptdl::internal::set_batch_size_decider([&](std::uint64_t step) {
     const auto next = std::min<std::size_t>(step + 1, scales.size() - 1);
     return std::make_pair(static_cast<std::size_t>(8 * scales[next]), 0);
   });
-  for ([[maybe_unused]] const int epoch : adaptdl::torch::remaining_epochs_until(1)) {
+  for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(1)) {
     const auto context = loader.context();
     loader.skipdone();
     loader.sync_local_bsz();

@@ -36,10 +36,10 @@ namespace summary_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
-using adaptdl::torch::SummaryWriter;
-using adaptdl::torch::SummaryWriterOptions;
-using adaptdl::torch::internal::EventFile;
-using adaptdl::torch::internal::tfrecord;
+using adaptdl::SummaryWriter;
+using adaptdl::SummaryWriterOptions;
+using adaptdl::internal::EventFile;
+using adaptdl::internal::tfrecord;
 using testing::content;
 using testing::Event;
 using testing::events_of;
@@ -117,7 +117,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 void expect_job_directory(const char* logdir, const char* job, const std::optional<fs::path>& expected) {
   logdir ? setenv("ADAPTDL_TENSORBOARD_LOGDIR", logdir, 1) : unsetenv("ADAPTDL_TENSORBOARD_LOGDIR");
   job ? setenv("ADAPTDL_JOB_ID", job, 1) : unsetenv("ADAPTDL_JOB_ID");
-  CHECK(adaptdl::torch::tensorboard_directory() == expected);
+  CHECK(adaptdl::tensorboard_directory() == expected);
   unsetenv("ADAPTDL_TENSORBOARD_LOGDIR");
   unsetenv("ADAPTDL_JOB_ID");
 }
@@ -136,9 +136,9 @@ TEST_CASE(
     return [&, stop_at](int rank) {
       std::optional<SummaryWriter> writer;
       if (rank == 0) writer.emplace(directory, SummaryWriterOptions{.flush_every = kNever});
-      adaptdl::torch::AdaptiveDataLoader loader(testing::Numbers(40), {.batch_size = 4});
+      adaptdl::AdaptiveDataLoader loader(testing::Numbers(40), {.batch_size = 4});
       std::int64_t step = 0;
-      for ([[maybe_unused]] int epoch : adaptdl::torch::remaining_epochs_until(1)) {
+      for ([[maybe_unused]] int epoch : adaptdl::remaining_epochs_until(1)) {
         for (auto& batch : loader) {
           step = testing::samples_of(batch).front() / 4;
           if (writer) writer->add_scalar("step", static_cast<double>(step), step);
@@ -190,9 +190,9 @@ TEST_CASE("what a resumed program logs again before it is where it was appears o
     return [&, stop](int) {
       SummaryWriter writer(directory);
       writer.add_text("$float", "options", 0);
-      adaptdl::torch::AdaptiveDataLoader training(testing::Numbers(8), {.batch_size = 4}),
+      adaptdl::AdaptiveDataLoader training(testing::Numbers(8), {.batch_size = 4}),
           validation(testing::Numbers(40), {.batch_size = 4});
-      for (const int epoch : adaptdl::torch::remaining_epochs_until(2)) {
+      for (const int epoch : adaptdl::remaining_epochs_until(2)) {
         for ([[maybe_unused]] auto& batch : training) writer.add_scalar("\xff", 1, 0);
         writer.add_scalar("loss", epoch, epoch);
         for ([[maybe_unused]] auto& batch : validation) {
@@ -237,7 +237,7 @@ TEST_CASE("an exit that runs no destructors loses nothing") {
   job.run_to(3, 1, [&](int) {
     SummaryWriter writer(directory, {.flush_every = kNever});
     writer.add_scalar("a", 1, 1);
-    adaptdl::torch::internal::exit_process(3);
+    adaptdl::internal::exit_process(3);
   });
   CHECK(events_of(files_in(directory).at(0)).size() == 2);
 }
@@ -323,9 +323,9 @@ TEST_CASE("text that is not UTF-8 is mended, all other is kept") {
 }
 
 TEST_CASE("histograms count every finite value in its bucket") {
-  ::torch::manual_seed(5);
+  torch::manual_seed(5);
   // Several chunks; zeros, both signs, many magnitudes.
-  auto values = ::torch::randn({3, 700'001}, ::torch::kDouble).pow(5);
+  auto values = torch::randn({3, 700'001}, torch::kDouble).pow(5);
   values[0].slice(0, 0, 1000).zero_();
   values[1][0] = 3e30;
   auto with_others = values.clone();
@@ -369,10 +369,10 @@ TEST_CASE("histograms count every finite value in its bucket") {
 TEST_CASE("histogram buckets are TensorFlow's") {
   const auto events = logged([](SummaryWriter& writer) {
     writer.add_histogram("a", std::vector<double>{-1, 0, 0.5, 0.5, 2}, 0);
-    writer.add_histogram("ints", ::torch::tensor({1, 2, 2}), 0);
-    writer.add_histogram("halves", ::torch::tensor({0.5, 1.5}).to(::torch::kHalf), 0);
-    writer.add_histogram("bools", ::torch::tensor({true, false}), 0);
-    writer.add_histogram("one", ::torch::scalar_tensor(4), 0);
+    writer.add_histogram("ints", torch::tensor({1, 2, 2}), 0);
+    writer.add_histogram("halves", torch::tensor({0.5, 1.5}).to(torch::kHalf), 0);
+    writer.add_histogram("bools", torch::tensor({true, false}), 0);
+    writer.add_histogram("one", torch::scalar_tensor(4), 0);
   });
   const auto& histogram = *events.at(0).histogram;
   // Empty ones in between are joined.

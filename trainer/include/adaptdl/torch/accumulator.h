@@ -37,7 +37,7 @@
 #include <string>
 #include <utility>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class Accumulator {
  public:
@@ -118,4 +118,4 @@ class Accumulator {
   std::uint64_t epoch_run_ = 0;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

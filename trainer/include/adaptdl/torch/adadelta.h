@@ -6,9 +6,9 @@
 
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
-struct AdadeltaOptions : ::torch::optim::OptimizerCloneableOptions<AdadeltaOptions> {
+struct AdadeltaOptions : torch::optim::OptimizerCloneableOptions<AdadeltaOptions> {
   AdadeltaOptions(double lr = 1.0) : lr_(lr) {}  // NOLINT: converts from a number, as LibTorch's options do
   TORCH_ARG(double, lr) = 1.0;                   // factor of the update
   TORCH_ARG(double, rho) = 0.9;                  // decay of the two running averages, in [0, 1]
@@ -20,20 +20,20 @@ struct AdadeltaOptions : ::torch::optim::OptimizerCloneableOptions<AdadeltaOptio
   void set_lr(const double value) override { lr_ = value; }
 };
 
-struct AdadeltaParamState : ::torch::optim::OptimizerCloneableParamState<AdadeltaParamState> {
+struct AdadeltaParamState : torch::optim::OptimizerCloneableParamState<AdadeltaParamState> {
   TORCH_ARG(int64_t, step) = 0;
-  TORCH_ARG(::torch::Tensor, square_avg);  // running average of squared gradients
-  TORCH_ARG(::torch::Tensor, acc_delta);   // running average of squared updates
+  TORCH_ARG(torch::Tensor, square_avg);  // running average of squared gradients
+  TORCH_ARG(torch::Tensor, acc_delta);   // running average of squared updates
 };
 
-class Adadelta : public ::torch::optim::Optimizer {
+class Adadelta : public torch::optim::Optimizer {
  public:
-  explicit Adadelta(std::vector<::torch::Tensor> params, AdadeltaOptions defaults = {});
+  explicit Adadelta(std::vector<torch::Tensor> params, AdadeltaOptions defaults = {});
   // Throws UsageError on options out of range.
-  explicit Adadelta(std::vector<::torch::optim::OptimizerParamGroup> groups, AdadeltaOptions defaults = {});
+  explicit Adadelta(std::vector<torch::optim::OptimizerParamGroup> groups, AdadeltaOptions defaults = {});
 
   // Updates the parameters that have a gradient. Throws UsageError on a sparse gradient. Returns the closure's loss.
-  ::torch::Tensor step(LossClosure closure = nullptr) override;
+  torch::Tensor step(LossClosure closure = nullptr) override;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

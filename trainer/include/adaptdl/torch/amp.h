@@ -22,7 +22,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // While it lives, eligible operations of this thread on devices of type `device` compute in `dtype`: kBFloat16 or kHalf on
 // CUDA, kBFloat16 on CPUs (kHalf only where LibTorch has the kernels). It should cover the forward pass and the loss, not
@@ -60,9 +60,9 @@ class GradScaler {
   at::Tensor scale(const at::Tensor& loss) const;
   // Divides the optimizer's gradients by the scale, once a step: to be called before they are clipped; `step` calls it if
   // it was not.
-  void unscale(::torch::optim::Optimizer& optimizer);
+  void unscale(torch::optim::Optimizer& optimizer);
   // Steps the optimizer, unless a gradient is infinite or NaN. Returns whether it stepped.
-  bool step(::torch::optim::Optimizer& optimizer);
+  bool step(torch::optim::Optimizer& optimizer);
   // Adapts the scale to what the last step found.
   void update();
 
@@ -80,4 +80,4 @@ class GradScaler {
   bool unscaled_ = false;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -37,7 +37,7 @@
 
 #include "adaptdl/torch/data_loader_helper.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 struct BPTTOptions {
   // Columns that are read in a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
@@ -108,4 +108,4 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   BPTTOptions options_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -55,7 +55,7 @@
 #include "adaptdl/torch/sample_generator.h"
 #include "adaptdl/torch/sampler.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 struct DataLoaderOptions {
   // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
@@ -90,9 +90,9 @@ concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
 // The default collate.
 struct StackExamples {
   template <class Example>
-  requires requires { ::torch::data::transforms::Stack<Example>{}; }
+  requires requires { torch::data::transforms::Stack<Example>{}; }
   auto operator()(std::vector<Example> examples) const {
-    return ::torch::data::transforms::Stack<Example>{}.apply_batch(std::move(examples));
+    return torch::data::transforms::Stack<Example>{}.apply_batch(std::move(examples));
   }
   template <class Batch>
   Batch operator()(Batch batch) const {
@@ -256,4 +256,4 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   std::vector<Dataset> copies_;  // one a worker, made when the first loop begins
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

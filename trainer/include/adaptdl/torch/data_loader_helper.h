@@ -43,7 +43,7 @@
 #include <optional>
 #include <string>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class SummaryWriter;
 
@@ -296,4 +296,4 @@ class AdaptiveDataLoaderMixin {
 // The loader whose loop is running; null while none is.
 AdaptiveDataLoaderHelper* current_dataloader() noexcept;
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -21,7 +21,7 @@
 #include <iterator>
 #include <optional>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // What remaining_epochs_until returns; of use in a range-for.
 class EpochRange {
@@ -71,4 +71,4 @@ std::optional<int> current_epoch();
 // How many epochs are finished, in this process and those before it. In a loop body it equals current_epoch().
 int finished_epochs();
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -19,7 +19,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // What a step tells of its gradients; vectors have an element a parameter group.
 struct GradientSample {
@@ -75,4 +75,4 @@ class GradientNoiseScale {
   double progress_ = 0;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

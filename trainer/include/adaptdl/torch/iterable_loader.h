@@ -44,7 +44,7 @@
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/data_loader_helper.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 struct IterableLoaderOptions {
   // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
@@ -249,4 +249,4 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   Collate collate_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

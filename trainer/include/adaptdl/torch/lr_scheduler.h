@@ -1,9 +1,9 @@
 // Learning-rate schedulers that LibTorch lacks, with the formulas of PyTorch's Python ones.
 //
 //   torch::optim::SGD optimizer(net->parameters(), 0.1);
-//   adaptdl::torch::CosineAnnealingLR cosine(optimizer, 90);
-//   adaptdl::torch::LinearWarmup scheduler(optimizer, cosine, {.steps = 5});
-//   adaptdl::torch::AdaptiveDataParallel model(net, optimizer, scheduler);
+//   adaptdl::CosineAnnealingLR cosine(optimizer, 90);
+//   adaptdl::LinearWarmup scheduler(optimizer, cosine, {.steps = 5});
+//   adaptdl::AdaptiveDataParallel model(net, optimizer, scheduler);
 //   ...
 //   scheduler.step();   // once an epoch, behind its last loop over data
 //
@@ -32,7 +32,7 @@
 #include <string>
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 namespace internal {
 
@@ -53,7 +53,7 @@ class SaveableScheduler {
 
 // What the schedulers in closed form share. Derive from it for one of your own: override rate() and type(), and call
 // step_to(0) in the constructor if the schedule does not begin at the base rates.
-class LRSchedule : public ::torch::optim::LRScheduler, public internal::SaveableScheduler {
+class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
   // Sets the rates of `position`, >= 0, from which step() goes on. Throws UsageError if the optimizer has got further
   // parameter groups since the scheduler was made.
@@ -67,17 +67,17 @@ class LRSchedule : public ::torch::optim::LRScheduler, public internal::Saveable
   void load(const nlohmann::json& saved) override;
 
  protected:
-  explicit LRSchedule(::torch::optim::Optimizer& optimizer);
+  explicit LRSchedule(torch::optim::Optimizer& optimizer);
   // The rate of a parameter group whose base rate is `base`.
   virtual double rate(double position, std::size_t group, double base) const = 0;
   // Sets what the schedule governs at `position`: the rates.
   virtual void apply(double position);
-  ::torch::optim::Optimizer& optimizer() const noexcept { return optimizer_; }
+  torch::optim::Optimizer& optimizer() const noexcept { return optimizer_; }
 
  private:
   std::vector<double> get_lrs() final;
 
-  ::torch::optim::Optimizer& optimizer_;
+  torch::optim::Optimizer& optimizer_;
   std::vector<double> base_lrs_;
   double position_ = 0;
 };
@@ -86,7 +86,7 @@ class LRSchedule : public ::torch::optim::LRScheduler, public internal::Saveable
 class LambdaLR final : public LRSchedule {
  public:
   // Begins with factor(0).
-  LambdaLR(::torch::optim::Optimizer& optimizer, std::function<double(double position)> factor);
+  LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(double position)> factor);
   std::string type() const override { return "LambdaLR"; }
 
  private:
@@ -98,7 +98,7 @@ class LambdaLR final : public LRSchedule {
 class MultiStepLR final : public LRSchedule {
  public:
   // In any order; one given twice counts twice.
-  MultiStepLR(::torch::optim::Optimizer& optimizer, std::vector<double> milestones, double gamma = 0.1);
+  MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<double> milestones, double gamma = 0.1);
   std::string type() const override { return "MultiStepLR"; }
 
  private:
@@ -110,7 +110,7 @@ class MultiStepLR final : public LRSchedule {
 // base x gamma ^ position.
 class ExponentialLR final : public LRSchedule {
  public:
-  ExponentialLR(::torch::optim::Optimizer& optimizer, double gamma);
+  ExponentialLR(torch::optim::Optimizer& optimizer, double gamma);
   std::string type() const override { return "ExponentialLR"; }
 
  private:
@@ -123,7 +123,7 @@ class ExponentialLR final : public LRSchedule {
 class CosineAnnealingLR final : public LRSchedule {
  public:
   // `t_max` > 0.
-  CosineAnnealingLR(::torch::optim::Optimizer& optimizer, double t_max, double eta_min = 0);
+  CosineAnnealingLR(torch::optim::Optimizer& optimizer, double t_max, double eta_min = 0);
   std::string type() const override { return "CosineAnnealingLR"; }
 
  private:
@@ -152,7 +152,7 @@ struct OneCycleOptions {
 class OneCycleLR final : public LRSchedule {
  public:
   // Throws UsageError also if momentum is to be cycled and the optimizer is none of SGD, RMSprop, Adam and AdamW.
-  OneCycleLR(::torch::optim::Optimizer& optimizer, OneCycleOptions options);
+  OneCycleLR(torch::optim::Optimizer& optimizer, OneCycleOptions options);
   std::string type() const override { return "OneCycleLR"; }
 
  private:
@@ -171,11 +171,11 @@ struct LinearWarmupOptions {
 // Grows the rates linearly to the base rates; then they stay, or another scheduler takes over.
 class LinearWarmup final : public LRSchedule {
  public:
-  LinearWarmup(::torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
+  LinearWarmup(torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
   // `then` stands at its beginning until the warm-up ends, is stepped from there on by this scheduler alone, and saved
   // with it: give AdaptiveDataParallel this one only. It may be of LibTorch; a ReduceLROnPlateau is still told its
   // metrics by the program, of which those during the warm-up have no effect on the rates.
-  LinearWarmup(::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler& then, LinearWarmupOptions options);
+  LinearWarmup(torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& then, LinearWarmupOptions options);
   std::string type() const override { return "LinearWarmup"; }
 
   // Throws UsageError behind the warm-up if `then` is not an LRSchedule.
@@ -188,7 +188,7 @@ class LinearWarmup final : public LRSchedule {
   double rate(double position, std::size_t group, double base) const override;
   void apply(double position) override;
   LinearWarmupOptions options_;
-  ::torch::optim::LRScheduler* then_ = nullptr;
+  torch::optim::LRScheduler* then_ = nullptr;
 };
 
 struct ReduceLROnPlateauOptions {
@@ -203,9 +203,9 @@ struct ReduceLROnPlateauOptions {
 };
 
 // Reduces the rates when a metric stops improving.
-class ReduceLROnPlateau final : public ::torch::optim::LRScheduler, public internal::SaveableScheduler {
+class ReduceLROnPlateau final : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
-  ReduceLROnPlateau(::torch::optim::Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
+  ReduceLROnPlateau(torch::optim::Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   std::string type() const override { return "ReduceLROnPlateau"; }
 
   // To be called once an epoch, with a metric that is the same on every replica: one from an Accumulator is, the loss
@@ -223,10 +223,10 @@ class ReduceLROnPlateau final : public ::torch::optim::LRScheduler, public inter
   bool better(double metric) const;
   void reduce();
 
-  ::torch::optim::Optimizer& optimizer_;
+  torch::optim::Optimizer& optimizer_;
   ReduceLROnPlateauOptions options_;
   double best_;
   int bad_ = 0, cooldown_ = 0;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -1,16 +1,16 @@
 // Data-parallel training of a model over all replicas of a job, checkpointed and restored as a whole.
 //
 //   Net net;
-//   auto optimizer = ::torch::optim::SGD(net->parameters(), 0.1);
-//   adaptdl::torch::init_process_group();
-//   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);
+//   auto optimizer = torch::optim::SGD(net->parameters(), 0.1);
+//   adaptdl::init_process_group();
+//   adaptdl::AdaptiveDataParallel model(net, optimizer);
 //   ...
 //   auto loss = loss_of(model(batch.data), batch.target);
 //   optimizer.zero_grad(); loss.backward(); optimizer.step();
 //
-// With an Adaptive optimizer (scaling_rules.h) it also measures the gradient noise scale, and each step takes the learning
-// rate that fits the step's batch size. Gradients of accumulated batches are held back until the last batch of the step:
-// then the optimizer steps with their mean, and before it finds no gradients.
+// With an Adaptive optimizer (scaling_rules.h) it also measures the gradient noise scale, and each step takes the
+// learning rate that fits the step's batch size. Gradients of accumulated batches are held back until the last batch of
+// the step: then the optimizer steps with their mean, and before it finds no gradients.
 //
 // Each replica computes gradients on its part of the batch; c10d::Reducer averages them over the replicas in buckets,
 // while the backward pass still runs. Every replica then takes the same step, so their parameters stay equal, bit for
@@ -40,7 +40,7 @@
 #include "adaptdl/torch/gradient_noise_scale.h"
 #include "adaptdl/torch/scaling_rules.h"
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class GradScaler;
 class SummaryWriter;
@@ -74,8 +74,8 @@ class DataParallel {
   // Throws UsageError if the optimizer is not supported (see docs/elasticity.md) or the name is taken, Error if there
   // is no process group or the replicas' models differ, checkpoint::CheckpointError if the checkpoint does not fit the
   // model.
-  DataParallel(std::shared_ptr<::torch::nn::Module> model, ::torch::optim::Optimizer& optimizer,
-               ::torch::optim::LRScheduler* scheduler, DataParallelOptions options);
+  DataParallel(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer,
+               torch::optim::LRScheduler* scheduler, DataParallelOptions options);
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
@@ -137,9 +137,9 @@ void collect(const std::pair<A, B>& results, std::vector<at::Tensor>& out) {
 template <class Model>
 class AdaptiveDataParallel {
  public:
-  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, DataParallelOptions options = {})
+  AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, nullptr, std::move(options)) {}
-  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler& scheduler,
+  AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& scheduler,
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
@@ -175,11 +175,11 @@ class AdaptiveDataParallel {
   Model& module() { return model_; }
 
  private:
-  AdaptiveDataParallel(Model model, ::torch::optim::Optimizer& optimizer, ::torch::optim::LRScheduler* scheduler,
+  AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, torch::optim::LRScheduler* scheduler,
                        DataParallelOptions options)
       : model_(std::move(model)), parallel_(shared(model_), optimizer, scheduler, std::move(options)) {}
 
-  static std::shared_ptr<::torch::nn::Module> shared(const Model& model) {
+  static std::shared_ptr<torch::nn::Module> shared(const Model& model) {
     if constexpr (requires { model.ptr(); }) {
       return model.ptr();
     } else {
@@ -191,4 +191,4 @@ class AdaptiveDataParallel {
   DataParallel parallel_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

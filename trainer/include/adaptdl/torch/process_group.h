@@ -17,7 +17,7 @@ namespace c10d {
 class ProcessGroup;
 }
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // Connects this process to all replicas of its job; blocks until all of them have called it.
 //
@@ -46,4 +46,4 @@ c10d::ProcessGroup& process_group();
 // else the CPU. May be called before init_process_group.
 c10::Device replica_device();
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // The generator for sample `index` of a data set: seeded, by each call, by the loader's seed, the epoch, the pass and
 // `index`. To be called in a data set's get or get_batch: `torch::rand({2}, sample_generator(index))`. The same on any
@@ -33,4 +33,4 @@ class FetchScope {
 
 }  // namespace internal
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

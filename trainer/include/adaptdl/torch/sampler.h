@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class ElasticSampler {
  public:
@@ -64,4 +64,4 @@ class ElasticSampler {
   std::size_t index_ = 0;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

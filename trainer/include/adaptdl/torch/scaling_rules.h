@@ -1,12 +1,13 @@
 // Scaling rules: by how much the learning rate grows when a step takes a larger batch than the initial one.
 //
-//   adaptdl::torch::Adaptive<::torch::optim::SGD> optimizer(net->parameters(), 0.1);
-//   adaptdl::torch::AdaptiveDataParallel model(net, optimizer);   // AdaScale; AdamScale for Adam and AdamW
+//   adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), 0.1);
+//   adaptdl::AdaptiveDataParallel model(net, optimizer);   // AdaScale; AdamScale for Adam and AdamW
 //   ...
 //   optimizer.step();                                             // with the scaled learning rate, for this step only
 //
-// The learning rates in the optimizer's options stay those for the initial batch size: the program and its LR schedulers
-// read and set them as if the batch size never changed. A rule's factors are applied for the duration of a step.
+// The learning rates in the optimizer's options stay those for the initial batch size: the program and its LR
+// schedulers read and set them as if the batch size never changed. A rule's factors are applied for the duration of a
+// step.
 //
 // `scale` is the step's total batch size over the loader's initial one.
 // Threading: used by the training thread.
@@ -19,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 class DataParallel;
 class ScalingRuleBase;
@@ -31,12 +32,12 @@ class RuledOptimizer {
  public:
   virtual ~RuledOptimizer() = default;
   // The optimizer's own step.
-  virtual at::Tensor plain_step(::torch::optim::Optimizer::LossClosure closure) = 0;
+  virtual at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) = 0;
   ScalingRuleBase* rule = nullptr;
 };
 
 // Leaves no gradient: the next backward pass then makes new ones, which costs less than adding to zeros.
-void clear_gradients(::torch::optim::Optimizer& optimizer);
+void clear_gradients(torch::optim::Optimizer& optimizer);
 
 }  // namespace internal
 
@@ -46,8 +47,8 @@ template <class Base>
 class Adaptive : public Base, public internal::RuledOptimizer {
  public:
   using Base::Base;
-  at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr) override;
-  at::Tensor plain_step(::torch::optim::Optimizer::LossClosure closure) override {
+  at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr) override;
+  at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) override {
     return Base::step(std::move(closure));
   }
   void zero_grad() { internal::clear_gradients(*this); }
@@ -61,7 +62,7 @@ class ScalingRuleBase {
 
   // Called by AdaptiveDataParallel, which outlives the rule's use. Overriders call this one first. Throws UsageError if
   // the rule serves another model already.
-  virtual void initialize(DataParallel& adp, ::torch::optim::Optimizer& optimizer);
+  virtual void initialize(DataParallel& adp, torch::optim::Optimizer& optimizer);
 
   // Factors for the learning rates at this scale: one a parameter group, or a single one for all of them. Called once a
   // step, on every replica alike, after the noise scale took in the step's gradients.
@@ -69,7 +70,7 @@ class ScalingRuleBase {
 
   // One optimizer step with the scaled learning rates; counts its progress. Does nothing while gradients accumulate.
   // Throws UsageError before `initialize`.
-  virtual at::Tensor step(::torch::optim::Optimizer::LossClosure closure = nullptr);
+  virtual at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
   // Clears the gradients. What is accumulated for the coming step stays.
   virtual void zero_grad();
 
@@ -79,7 +80,7 @@ class ScalingRuleBase {
 
  private:
   DataParallel* adp_ = nullptr;
-  ::torch::optim::Optimizer* optimizer_ = nullptr;
+  torch::optim::Optimizer* optimizer_ = nullptr;
 };
 
 // AdaScale SGD (Johnson et al., ICML 2020): the gain (var + sqr) / (var / scale + sqr) of each parameter group, between 1
@@ -123,8 +124,8 @@ class LEGWScale : public ScalingRuleBase {
 };
 
 template <class Base>
-at::Tensor Adaptive<Base>::step(::torch::optim::Optimizer::LossClosure closure) {
+at::Tensor Adaptive<Base>::step(torch::optim::Optimizer::LossClosure closure) {
   return rule ? rule->step(std::move(closure)) : plain_step(std::move(closure));
 }
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

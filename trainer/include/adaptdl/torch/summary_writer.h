@@ -1,7 +1,7 @@
 // TensorBoard: a writer of event files that the real TensorBoard reads.
 //
-//   if (const auto directory = adaptdl::torch::tensorboard_directory()) {
-//     adaptdl::torch::SummaryWriter writer(*directory);
+//   if (const auto directory = adaptdl::tensorboard_directory()) {
+//     adaptdl::SummaryWriter writer(*directory);
 //     ...
 //     writer.add_scalar("loss/train", loss, step);
 //   }
@@ -37,7 +37,7 @@
 #include <string_view>
 #include <variant>
 
-namespace adaptdl::torch {
+namespace adaptdl {
 
 // Where this job's events belong: a directory with the job's name in $ADAPTDL_TENSORBOARD_LOGDIR, the name being the
 // part of $ADAPTDL_JOB_ID behind the namespace; without a job, that directory itself. Nullopt if the variable is unset.
@@ -97,4 +97,4 @@ class SummaryWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace adaptdl::torch
+}  // namespace adaptdl

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace adaptdl::torch::internal {
+namespace adaptdl::internal {
 
 // Runs the jobs 0, 1, ..., count-1 on several threads: they begin in order, and job n + slots begins only after n was
 // taken. So a job may keep its result in slot n mod `slots`.
@@ -46,4 +46,4 @@ class Prefetcher {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace adaptdl::torch::internal
+}  // namespace adaptdl::internal
