@@ -7,7 +7,7 @@ live     with `liveRescale: true`
 restart  with `liveRescale: false`, by a checkpoint and a restart of all replicas
 
 The pause is that of rescale_pause.py: the longest time without a completed step, from the last step before the change was
-asked for up to the fifth after it, less the normal time of a step.
+asked for up to the fifth after it, less the normal time of a step of the group in which it ends.
 
 Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live at most 2 s, and its median at
 most a fifth of that of restart.

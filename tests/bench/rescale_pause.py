@@ -16,8 +16,8 @@ torchrun does not merely wait, its monitor looks every 0.1 s (default: 5) and it
 (default: 30). What it trains anew since the snapshot does not count.
 
 The pause is the time in which no step of the job is completed, beyond that of a normal step: the longest time between two
-steps, from the last before the change was asked for up to the fifth after it, less the median of the ten after it, which is
-what a step takes the new group. Times are those of rank 0, by the monotonic clock, at the end of optimizer.step().
+steps, from the last before the change was asked for up to the fifth after it, each less what a step takes the group in which
+it ends: the median of ten steps before the change or after it. Times are those of rank 0, by the monotonic clock, at the end of optimizer.step().
 
 Prints a table in Markdown, and exits with 1 if a bound is missed: the 95th percentile of live at most 1 s; its median at
 most a tenth (growing: a fifth) of each of the others. Without PyTorch for Python ($PYTHON_TORCH, python3, /usr/bin/python3)
@@ -94,7 +94,11 @@ class Steps:
         times = [step[0] for step in self.steps]
         last = max(place for place, when in enumerate(times) if when <= asked)
         gaps = [after - before for before, after in zip(times, times[1:])]
-        return max(gaps[last : first + NEAR]) - statistics.median(gaps[first : first + USUAL])
+        normal = statistics.median(gaps[first : first + USUAL])
+        # Until the change, steps take the old group its own time.
+        before = gaps[max(last - USUAL, 0) : last]
+        old = statistics.median(before) if before else normal
+        return max(gaps[place] - (old if place + 1 < first else normal) for place in range(last, first + NEAR))
 
 
 class Processes:
