@@ -1,8 +1,10 @@
 #include "adaptdl/torch/accumulator.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -15,25 +17,91 @@
 #include "epoch_scope.h"
 #include "regroup.h"
 #include "step_boundary.h"
+#include "tensor_io.h"
 
 namespace adaptdl {
 
 namespace {
 
+using nlohmann::json;
 using Map = Accumulator::Map;
+using Value = Accumulator::Value;
+
+// Adds `change` to the value of `name`.
+void add(Map& sums, const std::string& name, const Value& change) {
+  try {
+    auto& sum = sums[name];
+    sum = sum.plus(change);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("accumulator value '{}': {}", name, error.what()));
+  }
+}
 
 void add(Map& sums, const Map& changes) {
-  for (const auto& [name, change] : changes) sums[name] += change;
+  for (const auto& [name, change] : changes) add(sums, name, change);
+}
+
+json encode(const Value& value) {
+  if (!value.is_tensor()) return static_cast<double>(value);
+  const auto tensor = value.tensor().cpu().contiguous();
+  const auto* const data = static_cast<const std::uint8_t*>(tensor.data_ptr());
+  return {{"type", static_cast<int>(tensor.scalar_type())},
+          {"shape", tensor.sizes().vec()},
+          {"data", json::binary({data, data + tensor.nbytes()})}};
+}
+
+Value decode(const json& encoded) {
+  if (encoded.is_number()) return encoded.get<double>();
+  const auto& data = encoded.at("data").get_binary();
+  auto tensor = at::empty(encoded.at("shape").get<std::vector<std::int64_t>>(),
+                          at::TensorOptions(static_cast<at::ScalarType>(encoded.at("type").get<int>())));
+  if (data.size() != tensor.nbytes()) throw collective::CollectiveError("a replica sent an invalid accumulator value");
+  if (!data.empty()) std::memcpy(tensor.data_ptr(), data.data(), data.size());
+  return tensor;
 }
 
 // MessagePack carries doubles as they are, NaN and infinities too, as JSON does not.
 collective::Bytes encode_map(const Map& map) {
+  json values = json::object();
+  for (const auto& [name, value] : map) values[name] = encode(value);
   collective::Bytes bytes;
-  nlohmann::json::to_msgpack(nlohmann::json(map), bytes);
+  json::to_msgpack(values, bytes);
   return bytes;
 }
 
-Map decode_map(const collective::Bytes& bytes) { return nlohmann::json::from_msgpack(bytes).get<Map>(); }
+Map decode_map(const collective::Bytes& bytes) {
+  Map map;
+  const auto values = json::from_msgpack(bytes);
+  for (const auto& [name, value] : values.items()) map.emplace(name, decode(value));
+  return map;
+}
+
+// In a checkpoint a tensor's place is taken by an object with its name among the state's tensors.
+constexpr const char* kTensor = "tensor";
+
+json save_map(checkpoint::Writer& writer, const std::string& prefix, const Map& map) {
+  json saved = json::object();
+  for (const auto& [name, value] : map) {
+    if (value.is_tensor()) {
+      const auto full = prefix + "/" + name;
+      save_tensor(writer, full, value.tensor());
+      saved[name] = {{kTensor, full}};
+    } else {
+      saved[name] = static_cast<double>(value);
+    }
+  }
+  return saved;
+}
+
+Map load_map(const checkpoint::Reader& reader, const json& saved) {
+  Map map;
+  for (const auto& [name, value] : saved.items()) {
+    map.emplace(name, value.is_object()
+                          ? Value(load_new_tensor(reader, value.at(kTensor).get<std::string>(), at::empty({0})))
+                          : Value(value.get<double>()));
+  }
+  return map;
+}
 
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
   auto sums = decode_map(a);
@@ -54,15 +122,24 @@ class Accumulator::SumState : public checkpoint::State {
   }
 
   void save(checkpoint::Writer& writer) const override {
-    writer.json("results", results);
-    writer.json("history", history);
+    writer.json("results", save_map(writer, "results", results));
+    json saved = json::object();
+    for (const auto& [epoch, maps] : history) {
+      auto& found = saved[epoch] = json::array();
+      for (const auto& map : maps) found.push_back(save_map(writer, fmt::format("{}/{}", epoch, found.size()), map));
+    }
+    writer.json("history", saved);
   }
 
   void load(const checkpoint::Reader& reader) override {
     const auto saved_results = reader.json("results"), saved_history = reader.json("history");
     try {
-      auto loaded = saved_results.get<Map>();
-      history = saved_history.get<decltype(history)>();
+      auto loaded = load_map(reader, saved_results);
+      std::map<std::string, std::vector<Map>> loaded_history;
+      for (const auto& [epoch, maps] : saved_history.items()) {
+        for (const auto& map : maps) loaded_history[epoch].push_back(load_map(reader, map));
+      }
+      history = std::move(loaded_history);
       results = std::move(loaded);
       updates.clear();
     } catch (const nlohmann::json::exception& error) {
@@ -103,24 +180,59 @@ Accumulator::Accumulator(Map initial) {
 
 Accumulator::~Accumulator() = default;
 
-Accumulator::Entry& Accumulator::Entry::operator+=(double change) {
-  auto& changed = accumulator_.synchronized_ ? *accumulator_.synchronized_ : accumulator_.state_->updates;
-  changed[name_] += change;
+Value::Value(at::Tensor tensor) : tensor_(tensor.detach()) {
+  if (tensor_.is_sparse()) tensor_ = tensor_.to_dense();
+}
+
+Value::operator double() const {
+  if (!is_tensor()) return number_;
+  if (tensor_.numel() == 1) return tensor_.item<double>();
+  throw UsageError("an accumulator value is a tensor of several elements; read it by tensor()");
+}
+
+const at::Tensor& Value::tensor() const {
+  if (!is_tensor()) throw UsageError("an accumulator value is a number, not a tensor");
+  return tensor_;
+}
+
+Value Value::plus(const Value& other) const {
+  if (!is_tensor() && !other.is_tensor()) return number_ + other.number_;
+  if (is_tensor() && other.is_tensor()) {
+    if (tensor_.sizes() != other.tensor_.sizes()) {
+      throw UsageError(fmt::format("cannot add a tensor of shape {} to one of shape {}", c10::str(other.tensor_.sizes()),
+                                   c10::str(tensor_.sizes())));
+    }
+    return at::add(tensor_, other.tensor_.to(tensor_.device()));
+  }
+  const auto& tensor = is_tensor() ? tensor_ : other.tensor_;
+  if ((is_tensor() ? other : *this).number_ != 0) throw UsageError("cannot add a number and a tensor");
+  return is_tensor() ? *this : Value(tensor.clone());
+}
+
+Value Value::negated() const { return is_tensor() ? Value(at::neg(tensor_)) : Value(-number_); }
+
+bool Value::operator==(const Value& other) const {
+  if (is_tensor() != other.is_tensor()) return false;
+  return is_tensor() ? tensor_.cpu().equal(other.tensor_.cpu()) : number_ == other.number_;
+}
+
+Accumulator::Entry& Accumulator::Entry::operator+=(const Value& change) {
+  add(accumulator_.synchronized_ ? *accumulator_.synchronized_ : accumulator_.state_->updates, name_, change);
   return *this;
 }
 
-Accumulator::Entry& Accumulator::Entry::operator=(double value) {
+Accumulator::Entry& Accumulator::Entry::operator=(const Value& value) {
   if (!accumulator_.synchronized_) {
     throw UsageError(
         fmt::format("accumulator value '{0}' is set in accumulation mode, which only adds: use [\"{0}\"] += VALUE, or "
                     "synchronized()",
                     name_));
   }
-  (*accumulator_.synchronized_)[name_] = value;
+  (*accumulator_.synchronized_)[name_] = value.is_tensor() ? Value(value.tensor().cpu().clone()) : value;
   return *this;
 }
 
-double Accumulator::Entry::value() const {
+const Value& Accumulator::Entry::value() const {
   if (!accumulator_.synchronized_) {
     throw UsageError(fmt::format(
         "accumulator value '{}' is read in accumulation mode: its sum over the replicas is there in synchronized mode, "
@@ -193,6 +305,17 @@ Accumulator::Synchronized::~Synchronized() {
 const Accumulator::Map& Accumulator::visible() const noexcept {
   static const Map empty;
   return synchronized_ ? *synchronized_ : empty;
+}
+
+Value Accumulator::get(const std::string& name, Value fallback) const {
+  const auto found = visible().find(name);
+  return found == visible().end() ? fallback : found->second;
+}
+
+Value Accumulator::pop(const std::string& name) {
+  const auto value = (*this)[name].value();
+  erase(name);
+  return value;
 }
 
 bool Accumulator::erase(const std::string& name) { return synchronized_ && synchronized_->erase(name) > 0; }

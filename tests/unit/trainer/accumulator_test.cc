@@ -1,5 +1,6 @@
 #include "adaptdl/torch/accumulator.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <bit>
@@ -194,6 +195,53 @@ TEST_CASE(
       EXPECT(accumulator["only 2"] == 3);
     });
   }
+}
+
+TEST_CASE("tensors are summed over replicas and restarts in their own type, beside numbers") {
+  const ElasticJob job;
+  for (const int code : {kCheckpointed, 0}) {
+    job.run_to(code, code == 0 ? 3 : 2, [&](int rank) {
+      Loader train(Numbers(12), {.batch_size = 6}), test(Numbers(12), {.batch_size = 2});
+      Accumulator accumulator;
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : train) {
+          auto counts = at::zeros({2, 12}, at::kLong);
+          counts[0].index_add_(0, batch.data, at::ones_like(batch.data));
+          counts[1] -= counts[0];
+          accumulator["counts"] += counts;
+          counts.zero_();  // the accumulator has its own
+          accumulator["loss"] += at::full({}, 0.5);
+          accumulator["batches"] += 1;
+        }
+        const auto synchronized = accumulator.synchronized();
+        const auto counts = accumulator["counts"].tensor();
+        EXPECT(counts.scalar_type() == at::kLong && counts[0].equal(at::ones(12, at::kLong)));
+        EXPECT(counts[1].equal(-counts[0]));
+        const double loss = accumulator["loss"], batches = accumulator["batches"];
+        EXPECT(loss == batches / 2 && batches > 0);
+        for ([[maybe_unused]] auto& batch : test) {
+          if (code != 0 && rank == 1) kill(getpid(), SIGTERM);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("values of other kinds, and what is not there, are refused by name; get and pop are a map's") {
+  ElasticJob().run_to(0, 1, [](int) {
+    Accumulator accumulator({{"x", at::ones(2)}, {"n", 1}});
+    EXPECT(accumulator.get("n", 7) == 7);  // in accumulation mode the map is empty
+    const auto synchronized = accumulator.synchronized();
+    EXPECT(says(error_of<UsageError>([&] { accumulator["x"] += at::ones(3); }),
+                "accumulator value 'x': cannot add a tensor of shape [3] to one of shape [2]"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator["n"] += at::ones(3); }),
+                "accumulator value 'n': cannot add a number and a tensor"));
+    EXPECT(says(error_of<UsageError>([&] { static_cast<double>(accumulator["x"]); }), "read it by tensor()"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator["n"].tensor(); }), "is a number, not a tensor"));
+    EXPECT(accumulator.get("n", 7) == 1 && accumulator.get("none", 7) == 7);
+    EXPECT(accumulator.pop("x").tensor().equal(at::ones(2)) && accumulator.size() == 1);
+    EXPECT(says(error_of<UsageError>([&] { accumulator.pop("x"); }), "the accumulator has no value 'x'; it has: n"));
+  });
 }
 
 TEST_CASE("a synchronization that is replayed finds what it found, whatever was done to the map in it") {

@@ -5,11 +5,13 @@
 //     ...
 //     stats["loss"] += loss.item<double>();
 //     stats["samples"] += batch.data.size(0);
+//     stats["confusion"] += confusion_matrix(output, batch.target);
 //   }
 //   auto synchronized = stats.synchronized();
 //   double average = stats["loss"] / stats["samples"];
+//   at::Tensor confusion = stats["confusion"].tensor();
 //
-// An accumulator is a map from names to numbers with two modes.
+// An accumulator is a map from names to numbers and tensors, such as a confusion matrix, with two modes.
 //
 // Accumulation mode, in which it starts: `+=`, `-=`, update and subtract collect changes on this replica alone; they
 // are summed over the replicas when the mode changes and when a checkpoint is saved. Each replica may make changes of
@@ -24,10 +26,14 @@
 // collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", named like a data loader's. One made inside an epoch
 // is kept until the epoch ends.
 //
-// Numbers are doubles and travel bit for bit. Sums are made in the order of ranks, so they do not vary from run to run.
+// Numbers are doubles and travel bit for bit. Tensors keep their type; changes are collected on the device of the tensor,
+// and sums are on the CPU. A name has tensors of one shape, or numbers. Sums are made in the order of ranks, so they do not
+// vary from run to run.
 //
 // Threading: used by the training thread.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -35,13 +41,38 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace adaptdl {
 
 class Accumulator {
  public:
-  using Map = std::map<std::string, double>;
+  // A number, or a tensor, which is not changed afterwards.
+  class Value {
+   public:
+    Value(double number = 0) : number_(number) {}  // NOLINT: numbers are values
+    Value(at::Tensor tensor);                      // NOLINT: tensors are values
+    bool is_tensor() const noexcept { return tensor_.defined(); }
+    // The number, or a tensor's only element. Throws UsageError if it has several.
+    operator double() const;  // NOLINT: reads like a number
+    // Throws UsageError if it is a number.
+    const at::Tensor& tensor() const;
+    // The sum. A number of 0 can be added to a tensor. Throws UsageError if another one, or a tensor of another shape, is.
+    Value plus(const Value& other) const;
+    Value negated() const;
+    bool operator==(const Value& other) const;
+    template <class Number>
+    requires std::is_arithmetic_v<Number>
+    bool operator==(Number number) const {
+      return static_cast<double>(*this) == static_cast<double>(number);
+    }
+
+   private:
+    double number_ = 0;
+    at::Tensor tensor_;
+  };
+  using Map = std::map<std::string, Value>;
   using const_iterator = Map::const_iterator;
 
   // Starts with the sums `initial`, unless the checkpoint has others. Throws UsageError while a loader loop is running.
@@ -53,15 +84,16 @@ class Accumulator {
   // What `accumulator[name]` gives: a value to change, and in synchronized mode to read and set.
   class Entry {
    public:
-    Entry& operator+=(double change);
-    Entry& operator-=(double change) { return *this += -change; }
+    Entry& operator+=(const Value& change);
+    Entry& operator-=(const Value& change) { return *this += change.negated(); }
     // Sets the value. Throws UsageError in accumulation mode.
-    Entry& operator=(double value);
+    Entry& operator=(const Value& value);
     Entry& operator=(const Entry& other) { return *this = other.value(); }
     Entry(const Entry&) = default;
     // Reads the value. Throws UsageError in accumulation mode, and if there is none of that name.
-    double value() const;
+    const Value& value() const;
     operator double() const { return value(); }  // NOLINT: reads like a map's value
+    const at::Tensor& tensor() const { return value().tensor(); }
 
    private:
     friend class Accumulator;
@@ -100,6 +132,10 @@ class Accumulator {
   bool contains(const std::string& name) const { return visible().contains(name); }
   const_iterator begin() const noexcept { return visible().begin(); }
   const_iterator end() const noexcept { return visible().end(); }
+  // The value of that name, or `fallback` if there is none.
+  Value get(const std::string& name, Value fallback = 0) const;
+  // Removes a value and returns it. Throws UsageError in accumulation mode, and if there is none of that name.
+  Value pop(const std::string& name);
   // Removes a value; returns whether it was there.
   bool erase(const std::string& name);
   void clear();
