@@ -7,9 +7,12 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "adaptdl/torch/adadelta.h"
+#include "adaptdl/torch/scaling_rules.h"
 #include "tensor_io.h"
 #include "torch_compat.h"
 
@@ -22,6 +25,7 @@ using nlohmann::json;
 namespace optim = torch::optim;
 
 constexpr const char* kOptimizerSection = "optimizer";
+constexpr const char* kArchive = "optimizer.pt";
 
 // The fields of each type, named as in Python's state_dict. `visit` is called with a name and a reference to the field.
 template <class Visit>
@@ -87,23 +91,66 @@ void fields(AdadeltaParamState& s, Visit visit) {
   visit("step", s.step()), visit("square_avg", s.square_avg()), visit("acc_delta", s.acc_delta());
 }
 
-// Calls `use.operator()<Options, ParamState>(name)` for the type of `optimizer`; returns false if it is not supported.
-template <class Use>
-bool with_type(const optim::Optimizer& optimizer, Use use) {
-  const auto is = [&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; };
-  if (is.template operator()<optim::SGD>())
+// Calls `use.operator()<Options, ParamState>(name)` for the first of the known types for which
+// `matches.operator()<Optimizer>()` holds; returns false if it holds for none.
+template <class Matches, class Use>
+bool with_first(Matches matches, Use use) {
+  if (matches.template operator()<optim::SGD>())
     return use.template operator()<optim::SGDOptions, optim::SGDParamState>("SGD"), true;
-  if (is.template operator()<optim::AdamW>())
+  if (matches.template operator()<optim::AdamW>())
     return use.template operator()<optim::AdamWOptions, optim::AdamWParamState>("AdamW"), true;
-  if (is.template operator()<optim::Adam>())
+  if (matches.template operator()<optim::Adam>())
     return use.template operator()<optim::AdamOptions, optim::AdamParamState>("Adam"), true;
-  if (is.template operator()<optim::RMSprop>())
+  if (matches.template operator()<optim::RMSprop>())
     return use.template operator()<optim::RMSpropOptions, optim::RMSpropParamState>("RMSprop"), true;
-  if (is.template operator()<optim::Adagrad>())
+  if (matches.template operator()<optim::Adagrad>())
     return use.template operator()<optim::AdagradOptions, optim::AdagradParamState>("Adagrad"), true;
-  if (is.template operator()<Adadelta>())
+  if (matches.template operator()<Adadelta>())
     return use.template operator()<AdadeltaOptions, AdadeltaParamState>("Adadelta"), true;
   return false;
+}
+
+const std::type_info& plain_type(const optim::Optimizer& optimizer) {
+  const auto* const ruled = dynamic_cast<const internal::RuledOptimizer*>(&optimizer);
+  return ruled != nullptr ? ruled->plain_type() : typeid(optimizer);
+}
+
+// For an optimizer of one of these types; a derived class may remember more.
+template <class Use>
+bool with_type(const optim::Optimizer& optimizer, Use use) {
+  const auto& type = plain_type(optimizer);
+  return with_first([&]<class Optimizer>() { return type == typeid(Optimizer); }, use);
+}
+
+// For an optimizer of one of these types, or of one derived from it.
+template <class Use>
+void with_base(const optim::Optimizer& optimizer, Use use) {
+  with_first([&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; }, use);
+}
+
+std::string type_name(const optim::Optimizer& optimizer) {
+  std::string name = "other";
+  if (!with_type(optimizer, [&]<class Options, class State>(const char* known) { name = known; }))
+    name = c10::demangle(plain_type(optimizer).name());
+  return name;
+}
+
+std::vector<std::byte> archive_of(const optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::vector<std::byte> bytes;
+  archive.save_to([&](const void* data, std::size_t size) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + size);
+    return size;
+  });
+  return bytes;
+}
+
+torch::serialize::InputArchive open_archive(const std::vector<std::byte>& bytes, at::Device device) {
+  torch::serialize::InputArchive archive;
+  archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size(), device);
+  return archive;
 }
 
 std::string tensor_name(std::size_t param, const char* field) { return fmt::format("optimizer/{}/{}", param, field); }
@@ -135,7 +182,7 @@ struct LoadField {
 // Calls `use(options of the group, what is remembered of the parameter)` for Adam and AdamW, if anything is remembered.
 template <class Use>
 void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param, Use use) {
-  with_type(optimizer, [&]<class Options, class State>(const char*) {
+  with_base(optimizer, [&]<class Options, class State>(const char*) {
     if constexpr (requires(State & state) { state.exp_avg_sq(); }) {
       auto* const state = compat::find_state(optimizer, param);
       if (state == nullptr) return;
@@ -148,7 +195,7 @@ void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::T
 
 bool is_adam(const optim::Optimizer& optimizer) {
   bool adam = false;
-  with_type(optimizer, [&]<class Options, class State>(const char*) {
+  with_base(optimizer, [&]<class Options, class State>(const char*) {
     adam = requires(State & state) { state.exp_avg_sq(); };
   });
   return adam;
@@ -180,16 +227,20 @@ void reset_adam_moments(optim::Optimizer& optimizer) {
 }
 
 void check_supported(const optim::Optimizer& optimizer) {
+  if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
+    throw UsageError(
+        "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times in a step, on one batch of "
+        "one replica; use another optimizer");
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
-  const bool lbfgs = dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr;
-  throw UsageError(fmt::format(
-      "AdaptiveDataParallel does not support {}; use SGD, Adam, AdamW, RMSprop, Adagrad or adaptdl::Adadelta",
-      lbfgs ? "LBFGS: it evaluates the loss several times a step, on one batch of one replica"
-            : "this type of optimizer"));
+  if (!open_archive(archive_of(optimizer), at::kCPU).keys().empty()) return;
+  throw UsageError(
+      fmt::format("optimizer {} saves nothing, so that it would lose its state at a restart; override save() and load() "
+                  "of torch::optim::Optimizer in it, and save its options too",
+                  type_name(optimizer)));
 }
 
 void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
-  with_type(optimizer, [&]<class Options, class State>(const char* type) {
+  const bool known = with_type(optimizer, [&]<class Options, class State>(const char* type) {
     json groups = json::array();
     json memory = json::object();
     std::size_t index = 0;
@@ -208,30 +259,36 @@ void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
     }
     writer.json(kOptimizerSection, {{"type", type}, {"groups", groups}, {"memory", memory}});
   });
+  if (known) return;
+  json groups = json::array();
+  for (const auto& group : optimizer.param_groups()) groups.push_back({{"params", group.params().size()}});
+  writer.json(kOptimizerSection, {{"type", type_name(optimizer)}, {"groups", groups}});
+  writer.bytes(kArchive, archive_of(optimizer));
 }
 
 void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
   const json saved = reader.json(kOptimizerSection);
-  with_type(optimizer, [&]<class Options, class State>(const char* type) {
-    const auto refuse = [&](const std::string& there, const std::string& here) {
-      throw CheckpointError(
-          fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with "
-                      "another checkpoint directory",
-                      reader.describe(), there, here));
-    };
-    if (saved.at("type") != type) refuse(saved.at("type").get<std::string>(), type);
-    const auto& groups = saved.at("groups");
-    const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
-    if (groups.size() != optimizer.param_groups().size())
-      refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
+  const auto refuse = [&](const std::string& there, const std::string& here) {
+    throw CheckpointError(
+        fmt::format("{}: the optimizer is {} there and {} in this program; take back the change or start with "
+                    "another checkpoint directory",
+                    reader.describe(), there, here));
+  };
+  if (const auto type = type_name(optimizer); saved.at("type") != type) refuse(saved.at("type").get<std::string>(), type);
+  const auto& groups = saved.at("groups");
+  const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
+  if (groups.size() != optimizer.param_groups().size())
+    refuse(describe(groups.size()), describe(optimizer.param_groups().size()));
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto count = optimizer.param_groups()[g].params().size();
+    if (groups[g].at("params") == count) continue;
+    refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
+           fmt::format("of {}", count));
+  }
+  with_type(optimizer, [&]<class Options, class State>(const char*) {
     std::size_t index = 0;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      const auto& params = optimizer.param_groups()[g].params();
-      if (groups[g].at("params") != params.size()) {
-        refuse(fmt::format("of {} parameters in group {}", groups[g].at("params").get<std::size_t>(), g),
-               fmt::format("of {}", params.size()));
-      }
-      for (const auto& param : params) {
+    for (const auto& group : optimizer.param_groups()) {
+      for (const auto& param : group.params()) {
         State fresh;
         fields(fresh, [&](const char* name, auto& field) {
           if constexpr (std::is_same_v<std::decay_t<decltype(field)>, at::Tensor>) {
@@ -247,7 +304,7 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
 
 void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimizer) {
   const json saved = reader.json(kOptimizerSection);
-  with_type(optimizer, [&]<class Options, class State>(const char*) {
+  const bool known = with_type(optimizer, [&]<class Options, class State>(const char*) {
     std::size_t index = 0;
     for (std::size_t g = 0; g < optimizer.param_groups().size(); ++g) {
       auto& group = optimizer.param_groups()[g];
@@ -264,6 +321,18 @@ void load_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimize
       }
     }
   });
+  if (known) return;
+  at::Device device = at::kCPU;
+  for (const auto& group : optimizer.param_groups()) {
+    if (!group.params().empty()) device = group.params()[0].device();
+  }
+  auto archive = open_archive(reader.bytes(kArchive), device);
+  try {
+    optimizer.load(archive);
+  } catch (const c10::Error& error) {
+    throw CheckpointError(fmt::format("{}: load() of optimizer {} failed: {}", reader.describe(), type_name(optimizer),
+                                      error.what_without_backtrace()));
+  }
 }
 
 }  // namespace adaptdl

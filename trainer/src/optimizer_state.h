@@ -1,4 +1,7 @@
-// An optimizer's options and memory, to and from checkpoints: SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta.
+// An optimizer's options and memory, to and from checkpoints.
+//
+// Those of SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta are saved as JSON and tensors. Any other type saves itself, by
+// its save() and load(), to an archive of LibTorch.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -10,8 +13,7 @@
 
 namespace adaptdl {
 
-// Throws UsageError, which names what is supported, if `optimizer` cannot be saved (LBFGS, an optimizer of the user's
-// own).
+// Throws UsageError if `optimizer` cannot be saved: LBFGS, or another type without a save() of its own.
 void check_supported(const torch::optim::Optimizer& optimizer);
 
 // Saves the options of each parameter group (also its learning rate as schedulers left it) and what is remembered of

@@ -17,6 +17,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <memory>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ class RuledOptimizer {
   virtual ~RuledOptimizer() = default;
   // The optimizer's own step.
   virtual at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) = 0;
+  // The type of the optimizer's own.
+  virtual const std::type_info& plain_type() const noexcept = 0;
   ScalingRuleBase* rule = nullptr;
 };
 
@@ -51,6 +54,7 @@ class Adaptive : public Base, public internal::RuledOptimizer {
   at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) override {
     return Base::step(std::move(closure));
   }
+  const std::type_info& plain_type() const noexcept override { return typeid(Base); }
   void zero_grad() { internal::clear_gradients(*this); }
 };
 
