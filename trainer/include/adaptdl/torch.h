@@ -17,3 +17,4 @@
 #include "adaptdl/torch/sampler.h"
 #include "adaptdl/torch/scaling_rules.h"
 #include "adaptdl/torch/summary_writer.h"
+#include "adaptdl/torch/sync_batch_norm.h"
