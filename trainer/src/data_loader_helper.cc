@@ -299,7 +299,8 @@ void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_
 
 bool AdaptiveDataLoaderHelper::pass(Boundary boundary, const LayOut& lay_out) {
   end_batch(true);
-  if (accumulated_ == 0) {
+  const bool mid_step = accumulated_ > 0 || (boundary_passed_ && training() && internal::step_is_unfinished());
+  if (!mid_step) {
     step_index_ = state_->index;
     step_end_index_ = state_->end_index;
     if (!agree(boundary, lay_out)) return false;

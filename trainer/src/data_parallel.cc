@@ -50,6 +50,20 @@ std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const Dat
   return std::make_shared<AdaScale>();
 }
 
+// Throws UsageError if the backend cannot sum up gradients of the type to which they are compressed.
+void check_compression(const std::string& name, const compat::ReducerOptions& options, at::Device device) {
+  if (options.compression == at::kFloat) return;
+  std::vector<at::Tensor> probe{at::ones({1}, at::TensorOptions(device).dtype(options.compression))};
+  try {
+    internal::process_group_ptr()->allreduce(probe)->wait();
+  } catch (const std::exception&) {
+    if (internal::group_is_broken()) throw;
+    throw UsageError(fmt::format("'{}': the backend of this LibTorch cannot add {} gradients; choose another "
+                                 "DataParallelOptions::gradient_compression",
+                                 name, c10::toString(options.compression)));
+  }
+}
+
 }  // namespace
 
 struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
@@ -70,13 +84,22 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (params.empty())
       throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
     reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
-                       options.gradient_as_bucket_view, sparse_params()};
+                       options.gradient_as_bucket_view, sparse_params(), compressed_type()};
     const bool precondition = is_adam(optimizer) && dynamic_cast<AdamScale*>(rule.get()) != nullptr;
     statistics.emplace(params, optimizer, internal::process_group_ptr(), version,
                        GradientStatistics::Options{.measure = rule != nullptr,
                                                    .precondition = precondition,
                                                    .gradient_as_bucket_view = options.gradient_as_bucket_view,
                                                    .unused = unused_handler()});
+  }
+
+  at::ScalarType compressed_type() const {
+    switch (options.gradient_compression) {
+      case GradientCompression::kNone: return at::kFloat;
+      case GradientCompression::kFp16: return at::kHalf;
+      case GradientCompression::kBf16: return at::kBFloat16;
+    }
+    throw UsageError(fmt::format("'{}': invalid DataParallelOptions::gradient_compression", name()));
   }
 
   std::function<void(const std::vector<std::size_t>&)> unused_handler() const {
@@ -123,6 +146,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   // Makes the replicas equal and readies the reduction of their gradients.
   void connect() {
     compat::verify_same_parameters(internal::process_group_ptr(), params);
+    check_compression(name(), reducer_options, params[0].device());
     std::vector<at::Tensor> tensors;
     for (const auto& tensor : model->parameters()) tensors.push_back(tensor.detach());
     for (const auto& tensor : model->buffers()) tensors.push_back(tensor);
@@ -222,7 +246,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   }
 
   // Whether the coming pass is to be measured, timed or accumulated: else it is a plain one, and costs no more.
-  bool watches() const { return rule != nullptr || current_dataloader() != nullptr || statistics->begun(); }
+  bool watches() const { return rule != nullptr || !reduces || current_dataloader() != nullptr || statistics->begun(); }
 
   // Finds out what the coming pass is in the loop of the loader that trains.
   void begin_pass() {
@@ -246,6 +270,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     batch_scale = static_cast<double>(loader->current_local_bsz()) * internal::num_replicas() /
                   static_cast<double>(loader->batch_size());
     const bool same_batch = std::exchange(batch, internal::batches_begun()) == internal::batches_begun();
+    if (!same_batch) ++batches_since_step;
     if (same_batch && loader->accumulation_steps() > 0 && statistics->begun() && statistics->has_gradient()) {
       throw UsageError(
           fmt::format("'{}': a forward pass after a backward pass in one batch of data loader '{}', which accumulates "
@@ -311,11 +336,14 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   const std::shared_ptr<ScalingRuleBase> rule;
   GradientNoiseScale noise;
   std::optional<GradientStatistics> statistics;
+  bool reduces = true;       // whether the coming passes average their gradients
   bool last = true;          // whether the present pass ends its step
   int batch_in_step = 1;     // of the present pass, from 1
   std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   int batches = 1;           // of the last step
+  int batches_since_step = 0;
+  int batches_by_hand = 1;   // of the last step, if the program accumulated their gradients; each counts as progress
   bool stepped = false;      // whether it had gradients
   bool valid = true;         // whether they were finite, of the last step that had some
   int warned = 0;            // of series of steps that were not
@@ -349,22 +377,29 @@ void DataParallel::before_forward() {
   impl_->buffers_stale = training;
   if (!torch::GradMode::is_enabled()) return;
   impl_->begin_pass();
-  if (!impl_->last) return;
+  if (!impl_->last || !impl_->reduces) return;
   impl_->with_reducer([](c10d::Reducer& reducer) {
     reducer.prepare_for_forward();
     if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
   });
 }
 
-void DataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
+bool DataParallel::set_sync(bool sync) noexcept { return std::exchange(impl_->reduces, sync); }
+
+void DataParallel::after_forward(const std::vector<at::Tensor>& outputs, bool complete) {
   if (!torch::GradMode::is_enabled()) return;
+  if (!complete && impl_->options.find_unused_parameters)
+    throw UsageError(
+        fmt::format("'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which is "
+                    "of a type of its own; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
+                    impl_->name()));
   const auto prepare = [&] {
     impl_->with_reducer([&](c10d::Reducer& reducer) {
       reducer.prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
     });
   };
   if (impl_->watches()) {
-    impl_->statistics->expect(impl_->batch_in_step, impl_->last, prepare);
+    impl_->statistics->expect(impl_->batch_in_step, impl_->last, impl_->reduces || !impl_->last, prepare);
   } else {
     prepare();
   }
@@ -393,11 +428,18 @@ void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_ste
 bool DataParallel::accumulating() const noexcept { return !impl_->last || impl_->statistics->is_void(); }
 
 void DataParallel::take_gradients() {
+  if (impl_->statistics->unreduced())
+    throw UsageError(fmt::format(
+        "'{}': step() after a backward pass under no_sync(), whose gradients are of this replica alone; let no_sync() "
+        "end before the last pass of the step",
+        impl_->name()));
   impl_->batches = impl_->statistics->begun() ? impl_->statistics->batches() : 1;
   impl_->check_passes();
   const double loss_scale = impl_->options.grad_scaler != nullptr ? impl_->options.grad_scaler->scale() : 1;
   impl_->stepped = impl_->statistics->begun() && !impl_->statistics->incomplete();
   const auto sample = impl_->statistics->take(impl_->batch_scale, loss_scale);
+  impl_->batches_by_hand =
+      std::clamp(std::exchange(impl_->batches_since_step, 0), 1, impl_->statistics->passes_by_hand());
   if (!impl_->stepped) return;
   const bool valid = !sample || impl_->noise.update(*sample);
   if (!valid && impl_->valid) impl_->warn_invalid();
@@ -413,8 +455,20 @@ void DataParallel::finish_step(const std::vector<double>& lr_factors) {
     return;
   }
   impl_->gain = impl_->noise.gain(scale());
-  impl_->noise.advance(impl_->gain);
+  impl_->noise.advance(impl_->gain * impl_->batches_by_hand);
   impl_->tell_metrics();
+}
+
+void internal::collect_value(const c10::IValue& value, std::vector<at::Tensor>& out) {
+  if (value.isTensor()) {
+    out.push_back(value.toTensor());
+  } else if (value.isTuple()) {
+    for (const auto& each : value.toTupleRef().elements()) collect_value(each, out);
+  } else if (value.isList()) {
+    for (const c10::IValue& each : value.toListRef()) collect_value(each, out);
+  } else if (value.isGenericDict()) {
+    for (const auto& each : value.toGenericDict()) collect_value(each.value(), out);
+  }
 }
 
 }  // namespace adaptdl

@@ -79,17 +79,16 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::op
   }
 }
 
-GradientStatistics::~GradientStatistics() = default;
+GradientStatistics::~GradientStatistics() { set_unreduced(false); }
 
-void GradientStatistics::expect(int batch, bool last, const std::function<void()>& prepare_reduction) {
+void GradientStatistics::expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction) {
   if (!begun_) {
-    untaken_ = on_top_ = false;
-    passes_ = 1;
-    earlier_.clear();
+    forget_passes();
     begin_step();
   }
   batches_ = batch;
   last_ = last;
+  reduce_ = reduce;
   has_gradient_ = queued_ = false;
   void_ = void_ && internal::step_is_void();
   expected_.assign(expected_.size(), true);
@@ -100,7 +99,7 @@ void GradientStatistics::expect(int batch, bool last, const std::function<void()
       if (held.defined()) held.div_(batches_);
     }
   }
-  prepare_reduction();
+  if (reduce) prepare_reduction();
 }
 
 void GradientStatistics::begin_step() {
@@ -112,7 +111,9 @@ void GradientStatistics::begin_step() {
 
 // The gradients of a step were not taken, and the next one begins: the program has dropped them, or adds to them.
 void GradientStatistics::set_aside() {
-  if (options_.measure) {
+  if (options_.measure && unreduced_) {
+    local_earlier_ = local_.tensor().clone();
+  } else if (options_.measure) {
     if (reducing_) std::exchange(reducing_, {})->wait();
     const auto sums = local_.values();
     earlier_.resize(sums.size());
@@ -124,7 +125,15 @@ void GradientStatistics::set_aside() {
   begin_step();
 }
 
+void GradientStatistics::forget_passes() {
+  untaken_ = on_top_ = false;
+  passes_ = 1;
+  earlier_.clear();
+  local_earlier_.reset();
+}
+
 void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
+  if (unreduced_) drop_local_gradients();
   abandon();
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
@@ -137,15 +146,14 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
 void GradientStatistics::abandon() {
   drop_step();
   expected_.assign(expected_.size(), false);
-  untaken_ = on_top_ = false;
-  passes_ = 1;
-  earlier_.clear();
+  forget_passes();
 }
 
 void GradientStatistics::drop_step() {
   if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
   held_.assign(held_.size(), {});
   begun_ = divided_ = complete_ = false;
+  set_unreduced(false);
   if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
 }
 
@@ -184,11 +192,14 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
 
 // The local gradients of a step on one GPU are the averaged ones, and cheaper to measure together.
 bool GradientStatistics::measures_at_end() const {
-  return last_ && single() && !untaken_ && params_[0].device().is_cuda();
+  return last_ && reduce_ && single() && !untaken_ && params_[0].device().is_cuda();
 }
 
 // The end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
+  if (on_top_ && local_earlier_.defined()) local_.tensor().add_(local_earlier_);
+  local_earlier_.reset();
+  if (!reduce_) return end_unreduced();
   check_all_used();
   const bool reduces = options_.measure && replicas_ > 1;
   std::vector<at::Tensor> tensors;
@@ -196,6 +207,18 @@ void GradientStatistics::on_local_gradients() {
   last_gradient_ = internal::mark_time(params_[0].device());
   if (reduces) reducing_ = group_->allreduce(tensors);
   at_end_of_backward([this] { on_mean_gradients(); });
+}
+
+// The replicas agree on the number of passes in the one that is reduced.
+void GradientStatistics::end_unreduced() {
+  passes_ = on_top_ ? passes_ + 1 : 1;
+  if (!on_top_) earlier_.clear();
+  complete_ = true;
+  set_unreduced(true);
+}
+
+void GradientStatistics::set_unreduced(bool unreduced) {
+  if (std::exchange(unreduced_, unreduced) != unreduced) internal::count_unfinished_step(unreduced ? 1 : -1);
 }
 
 // After the Reducer's own callback.
@@ -243,17 +266,24 @@ void GradientStatistics::check_all_used() const {
 // All replicas count alike, although rounding may hide on one of them that gradients were added.
 void GradientStatistics::count_passes() {
   if (replicas_ > 1) {
-    std::vector<at::Tensor> on_top{at::full({1}, on_top_ ? 1.0 : 0.0, at::TensorOptions(params_[0].device()))};
-    group_->allreduce(on_top)->wait();
-    on_top_ = on_top[0].item<float>() > 0;
+    const int passes = on_top_ ? passes_ + 1 : 1;
+    std::vector<at::Tensor> most{at::full({1}, passes, at::TensorOptions(params_[0].device()))};
+    group_->allreduce(most, {.reduceOp = c10d::ReduceOp::MAX})->wait();
+    on_top_ = most[0].item<float>() > 1;
+    passes_ = static_cast<int>(most[0].item<float>());
+  } else {
+    passes_ = on_top_ ? passes_ + 1 : 1;
   }
-  passes_ = on_top_ ? passes_ + 1 : 1;
   if (!on_top_) earlier_.clear();
+}
+
+void GradientStatistics::drop_local_gradients() {
+  for (const auto& param : params_) param.mutable_grad().reset();
 }
 
 // An optimizer finds none and changes nothing.
 void GradientStatistics::drop_gradients() {
-  for (const auto& param : params_) param.mutable_grad().reset();
+  drop_local_gradients();
   abandon();
   void_ = true;
   internal::note_void_step();

@@ -36,6 +36,11 @@ void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
 
+// Adds to the number of models with gradients that wait for more of them, as they were not reduced over the replicas.
+// While there are any, batches of the training loop are parts of one step, and there is no boundary between them.
+void count_unfinished_step(int change) noexcept;
+bool step_is_unfinished() noexcept;
+
 // In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program
 // would make its first collective call; does nothing later, and in any other process.
 void join_if_newcomer();

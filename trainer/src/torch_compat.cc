@@ -147,6 +147,27 @@ std::vector<bool> sparse_flags(const std::vector<at::Tensor>& params, const Redu
   return options.sparse.empty() ? std::vector<bool>(params.size(), false) : options.sparse;
 }
 
+// Averages a bucket's gradients in another type.
+class CompressedReduction final : public c10d::CommHookInterface {
+ public:
+  CompressedReduction(ProcessGroupPtr group, at::ScalarType type) : group_(std::move(group)), type_(type) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    std::vector<at::Tensor> tensors{bucket.getBuffer().div(group_->getSize()).to(type_)};
+    const auto sum = group_->allreduce(tensors)->getFuture();
+    const auto expand = [buffer = bucket.getBuffer()](c10::ivalue::Future& done) {
+      buffer.copy_(done.value().toTensorVector()[0]);
+      return c10::IValue(buffer);
+    };
+    return sum->then(expand, c10::TensorType::get());
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override { return result.toTensor(); }
+
+ private:
+  const ProcessGroupPtr group_;
+  const at::ScalarType type_;
+};
+
 // Early releases of 2.x cannot.
 template <class Backend>
 void shut_down_if_it_can(Backend& backend) {
@@ -219,6 +240,8 @@ Reduction make_reducer(const std::vector<at::Tensor>& params, const Buckets& buc
                                                   static_cast<std::int64_t>(options.bucket_bytes),
                                                   options.find_unused_parameters, options.gradient_as_bucket_view,
                                                   names, static_cast<std::int64_t>(options.first_bucket_bytes));
+  if (options.compression != at::kFloat)
+    made.reducer->register_comm_hook(std::make_unique<CompressedReduction>(group, options.compression));
   if (options.find_unused_parameters) {
     made.logger = std::make_shared<c10d::Logger>(made.reducer);
     made.reducer->set_logger(made.logger);

@@ -49,6 +49,7 @@ struct ReducerOptions {
   bool find_unused_parameters;
   bool gradient_as_bucket_view;
   std::vector<bool> sparse;  // which parameters get sparse gradients; empty: none
+  at::ScalarType compression = at::kFloat;  // the type in which gradients are summed up; kFloat: their own
 };
 
 // The buckets in which LibTorch's own data parallel starts: in the reverse order of registration.

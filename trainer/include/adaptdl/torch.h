@@ -16,5 +16,6 @@
 #include "adaptdl/torch/process_group.h"
 #include "adaptdl/torch/sampler.h"
 #include "adaptdl/torch/scaling_rules.h"
+#include "adaptdl/torch/script_module.h"
 #include "adaptdl/torch/summary_writer.h"
 #include "adaptdl/torch/sync_batch_norm.h"

@@ -24,6 +24,7 @@
 // thread.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -32,6 +33,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -45,6 +47,9 @@ namespace adaptdl {
 class GradScaler;
 class SummaryWriter;
 
+// In which type gradients travel between replicas: half as many bytes, for some of the precision.
+enum class GradientCompression { kNone, kFp16, kBf16 };
+
 struct DataParallelOptions {
   // Name of the checkpoint state: unique among the instances of a program, and the same from run to run.
   std::string name = "adaptdl-dataparallel";
@@ -57,6 +62,9 @@ struct DataParallelOptions {
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
   // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
   bool gradient_as_bucket_view = false;
+  // Gradients are divided by the number of replicas first, then rounded to this type, and summed up in it. A network that
+  // limits the step is worth it; on one machine it mostly costs time. The noise scale then includes the rounding.
+  GradientCompression gradient_compression = GradientCompression::kNone;
   // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less
   // each.
   std::size_t bucket_cap_mb = 25;
@@ -80,9 +88,14 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // To be called around each forward pass of the model; `outputs` are the tensors that the loss is computed from.
+  // To be called around each forward pass of the model; `outputs` are the tensors that the loss is computed from, and
+  // `complete` whether those are all. Throws UsageError if the search for unused parameters needs others.
   void before_forward();
-  void after_forward(const std::vector<at::Tensor>& outputs);
+  void after_forward(const std::vector<at::Tensor>& outputs, bool complete = true);
+
+  // Whether the coming passes average their gradients over the replicas (see AdaptiveDataParallel::no_sync). Returns what
+  // held before.
+  bool set_sync(bool sync) noexcept;
 
   // The gradient noise scale, in preconditioned gradients under AdamScale with Adam or AdamW.
   const GradientNoiseScale& gns() const noexcept;
@@ -114,20 +127,32 @@ class DataParallel {
 
 namespace internal {
 
-// Appends the tensors in a forward pass's result to `out`: a tensor, or a vector, pair, tuple or array of such.
-inline void collect(const at::Tensor& tensor, std::vector<at::Tensor>& out) { out.push_back(tensor); }
+void collect_value(const c10::IValue& value, std::vector<at::Tensor>& out);
+
+// Appends the tensors in a forward pass's result to `out`. Returns false if there may be others: those of a type that is
+// not known here and for which there is no tensors_of().
 template <class T>
-requires requires(const T& t) { t.begin(), t.end(); }
-void collect(const T& results, std::vector<at::Tensor>& out) {
-  for (const auto& result : results) collect(result, out);
-}
-template <class... T>
-void collect(const std::tuple<T...>& results, std::vector<at::Tensor>& out) {
-  std::apply([&](const auto&... result) { (collect(result, out), ...); }, results);
-}
-template <class A, class B>
-void collect(const std::pair<A, B>& results, std::vector<at::Tensor>& out) {
-  collect(results.first, out), collect(results.second, out);
+bool collect(const T& result, std::vector<at::Tensor>& out) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    out.push_back(result);
+  } else if constexpr (std::is_same_v<T, c10::IValue>) {
+    collect_value(result, out);
+  } else if constexpr (requires { tensors_of(result); }) {
+    for (const at::Tensor& tensor : tensors_of(result)) out.push_back(tensor);
+  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
+    // It has none.
+  } else if constexpr (requires { result.begin(), result.end(); }) {
+    bool complete = true;
+    for (const auto& each : result) complete = collect(each, out) && complete;
+    return complete;
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return std::apply([&](const auto&... each) { return (collect(each, out) & ... & true); }, result);
+  } else if constexpr (requires { result.has_value(), *result; }) {
+    return !result.has_value() || collect(*result, out);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace internal
@@ -143,7 +168,11 @@ class AdaptiveDataParallel {
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. With gradients enabled, one or several of them must be followed by one backward pass,
+  // Runs the model's forward pass. Its result may be of any type. Only the search for unused parameters looks into it: it
+  // finds the tensors in containers, tuples, optionals and IValues. For a struct of yours, define a function
+  // `std::vector<at::Tensor> tensors_of(const Output&)` in the namespace of the struct.
+  //
+  // With gradients enabled, one or several of them must be followed by one backward pass,
   // before the next forward pass. If there are several backward passes before a step, their gradients are added, and
   // count as those of parts of one batch. Throws UsageError in the loop of a loader with an adaptive batch size if the
   // optimizer has no scaling rule, and in that of a loader that accumulates gradients if there was a backward pass in
@@ -153,14 +182,45 @@ class AdaptiveDataParallel {
     parallel_.before_forward();
     auto result = model_->forward(std::forward<Args>(args)...);
     std::vector<at::Tensor> outputs;
-    internal::collect(result, outputs);
-    parallel_.after_forward(outputs);
+    const bool complete = internal::collect(result, outputs);
+    parallel_.after_forward(outputs, complete);
     return result;
   }
   template <class... Args>
   auto operator()(Args&&... args) {
     return forward(std::forward<Args>(args)...);
   }
+
+  // For as long as the result lives, backward passes leave the gradients of this replica in the parameters, where those of
+  // the next pass are added to them. The first pass after it averages the sum over the replicas, and must come before the
+  // optimizer's step, which throws UsageError otherwise. This is how several passes make one step with little
+  // communication:
+  //
+  //   {
+  //     auto no_sync = model.no_sync();
+  //     loss_of(model(first)).backward();
+  //   }
+  //   loss_of(model(second)).backward();
+  //   optimizer.step();
+  //
+  // All replicas do it in the same passes. Where these are of several batches of a data loader, there is no checkpoint and
+  // no change of the replicas between them. A loader that adapts its batch size accumulates gradients itself, without
+  // communication either, and does not permit this.
+  class [[nodiscard]] NoSync {
+   public:
+    NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}
+    NoSync& operator=(NoSync&&) = delete;
+    ~NoSync() {
+      if (parallel_ != nullptr) parallel_->set_sync(before_);
+    }
+
+   private:
+    friend class AdaptiveDataParallel;
+    explicit NoSync(DataParallel& parallel) : parallel_(&parallel), before_(parallel.set_sync(false)) {}
+    DataParallel* parallel_;
+    bool before_;
+  };
+  NoSync no_sync() { return NoSync(parallel_); }
 
   // See DataParallel.
   const GradientNoiseScale& gns() const noexcept { return parallel_.gns(); }

@@ -1,0 +1,180 @@
+// Passes that leave their gradients on each replica, until one averages the sum of them all.
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <csignal>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "adaptdl/error.h"
+#include "adaptdl/signal.h"
+#include "adaptdl/torch/data_loader.h"
+#include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/process_group.h"
+#include "elastic_job.h"
+#include "error_of.h"
+#include "numbers.h"
+#include "replica_processes.h"
+#include "step_loops.h"
+
+#include <doctest/doctest.h>
+
+namespace no_sync_test {
+
+namespace {
+
+namespace nn = torch::nn;
+namespace optim = torch::optim;
+using adaptdl::Adaptive;
+using adaptdl::AdaptiveDataParallel;
+using adaptdl::DataParallelOptions;
+using ::testing::error_of;
+using testing::expect_replicas;
+using testing::flat;
+using testing::inputs;
+using ::testing::says;
+using testing::small_model;
+
+}  // namespace
+
+TEST_CASE("a step is the mean over the replicas of the sum of its passes, of which only the last is reduced") {
+  for (const int replicas : {1, 2}) {
+    for (const bool view : {false, true}) {
+      expect_replicas(replicas, [&](int rank) {
+        adaptdl::init_process_group("gloo");
+        auto net = small_model(), reference = small_model();
+        optim::SGD optimizer(net->parameters(), 0.1), reference_optimizer(reference->parameters(), 0.1);
+        AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.gradient_as_bucket_view = view});
+        for (int step = 0; step < 4; ++step) {
+          if (view) {
+            for (auto& param : net->parameters()) {
+              if (param.grad().defined()) param.mutable_grad().zero_();
+            }
+          } else {
+            optimizer.zero_grad();
+          }
+          reference_optimizer.zero_grad();
+          for (int pass = 0; pass < 3; ++pass) {
+            const auto batch = 10 * step + pass;
+            std::optional<decltype(model)::NoSync> no_sync;
+            if (pass < 2) no_sync.emplace(model.no_sync());
+            model(inputs(rank, batch)).square().mean().backward();
+            for (int each = 0; each < replicas; ++each)
+              (reference->forward(inputs(each, batch)).square().mean() / replicas).backward();
+          }
+          for (std::size_t i = 0; i < net->parameters().size(); ++i)
+            EXPECT(torch::allclose(net->parameters()[i].grad(), reference->parameters()[i].grad(), 1e-5, 1e-6));
+          optimizer.step();
+          reference_optimizer.step();
+        }
+        EXPECT(torch::allclose(flat(*net), flat(*reference), 1e-5, 1e-6));
+        adaptdl::destroy_process_group();
+      });
+    }
+  }
+}
+
+TEST_CASE("the noise scale compares the gradients of all passes with their mean, also after passes that were dropped") {
+  for (const int replicas : {1, 2}) {
+    expect_replicas(replicas, [&](int rank) {
+      adaptdl::init_process_group("gloo");
+      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+      AdaptiveDataParallel model(net, optimizer);
+      double sqr = 0, var = 0, weight = 0;
+      for (int step = 0; step < 3; ++step) {
+        // The first pass of the first step is dropped.
+        for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
+          std::optional<decltype(model)::NoSync> no_sync;
+          if (pass < 2) no_sync.emplace(model.no_sync());
+          const auto loss = model(inputs(rank, 10 * step + pass + 1)).sum() / 3;
+          if (pass <= 0) optimizer.zero_grad();
+          loss.backward();
+        }
+        optimizer.step();
+        auto mean = torch::zeros({4});
+        double squares = 0;
+        for (int pass = 0; pass < 3; ++pass) {
+          for (int each = 0; each < replicas; ++each) {
+            const auto gradient = inputs(each, 10 * step + pass + 1).sum(0);
+            mean += gradient / (3 * replicas);
+            squares += gradient.square().sum().item<double>() / (3 * replicas);
+          }
+        }
+        EXPECT(torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
+        const double count = 3 * replicas, total = mean.square().sum().item<double>();
+        sqr = 0.999 * sqr + (count * total - squares) / (count - 1);
+        var = 0.999 * var + (squares - total) / (count - 1);
+        weight = 0.999 * weight + 1;
+        EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - sqr / weight) < 1e-4);
+        EXPECT(std::abs(model.gns().raw_var_avg()[0] - var / weight) < 1e-4);
+      }
+      adaptdl::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("a step with gradients of one replica alone is refused") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer);
+    {
+      auto no_sync = model.no_sync();
+      model(inputs(rank, 0)).sum().backward();
+    }
+    EXPECT(says(error_of<adaptdl::UsageError>([&] { optimizer.step(); }), "step() after a backward pass under no_sync()"));
+  });
+}
+
+namespace {
+
+// Trains on two replicas by steps of two batches, interrupted at batch `stop_at`. Returns the parameter.
+std::string train_to(int stop_at) {
+  constexpr int kBatches = 6;
+  const testing::ElasticJob job;
+  const auto run = [&](bool stops) {
+    return testing::run_replicas(2, [&](int rank) {
+      job.prepare();
+      adaptdl::init_process_group("gloo");
+      nn::Linear net(nn::LinearOptions(1, 1).bias(false));
+      torch::NoGradGuard{}, nn::init::ones_(net->weight);
+      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.01));
+      AdaptiveDataParallel model(net, optimizer);
+      adaptdl::AdaptiveDataLoader loader(testing::Numbers(2 * kBatches), {.batch_size = 2});
+      for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(1)) {
+        for (auto& batch : loader) {
+          const auto number = static_cast<int>(*loader.helper().current_index() / 2);
+          if (stops && number == stop_at && rank == 1) adaptdl::signal::request_stop(SIGTERM);
+          std::optional<decltype(model)::NoSync> no_sync;
+          if (number % 2 == 0) no_sync.emplace(model.no_sync());
+          model(batch.data.to(torch::kFloat).view({-1, 1})).mean().backward();
+          if (number % 2 == 0) continue;
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      }
+      EXPECT(std::abs(model.gns().progress() - kBatches) < 1e-6);
+      if (rank == 0) job.note(fmt::format("{:a}", net->weight.item<double>()));
+      adaptdl::destroy_process_group();
+    });
+  };
+  auto codes = run(true);
+  if (codes[0] == 143) codes = run(false);
+  if (codes != std::vector<int>{0, 0}) throw std::runtime_error(job.errors());
+  return job.notes().at(0);
+}
+
+}  // namespace
+
+TEST_CASE("batches of a loader that make one step are never parted by a stop, and each counts as progress") {
+  const auto whole = train_to(-1);
+  for (int stop_at = 0; stop_at < 5; ++stop_at) CHECK(train_to(stop_at) == whole);
+}
+
+}  // namespace no_sync_test

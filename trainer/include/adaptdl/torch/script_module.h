@@ -1,0 +1,45 @@
+// A TorchScript module, such as a model that was pretrained in Python, as a module that AdaptiveDataParallel trains.
+//
+//   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));
+//   torch::optim::SGD optimizer(net->parameters(), 0.01);
+//   adaptdl::AdaptiveDataParallel model(net, optimizer);
+//   auto loss = loss_of(model(batch.data).toTensor(), batch.target);
+//
+// Parameters and buffers are those of the script, by the same names (`layer1.0.conv1.weight`), and are shared with it: what
+// is trained here can be saved by net->script().save(PATH) and loaded in Python. Parameters that do not require a gradient
+// stay as they are. Export it in training mode, so that dropout and batch normalization can be switched.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <ostream>
+#include <utility>
+#include <vector>
+
+namespace adaptdl {
+
+class ScriptModuleImpl : public torch::nn::Module {
+ public:
+  explicit ScriptModuleImpl(torch::jit::Module script);
+
+  // Runs the script's forward(). Throws c10::Error, with the place in the script, if that fails or does not accept such
+  // arguments.
+  template <class... Inputs>
+  c10::IValue forward(Inputs&&... inputs) {
+    return script_.forward(std::vector<c10::IValue>{c10::IValue(std::forward<Inputs>(inputs))...});
+  }
+
+  torch::jit::Module& script() noexcept { return script_; }
+
+  void train(bool on = true) override;
+  void pretty_print(std::ostream& stream) const override;
+
+ private:
+  torch::jit::Module script_;
+};
+TORCH_MODULE(ScriptModule);
+
+}  // namespace adaptdl
