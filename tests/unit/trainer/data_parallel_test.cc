@@ -87,6 +87,56 @@ TEST_CASE("gradients are the mean over the replicas, at every step and over rebu
   }
 }
 
+TEST_CASE("compressed gradients are the mean over the replicas, to the precision of their type") {
+  for (const bool view : {false, true}) {
+    expect_replicas(2, [&](int rank) {
+      adaptdl::init_process_group("gloo");
+      auto net = small_model(), reference = small_model();
+      torch::optim::SGD optimizer(net->parameters(), 0.1);
+      AdaptiveDataParallel model(net, optimizer,
+                                 DataParallelOptions{.gradient_as_bucket_view = view,
+                                                     .gradient_compression = adaptdl::GradientCompression::kFp16});
+      bool rounded = false;
+      for (int step = 0; step < 3; ++step) {
+        for (auto& param : net->parameters()) {
+          if (param.grad().defined()) param.mutable_grad().zero_();
+        }
+        reference->zero_grad();
+        loss_of(model(inputs(rank, step))).backward();
+        ((loss_of(reference->forward(inputs(0, step))) + loss_of(reference->forward(inputs(1, step)))) / 2).backward();
+        for (std::size_t i = 0; i < net->parameters().size(); ++i) {
+          const auto got = net->parameters()[i].grad(), expected = reference->parameters()[i].grad();
+          EXPECT(got.scalar_type() == at::kFloat && torch::allclose(got, expected, 2e-3, 1e-4));
+          EXPECT(got.equal(of_rank_0(got)));
+          rounded = rounded || !torch::allclose(got, expected, 1e-6, 1e-8);
+        }
+      }
+      EXPECT(rounded);
+      adaptdl::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("compression to a type that the backend cannot add is refused by name") {
+  expect_replicas(2, [](int) {
+    adaptdl::init_process_group("gloo");
+    std::vector<at::Tensor> probe{at::ones({1}, at::kBFloat16)};
+    bool adds = true;
+    try {
+      adaptdl::process_group().allreduce(probe)->wait();
+    } catch (const std::exception&) {
+      adds = false;
+    }
+    auto net = small_model();
+    torch::optim::SGD optimizer(net->parameters(), 0.1);
+    const auto error = error_of<adaptdl::UsageError>([&] {
+      AdaptiveDataParallel model(net, optimizer,
+                                 DataParallelOptions{.gradient_compression = adaptdl::GradientCompression::kBf16});
+    });
+    EXPECT(adds ? error.empty() : says(error, "the backend of this LibTorch cannot add BFloat16 gradients"));
+  });
+}
+
 TEST_CASE("replicas start from the parameters of rank 0") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
