@@ -24,6 +24,13 @@ void log_all(SummaryWriter& writer) {
   writer.add_histogram("weights", std::vector<double>{}, 4);
   writer.add_text("notes", "a *Markdown* text, gr\xc3\xbc\xc3\x9f", 5);
   writer.add_text("notes", "not \xff UTF-8", 6);
+  const auto ramp = torch::arange(6, torch::kFloat) / 5;
+  writer.add_image("image", torch::stack({ramp.view({2, 3}), torch::ones({2, 3}), torch::zeros({2, 3})}), 7);
+  writer.add_images("images", torch::arange(9, torch::kByte).view({9, 1, 1, 1}).expand({9, 1, 2, 3}), 7);
+  writer.add_scalars("loss/both", {{"train", 0.5}, {"test", 0.75}}, 8);
+  const auto labels = torch::tensor({0, 0, 1, 1}), predictions = torch::tensor({0.1, 0.6, 0.4, 1.0});
+  writer.add_pr_curve("pr", labels, predictions, 9, 3);
+  writer.add_pr_curve("pr/many", labels, predictions, 9, 1000);
   writer.add_hparams({{"lr", 0.1}, {"layers", std::int64_t{3}}, {"nesterov", true}, {"optimizer", std::string("SGD")}},
                      {{"hparam/accuracy", 0.75}}, 900);
 }

@@ -57,7 +57,7 @@ class TensorBoard:
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return json.load(answer)
+                return json.load(answer) if answer.headers.get_content_type() == "application/json" else answer.read()
         except urllib.error.HTTPError as error:
             if error.code in (400, 404):
                 return None
@@ -135,6 +135,9 @@ class TensorBoardTest(unittest.TestCase):
             self.check_histogram(board)
             self.check_text(board)
             self.check_hparams(board)
+            self.check_images(board)
+            self.check_runs(board)
+            self.check_pr_curves(board)
 
         self.on_each_loader(check)
 
@@ -178,6 +181,36 @@ class TensorBoardTest(unittest.TestCase):
         [value] = [each for each in groups[0]["metricValues"] if each["name"]["tag"] == "hparam/accuracy"]
         self.assertEqual((value["value"], value["trainingStep"]), (0.75, 900))
         self.assertEqual(groups[0]["sessions"][0]["status"], "STATUS_SUCCESS")
+
+    def pixels(self, board, tag):
+        """The step, the size, the mode and the bytes of the only image of a tag."""
+        [image] = board.await_answer(lambda images: len(images) == 1, "plugin/images/images", run="job", tag=tag, sample=0)
+        png = board.ask("plugin/images/individualImage", **dict(urllib.parse.parse_qsl(image["query"])))
+        decode = "import io, json, sys; from PIL import Image; image = Image.open(io.BytesIO(sys.stdin.buffer.read()));" \
+                 "print(json.dumps([image.size, image.mode, list(image.tobytes())]))"
+        decoded = subprocess.run([self.python, "-c", decode], input=png, stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
+        return image["step"], *json.loads(decoded.stdout)
+
+    def check_images(self, board):
+        self.assertEqual(self.pixels(board, "image"), (7, [3, 2], "RGB", [byte for i in range(6) for byte in (51 * i, 255, 0)]))
+        rows = [[image for image in range(8) for _ in range(3)], [8] * 3 + [0] * 21]
+        self.assertEqual(self.pixels(board, "images"), (7, [24, 4], "L", [*rows[0] * 2, *rows[1] * 2]))
+
+    def check_runs(self, board):
+        for run, value in {"job/loss_both_train": 0.5, "job/loss_both_test": 0.75}.items():
+            points, count = board.scalars("loss/both", lambda steps: len(steps) == 1, run=run)
+            self.assertEqual((points, count), ({8: value}, 1))
+
+    def check_pr_curves(self, board):
+        answer = board.await_answer(lambda runs: runs.get("job"), "plugin/pr_curves/pr_curves", run="job", tag="pr")
+        [curve] = answer["job"]
+        self.assertEqual((curve["step"], curve["thresholds"]), (9, [0, 0.5, 1]))
+        counts = [curve[name] for name in ("true_positives", "false_positives", "true_negatives", "false_negatives")]
+        self.assertEqual(counts, [[2, 1, 1], [2, 1, 0], [0, 1, 2], [0, 1, 1]])
+        self.assertEqual((curve["precision"], curve["recall"]), ([0.5, 0.5, 1], [1, 0.5, 0.5]))
+        answer = board.await_answer(lambda runs: runs.get("job"), "plugin/pr_curves/pr_curves", run="job", tag="pr/many")
+        [curve] = answer["job"]
+        self.assertEqual((len(curve["thresholds"]), len(curve["precision"])), (1000, 1000))
 
     def check_steps(self, board, last):
         """That each step up to `last` is shown once."""

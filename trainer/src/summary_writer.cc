@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "adaptdl/env.h"
-#include "event_file.h"
 #include "replicas.h"
-#include "summary_writer_messages.h"
-#include "summary_writer_state.h"
+#include "summary_writer_impl.h"
 
 namespace adaptdl {
 
@@ -98,36 +96,25 @@ std::optional<std::filesystem::path> tensorboard_directory() {
   return std::filesystem::path(*directory) / (slash == std::string::npos ? *job : job->substr(slash + 1));
 }
 
-struct SummaryWriter::Impl {
-  std::filesystem::path log_dir;
-  std::string name;                         // of log_dir, in checkpoints
-  std::optional<internal::EventFile> file;  // none on replicas that do not write
+SummaryWriter::Impl::Impl(std::filesystem::path directory, const SummaryWriterOptions& writer_options)
+    : log_dir(std::move(directory)), name(internal::mended_utf8(log_dir.string())), options(writer_options) {}
 
-  // Logs what `make(tag)` encodes, unless the job has logged it before.
-  template <class Make>
-  void log(std::string_view any_tag, std::int64_t step, Make make) {
-    if (!file) return;
-    const auto tag = internal::mended_utf8(any_tag);
-    if (internal::is_replayed(name, tag, step)) return;
-    file->append(make(tag));
-    internal::count_event(name, tag, step);
+void SummaryWriter::Impl::begin(std::optional<std::int64_t> purge_step) {
+  file->append(internal::version_event());
+  if (purge_step) {
+    // TensorBoard takes the first session of a run for its beginning, which voids nothing: there must be one before.
+    file->append(internal::session_start_event(std::numeric_limits<std::int64_t>::max()));
+    file->append(internal::session_start_event(*purge_step));
   }
-};
+  file->flush();
+}
 
 SummaryWriter::SummaryWriter(std::filesystem::path log_dir, SummaryWriterOptions options)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->log_dir = std::move(log_dir);
-  impl_->name = internal::mended_utf8(impl_->log_dir.string());
+    : impl_(std::make_unique<Impl>(std::move(log_dir), options)) {
   if (internal::replica_rank() != 0 && !options.all_ranks) return;
   const auto purge_step = internal::resume_events(impl_->name, options.purge_step);
   impl_->file.emplace(impl_->log_dir, options.flush_every);
-  impl_->file->append(internal::version_event());
-  if (purge_step) {
-    // TensorBoard takes the first session of a run for its beginning, which voids nothing: there must be one before.
-    impl_->file->append(internal::session_start_event(std::numeric_limits<std::int64_t>::max()));
-    impl_->file->append(internal::session_start_event(*purge_step));
-  }
-  impl_->file->flush();
+  impl_->begin(purge_step);
 }
 
 SummaryWriter::~SummaryWriter() = default;
@@ -163,8 +150,6 @@ void SummaryWriter::add_hparams(const HParams& hparams, const std::map<std::stri
   if (!metrics.empty()) impl_->file->append(internal::hparams_end_event());
 }
 
-void SummaryWriter::flush() {
-  if (impl_->file) impl_->file->flush();
-}
+void SummaryWriter::flush() { impl_->flush(); }
 
 }  // namespace adaptdl

@@ -1,6 +1,7 @@
 #include "summary_writer_messages.h"
 
 #include <chrono>
+#include <initializer_list>
 #include <protozero/pbf_builder.hpp>
 #include <type_traits>
 
@@ -14,13 +15,22 @@ using protozero::pbf_builder;
 enum class Event : protozero::pbf_tag_type { wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7 };
 enum class SessionLog : protozero::pbf_tag_type { status = 1 };
 enum class Summary : protozero::pbf_tag_type { value = 1 };
-enum class Value : protozero::pbf_tag_type { tag = 1, simple_value = 2, histo = 5, tensor = 8, metadata = 9 };
+enum class Value : protozero::pbf_tag_type {
+  tag = 1,
+  simple_value = 2,
+  image = 4,
+  histo = 5,
+  tensor = 8,
+  metadata = 9
+};
+enum class ImageData : protozero::pbf_tag_type { height = 1, width = 2, colorspace = 3, encoded_image_string = 4 };
 enum class Metadata : protozero::pbf_tag_type { plugin_data = 1 };
 enum class PluginData : protozero::pbf_tag_type { plugin_name = 1, content = 2 };
 enum class Histo : protozero::pbf_tag_type { min = 1, max, num, sum, sum_squares, bucket_limit, bucket };
-enum class Tensor : protozero::pbf_tag_type { dtype = 1, shape = 2, string_val = 8 };
+enum class Tensor : protozero::pbf_tag_type { dtype = 1, shape = 2, float_val = 5, string_val = 8 };
 enum class Shape : protozero::pbf_tag_type { dim = 2 };
 enum class Dim : protozero::pbf_tag_type { size = 1 };
+enum class PrCurveData : protozero::pbf_tag_type { num_thresholds = 2 };
 enum class HParamsData : protozero::pbf_tag_type { experiment = 2, session_start_info = 3, session_end_info = 4 };
 enum class Experiment : protozero::pbf_tag_type { hparam_infos = 4, metric_infos = 5 };
 enum class HParamInfo : protozero::pbf_tag_type { name = 1, type = 4 };
@@ -85,6 +95,14 @@ void add_metadata(pbf_builder<Value>& value, const std::string& plugin, const st
   data.add_bytes(PluginData::content, content);
 }
 
+void add_shape(pbf_builder<Tensor>& tensor, std::initializer_list<std::int64_t> sizes) {
+  pbf_builder<Shape> shape(tensor, Tensor::shape);
+  for (const auto size : sizes) {
+    pbf_builder<Dim> dim(shape, Shape::dim);
+    dim.add_int64(Dim::size, size);
+  }
+}
+
 // The hparams plugin keeps its data in the metadata of a tensor without elements.
 template <class Fill>
 std::string hparams_event(std::string_view tag, Fill fill) {
@@ -95,9 +113,7 @@ std::string hparams_event(std::string_view tag, Fill fill) {
     add_metadata(value, "hparams", content);
     pbf_builder<Tensor> tensor(value, Value::tensor);
     tensor.add_enum(Tensor::dtype, kFloat);
-    pbf_builder<Shape> shape(tensor, Tensor::shape);
-    pbf_builder<Dim> dim(shape, Shape::dim);
-    dim.add_int64(Dim::size, 0);
+    add_shape(tensor, {0});
   });
 }
 
@@ -172,6 +188,30 @@ std::string text_event(std::string_view tag, std::string_view text, std::int64_t
     tensor.add_enum(Tensor::dtype, kString);
     tensor.add_message(Tensor::shape, std::string());  // a scalar
     tensor.add_bytes(Tensor::string_val, mended_utf8(text));
+  });
+}
+
+std::string image_event(std::string_view tag, const Image& image, std::int64_t step) {
+  return value_event(tag, step, [&](auto& value) {
+    pbf_builder<ImageData> data(value, Value::image);
+    data.add_int32(ImageData::height, static_cast<std::int32_t>(image.height));
+    data.add_int32(ImageData::width, static_cast<std::int32_t>(image.width));
+    data.add_int32(ImageData::colorspace, static_cast<std::int32_t>(image.channels));
+    data.add_bytes(ImageData::encoded_image_string, image.png);
+  });
+}
+
+std::string pr_curve_event(std::string_view tag, std::span<const float> curve, std::int64_t step) {
+  constexpr std::size_t kRows = 6;
+  const auto thresholds = curve.size() / kRows;
+  std::string content;
+  pbf_builder<PrCurveData>(content).add_uint32(PrCurveData::num_thresholds, static_cast<std::uint32_t>(thresholds));
+  return value_event(tag, step, [&](auto& value) {
+    add_metadata(value, "pr_curves", content);
+    pbf_builder<Tensor> tensor(value, Value::tensor);
+    tensor.add_enum(Tensor::dtype, kFloat);
+    add_shape(tensor, {kRows, static_cast<std::int64_t>(thresholds)});
+    tensor.add_packed_float(Tensor::float_val, curve.begin(), curve.end());
   });
 }
 

@@ -1,11 +1,12 @@
 // The protocol buffers of TensorBoard events that SummaryWriter writes, encoded.
 //
 // Their definitions are those of TensorFlow: event.proto, summary.proto, histogram.proto, tensor.proto, and
-// TensorBoard's plugins/hparams/{api,plugin_data}.proto.
+// TensorBoard's plugins/hparams/{api,plugin_data}.proto and plugins/pr_curve/plugin_data.proto.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,12 @@ struct Histogram {
   std::vector<double> limits, counts;
 };
 
+// An image that is encoded as PNG, of 1, 3 or 4 channels.
+struct Image {
+  std::int64_t height = 0, width = 0, channels = 0;
+  std::string png;
+};
+
 // The text with U+FFFD in the place of what is not UTF-8. Readers refuse a message, and checkpoints a value, of other
 // text.
 std::string mended_utf8(std::string_view text);
@@ -31,6 +38,10 @@ std::string session_start_event(std::int64_t step);
 std::string scalar_event(std::string_view tag, double value, std::int64_t step);
 std::string histogram_event(std::string_view tag, const Histogram& histogram, std::int64_t step);
 std::string text_event(std::string_view tag, std::string_view text, std::int64_t step);
+std::string image_event(std::string_view tag, const Image& image, std::int64_t step);
+// `curve`: six rows, each with a number per threshold: true positives, false positives, true negatives, false
+// negatives, precision, recall.
+std::string pr_curve_event(std::string_view tag, std::span<const float> curve, std::int64_t step);
 // The experiment, with the names of hyperparameters and of the metrics to compare by.
 std::string hparams_experiment_event(const HParams& hparams, const std::map<std::string, double>& metrics);
 // One run of it, with the hyperparameters' values.

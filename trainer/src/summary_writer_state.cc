@@ -47,22 +47,26 @@ class SummaryWritersState final : public checkpoint::State {
     replay_ = logged_;
   }
 
-  std::optional<std::int64_t> open(const std::string& directory, std::optional<std::int64_t> purge_step) {
+  std::optional<std::int64_t> open(const std::string& directory, std::optional<std::int64_t> purge_step,
+                                   const std::string& parent) {
     const std::lock_guard lock(mutex_);
     if (!opened_.insert(directory).second) return purge_step;  // goes on behind an earlier writer of this process
-    auto& replay = replay_[directory];
-    if (!purge_step && !replay.empty()) {
-      const auto& [tag, last] = *std::max_element(replay.begin(), replay.end(),
+    auto& logged = logged_[directory];
+    const auto replay = replay_.find(directory);
+    if (purge_step) {
+      const auto is_void = [&](const auto& entry) { return entry.second >= *purge_step; };
+      std::erase_if(logged, is_void);
+      if (replay != replay_.end()) std::erase_if(replay->second, is_void);
+      return purge_step;
+    }
+    if (replay != replay_.end() && !replay->second.empty()) {
+      const auto& [tag, last] = *std::max_element(replay->second.begin(), replay->second.end(),
                                                   [](const auto& a, const auto& b) { return a.second < b.second; });
       return last == kLast ? last : last + 1;
     }
+    const bool all_is_later = replay != replay_.end() || replay_.contains(parent);
     const bool lost = env::num_restarts() > 0 && !checkpoint::loaded_number();
-    if (!purge_step && lost) return 0;
-    if (purge_step) {
-      for (auto* const steps : {&replay, &logged_[directory]})
-        std::erase_if(*steps, [&](const auto& entry) { return entry.second >= *purge_step; });
-    }
-    return purge_step;
+    return all_is_later || lost ? std::optional<std::int64_t>(0) : std::nullopt;
   }
 
   void end_replay() {
@@ -108,8 +112,9 @@ SummaryWritersState& writers_state() {
 
 void end_event_replay() { writers_state().end_replay(); }
 
-std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step) {
-  return writers_state().open(log_dir, purge_step);
+std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step,
+                                          const std::string& parent) {
+  return writers_state().open(log_dir, purge_step, parent);
 }
 
 bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step) {

@@ -24,13 +24,25 @@ struct Histogram {
   std::vector<double> limits, counts;
 };
 
+struct Image {
+  std::int32_t height = 0, width = 0, colorspace = 0;
+  std::string encoded;
+};
+
+struct Tensor {
+  std::vector<std::int64_t> shape;
+  std::vector<float> floats;
+};
+
 // An event, of which one of the optional parts is there.
 struct Event {
   std::int64_t step = 0;
-  std::string version, tag, text;
+  std::string version, tag, text, plugin, plugin_content;
   bool starts_session = false;
   std::optional<float> scalar;
   std::optional<Histogram> histogram;
+  std::optional<Image> image;
+  Tensor tensor;
 };
 
 inline Histogram parse_histogram(protozero::pbf_reader message) {
@@ -65,6 +77,56 @@ inline Histogram parse_histogram(protozero::pbf_reader message) {
   return histogram;
 }
 
+inline Image parse_image(protozero::pbf_reader message) {
+  Image image;
+  while (message.next()) {
+    switch (message.tag()) {
+      case 1:
+        image.height = message.get_int32();
+        break;
+      case 2:
+        image.width = message.get_int32();
+        break;
+      case 3:
+        image.colorspace = message.get_int32();
+        break;
+      case 4:
+        image.encoded = message.get_bytes();
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return image;
+}
+
+inline void parse_tensor(protozero::pbf_reader message, Event& event) {
+  while (message.next()) {
+    switch (message.tag()) {
+      case 2:
+        for (auto shape = message.get_message(); shape.next();) {
+          for (auto dim = shape.get_message(); dim.next();) event.tensor.shape.push_back(dim.get_int64());
+        }
+        break;
+      case 5:
+        for (const auto number : message.get_packed_float()) event.tensor.floats.push_back(number);
+        break;
+      case 8:
+        event.text = message.get_string();
+        break;
+      default:
+        message.skip();
+    }
+  }
+}
+
+inline void parse_metadata(protozero::pbf_reader message, Event& event) {
+  while (message.next(1)) {
+    for (auto data = message.get_message(); data.next();)
+      (data.tag() == 1 ? event.plugin : event.plugin_content) = data.get_bytes();
+  }
+}
+
 inline void parse_value(protozero::pbf_reader message, Event& event) {
   while (message.next()) {
     switch (message.tag()) {
@@ -74,12 +136,17 @@ inline void parse_value(protozero::pbf_reader message, Event& event) {
       case 2:
         event.scalar = message.get_float();
         break;
+      case 4:
+        event.image = parse_image(message.get_message());
+        break;
       case 5:
         event.histogram = parse_histogram(message.get_message());
         break;
       case 8:
-        for (auto tensor = message.get_message(); tensor.next();)
-          tensor.tag() == 8 ? void(event.text = tensor.get_string()) : tensor.skip();
+        parse_tensor(message.get_message(), event);
+        break;
+      case 9:
+        parse_metadata(message.get_message(), event);
         break;
       default:
         message.skip();
