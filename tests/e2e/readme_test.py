@@ -1,7 +1,8 @@
-"""What the README promises: its smallest program builds against an installed adaptdl, with the flags it names, and trains."""
+"""What the README promises: its smallest program builds against an installed adaptdl, with pkg-config and CMake, and trains."""
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -12,33 +13,68 @@ BUILD = Path(os.environ["BUILD_ROOT"])
 README = (SOURCE / "README.md").read_text()
 
 
-class ReadmeTest(unittest.TestCase):
-    def test_the_smallest_program_builds_with_pkg_config_and_trains_on_two_replicas(self):
-        program = re.search(r"```cpp\n(.*?)```", README, re.DOTALL).group(1)
-        with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory)
-            subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", root], check=True)
-            (package,) = root.rglob("adaptdl.pc")
-            prefix = re.search(r"^prefix=(.*)$", package.read_text(), re.MULTILINE).group(1)
-            flags = subprocess.run(
-                ["pkg-config", f"--define-variable=prefix={root}{prefix}", "--cflags", "--libs", "adaptdl"], check=True,
-                capture_output=True, text=True, env={**os.environ, "PKG_CONFIG_PATH": str(package.parent)}).stdout
-            (root / "smallest.cc").write_text(program)
-            subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=root, check=True)
-            (adaptdl,) = root.rglob("bin/adaptdl")
-            run = subprocess.run([adaptdl, "run", "--replicas", "2", "--no-checkpoint", "--", "./smallest"], cwd=root,
-                                 capture_output=True, text=True, timeout=60,
-                                 env={**os.environ, "XDG_RUNTIME_DIR": str(root)})
-            self.assertEqual(run.returncode, 0, run.stderr)
-            losses = [float(loss) for loss in re.findall(r"^\[0\] epoch \d+ loss (\S+)$", run.stdout, re.MULTILINE)]
-            self.assertEqual(len(losses), 10)
-            self.assertLess(losses[-1], losses[0] / 100)
-            # It catches nothing.
-            wrong = subprocess.run(["./smallest"], cwd=root, capture_output=True, text=True, timeout=60,
-                                   env={**os.environ, "ADAPTDL_NUM_REPLICAS": "two"})
-            self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
-            self.assertRegex(wrong.stderr, r"\Aerror: .*ADAPTDL_NUM_REPLICAS.*\n\Z")
+class SmallestProgramTest(unittest.TestCase):
+    """Builds in empty directories, against a tree that is not where it was configured to be."""
 
+    @classmethod
+    def setUpClass(cls):
+        cls.root = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", cls.root], check=True)
+        (cls.package,) = cls.root.rglob("adaptdl.pc")
+        (cls.adaptdl,) = cls.root.rglob("bin/adaptdl")
+        cls.prefix = cls.adaptdl.parent.parent
+
+    def setUp(self):
+        self.directory = self.root / self._testMethodName
+        self.directory.mkdir()
+        (self.directory / "smallest.cc").write_text(re.search(r"```cpp\n(.*?)```", README, re.DOTALL).group(1))
+
+    def check_losses(self, output, prefix):
+        losses = [float(loss) for loss in re.findall(rf"^{prefix}epoch \d+ loss (\S+)$", output, re.MULTILINE)]
+        self.assertEqual(len(losses), 10, output)
+        self.assertLess(losses[-1], losses[0] / 100)
+
+    def test_it_builds_with_pkg_config_and_trains_on_two_replicas(self):
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "adaptdl"], check=True, capture_output=True, text=True,
+                               env={**os.environ, "PKG_CONFIG_PATH": str(self.package.parent)}).stdout
+        subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=self.directory, check=True)
+        # For -Ddefault_library=shared.
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.directory), "LD_LIBRARY_PATH": str(self.package.parent.parent)}
+        run = subprocess.run([self.adaptdl, "run", "--replicas", "2", "--no-checkpoint", "--", "./smallest"],
+                             cwd=self.directory, capture_output=True, text=True, timeout=60, env=environment)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.check_losses(run.stdout, r"\[0\] ")
+        # It catches nothing.
+        wrong = subprocess.run(["./smallest"], cwd=self.directory, capture_output=True, text=True, timeout=60,
+                               env={**environment, "ADAPTDL_NUM_REPLICAS": "two"})
+        self.assertEqual((wrong.returncode, wrong.stdout), (2, ""))
+        self.assertRegex(wrong.stderr, r"\Aerror: .*ADAPTDL_NUM_REPLICAS.*\n\Z")
+
+    def test_it_builds_with_cmake_and_trains_on_one_replica(self):
+        self.assertTrue(shutil.which("cmake"), "cmake is missing; ./bootstrap packages test installs it")
+        lists = re.search(r"```cmake\n(.*?)```", README, re.DOTALL).group(1)
+
+        def configure(text, *options):
+            (self.directory / "CMakeLists.txt").write_text(text)
+            done = subprocess.run(["cmake", "-G", "Ninja", "-B", "build", f"-DCMAKE_PREFIX_PATH={self.prefix}", *options],
+                                  cwd=self.directory, capture_output=True, text=True)
+            return done.returncode, " ".join(done.stderr.split())
+
+        self.assertEqual(configure(lists), (0, ""))
+        subprocess.run(["cmake", "--build", "build"], cwd=self.directory, check=True)
+        run = subprocess.run(["build/smallest"], cwd=self.directory, capture_output=True, text=True, timeout=60)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.check_losses(run.stdout, "")
+
+        for version, compatible in {"0.1": True, "0.1.0 EXACT": True, "0.1.99": False, "0.2": False, "1.1": False}.items():
+            code, errors = configure(lists.replace("(adaptdl ", f"(adaptdl {version} "))
+            self.assertEqual(code == 0, compatible, f"{version}: {errors}")
+        code, errors = configure(lists, "-DPKG_CONFIG_EXECUTABLE=/nonexistent")
+        self.assertNotEqual(code, 0)
+        self.assertIn("pkg-config not found; install it, or set PKG_CONFIG_EXECUTABLE to its path", errors)
+
+
+class ReadmeTest(unittest.TestCase):
     def test_a_run_left_alone_is_listed_resized_saved_shown_and_deleted_by_the_commands_it_gives(self):
         commands = re.search(r"```sh\n(adaptdl run --detach.*?)```", README, re.DOTALL).group(1)
         with tempfile.TemporaryDirectory() as directory:
