@@ -256,7 +256,7 @@ TEST_CASE("an epoch ends by progress: after as much as the initial batch size wo
 
 TEST_CASE("an optimizer that never steps is an error that says what to do, not an endless epoch") {
   const ElasticJob job;
-  const auto codes = job.run(2, [&](int rank) {
+  const auto codes = job.run(2, [&](int) {
     Loader loader(Numbers(100), {.batch_size = 10});
     loader.autoscale_batch_size(100);
     metrics::set_progress("model", 3);  // of an earlier epoch
@@ -266,15 +266,16 @@ TEST_CASE("an optimizer that never steps is an error that says what to do, not a
         for ([[maybe_unused]] auto& batch : loader) ++steps;
       }
     } catch (const UsageError&) {
-      if (rank == 0) job.note(std::to_string(steps));
+      job.note(std::to_string(steps));
       throw;
     }
   });
   CHECK(codes == std::vector<int>{1, 1});
   CHECK(says(job.errors(), "went through its data without any progress"));
   CHECK(says(job.errors(), "Adaptive<>"));
-  REQUIRE(job.notes().size() == 1);
-  CHECK(std::stoi(job.notes()[0]) < 100);
+  // One that is a step behind the other may report the loss of that one.
+  REQUIRE(!job.notes().empty());
+  for (const auto& steps : job.notes()) CHECK(std::stoi(steps) < 100);
 }
 
 TEST_CASE(
