@@ -126,7 +126,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
 
   adaptdl::init_process_group();
   adaptdl::LinearWarmup warmup(*optimizer, {.steps = own.warmup});
-  Model model(net, *optimizer, warmup);
+  Model model(net, *optimizer, warmup, {.stop_on_nan = options.stop_on_nan});
   Loader loader(MaskedText(words.slice(0, 0, split), own.max_length, vocabulary.size()),
                 {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
   Loader test_loader(MaskedText(words.slice(0, split), own.max_length, vocabulary.size()), {.batch_size = 64});

@@ -54,7 +54,7 @@ void train_cifar(const programs::Options& options, const CifarOptions& own) {
   adaptdl::CosineAnnealingLR scheduler(*optimizer, options.epochs);
 
   adaptdl::init_process_group();
-  Model model(net, *optimizer, scheduler);
+  Model model(net, *optimizer, scheduler, {.stop_on_nan = options.stop_on_nan});
   Loader loader(training.augment(),
                 {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   Loader test_loader(testing, {.batch_size = 500});

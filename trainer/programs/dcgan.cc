@@ -121,8 +121,10 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
   auto d_optimizer = programs::make_optimizer(d_net->parameters(), options, settings);
 
   adaptdl::init_process_group();
-  adaptdl::AdaptiveDataParallel generator(g_net, *g_optimizer, {.name = "generator"});
-  adaptdl::AdaptiveDataParallel discriminator(d_net, *d_optimizer, {.name = "discriminator"});
+  adaptdl::AdaptiveDataParallel generator(g_net, *g_optimizer,
+                                          {.name = "generator", .stop_on_nan = options.stop_on_nan});
+  adaptdl::AdaptiveDataParallel discriminator(d_net, *d_optimizer,
+                                              {.name = "discriminator", .stop_on_nan = options.stop_on_nan});
   adaptdl::AdaptiveDataLoader loader(
       images, {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   programs::autoscale(loader, options);

@@ -76,7 +76,7 @@ void train_digits(const programs::Options& options) {
   torch::optim::StepLR scheduler(*optimizer, /*step_size=*/1, /*gamma=*/0.9);
 
   adaptdl::init_process_group();
-  Model model(net, *optimizer, scheduler);
+  Model model(net, *optimizer, scheduler, {.stop_on_nan = options.stop_on_nan});
   Loader train_loader(training,
                       {.batch_size = options.batch_size, .shuffle = true, .drop_last = true, .seed = options.seed});
   Loader test_loader(testing, {.batch_size = 1000});

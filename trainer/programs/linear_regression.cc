@@ -42,7 +42,7 @@ void fit(const programs::Options& options) {
   auto optimizer = programs::make_optimizer(net->parameters(), options);
 
   adaptdl::init_process_group("gloo");
-  adaptdl::AdaptiveDataParallel model(net, *optimizer);
+  adaptdl::AdaptiveDataParallel model(net, *optimizer, {.stop_on_nan = options.stop_on_nan});
   adaptdl::AdaptiveDataLoader loader(TensorDataset(rows),
                                      {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
   programs::autoscale(loader, options);

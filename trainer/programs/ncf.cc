@@ -83,7 +83,7 @@ void train_ncf(const programs::Options& options, const NcfOptions& own) {
   auto optimizer = programs::make_optimizer(net->parameters(), options);
 
   adaptdl::init_process_group();
-  Model model(net, *optimizer);
+  Model model(net, *optimizer, {.stop_on_nan = options.stop_on_nan});
   adaptdl::AdaptiveDataLoader loader(RatedPairs(data, own.negatives),
                                      {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
   adaptdl::AdaptiveDataLoader test_loader(RankedItems(data), {.batch_size = 256});

@@ -136,6 +136,7 @@ class CommandLine {
     app_.add_option("--log-json", options_.log_json, "File to which a JSON line an epoch is appended");
     app_.add_flag("--tensorboard,!--no-tensorboard", options_.tensorboard,
                   fmt::format("Write TensorBoard events below ${}; by default if that is set", kTensorBoard));
+    app_.add_flag("--stop-on-nan", options_.stop_on_nan, "Fail at the first NaN or infinite gradient");
   }
 
   void add_adaptive() {

@@ -29,6 +29,7 @@ struct Options {
   std::optional<std::size_t> min_local_bsz, max_local_bsz;  // --local-bsz-bounds MIN:MAX: of a batch on one replica
   bool gradient_accumulation = true;                        // --no-gradient-accumulation: each batch is a step
   bool tensorboard = false;  // --tensorboard: write events; by default if ADAPTDL_TENSORBOARD_LOGDIR is set
+  bool stop_on_nan = false;  // --stop-on-nan: fail at the first NaN or infinite gradient
 };
 
 // Parses the common options over the program's own `defaults`, and those that `add_options` adds, and runs `body`.

@@ -95,7 +95,7 @@ void train_transformer(const programs::Options& options, const TransformerOption
   adaptdl::CosineAnnealingLR scheduler(*optimizer, options.epochs);
 
   adaptdl::init_process_group();
-  Model model(net, *optimizer, scheduler);
+  Model model(net, *optimizer, scheduler, {.stop_on_nan = options.stop_on_nan});
   Text training(ids.slice(0, 0, -held_out), {.batch_size = options.batch_size, .bptt_len = own.bptt});
   Text testing(ids.slice(0, -held_out), {.batch_size = 16, .bptt_len = own.bptt});
   programs::autoscale(training, options);

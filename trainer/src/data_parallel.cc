@@ -81,6 +81,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
       names.emplace(params.size(), entry.key());
       params.push_back(entry.value());
     }
+    if (options.stop_on_nan && rule == nullptr)
+      throw UsageError(fmt::format("'{}': stop_on_nan needs an Adaptive optimizer or a scaling rule", name()));
     if (params.empty())
       throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
     reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
@@ -298,13 +300,16 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     loader->adaptive() ? "adapts its batch size" : "accumulates gradients itself"));
   }
 
-  void warn_invalid() {
-    if (internal::replica_rank() != 0 || ++warned > kMaxWarnings) return;
+  void report_invalid() {
     std::string where;
     const auto* const loader = current_dataloader();
     if (loader != nullptr && current_epoch() && loader->current_batch_size() > 0)
       where = fmt::format(" in step {} of epoch {}", *loader->current_index() / loader->current_batch_size(),
                           *current_epoch());
+    if (options.stop_on_nan)
+      throw Error(fmt::format("'{}': NaN or infinite gradients{}; lower the learning rate, or leave out stop_on_nan",
+                              name(), where));
+    if (internal::replica_rank() != 0 || ++warned > kMaxWarnings) return;
     log::warn(
         fmt::format("'{}': NaN or infinite gradients{}; steps with them count neither as progress nor for the noise "
                     "scale, and no periodic checkpoint is saved after them",
@@ -442,7 +447,7 @@ void DataParallel::take_gradients() {
       std::clamp(std::exchange(impl_->batches_since_step, 0), 1, impl_->statistics->passes_by_hand());
   if (!impl_->stepped) return;
   const bool valid = !sample || impl_->noise.update(*sample);
-  if (!valid && impl_->valid) impl_->warn_invalid();
+  if (!valid && impl_->valid) impl_->report_invalid();
   impl_->valid = valid;
 }
 

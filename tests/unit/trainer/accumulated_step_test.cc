@@ -186,6 +186,30 @@ TEST_CASE("a single gradient with NaN is left out: the next is compared with the
   });
 }
 
+TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of any of them") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.stop_on_nan = true});
+    const auto step = [&](double factor) {
+      optimizer.zero_grad();
+      (factor * model(inputs(rank, 0)).sum()).backward();
+      return error_of([&] { optimizer.step(); });
+    };
+    EXPECT(step(1) == "");
+    const auto before = flat(*net);
+    EXPECT(says(step(rank == 1 ? NAN : 1), "'adaptdl-dataparallel': NaN or infinite gradients; lower the learning rate"));
+    EXPECT(flat(*net).equal(before));
+    optim::SGD plain(net->parameters(), 0.1);
+    EXPECT(says(error_of<adaptdl::UsageError>([&] {
+                  AdaptiveDataParallel other(net, plain, DataParallelOptions{.name = "other", .stop_on_nan = true});
+                }),
+                "'other': stop_on_nan needs an Adaptive optimizer or a scaling rule"));
+    adaptdl::destroy_process_group();
+  });
+}
+
 TEST_CASE("the gradients of several backward passes before a step are compared with their mean") {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
