@@ -229,14 +229,15 @@ void reset_adam_moments(optim::Optimizer& optimizer) {
 void check_supported(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::LBFGS*>(&optimizer) != nullptr)
     throw UsageError(
-        "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times in a step, on one batch of "
+        "AdaptiveDataParallel does not support LBFGS, which evaluates the loss several times in a step, on one batch "
+        "of "
         "one replica; use another optimizer");
   if (with_type(optimizer, []<class Options, class State>(const char*) {})) return;
   if (!open_archive(archive_of(optimizer), at::kCPU).keys().empty()) return;
-  throw UsageError(
-      fmt::format("optimizer {} saves nothing, so that it would lose its state at a restart; override save() and load() "
-                  "of torch::optim::Optimizer in it, and save its options too",
-                  type_name(optimizer)));
+  throw UsageError(fmt::format(
+      "optimizer {} saves nothing, so that it would lose its state at a restart; override save() and load() "
+      "of torch::optim::Optimizer in it, and save its options too",
+      type_name(optimizer)));
 }
 
 void save_optimizer(checkpoint::Writer& writer, optim::Optimizer& optimizer) {
@@ -274,7 +275,8 @@ void check_optimizer(const checkpoint::Reader& reader, optim::Optimizer& optimiz
                     "another checkpoint directory",
                     reader.describe(), there, here));
   };
-  if (const auto type = type_name(optimizer); saved.at("type") != type) refuse(saved.at("type").get<std::string>(), type);
+  if (const auto type = type_name(optimizer); saved.at("type") != type)
+    refuse(saved.at("type").get<std::string>(), type);
   const auto& groups = saved.at("groups");
   const auto describe = [](std::size_t count) { return fmt::format("of {} parameter groups", count); };
   if (groups.size() != optimizer.param_groups().size())

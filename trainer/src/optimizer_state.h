@@ -1,7 +1,7 @@
 // An optimizer's options and memory, to and from checkpoints.
 //
-// Those of SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta are saved as JSON and tensors. Any other type saves itself, by
-// its save() and load(), to an archive of LibTorch.
+// Those of SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta are saved as JSON and tensors. Any other type saves itself,
+// by its save() and load(), to an archive of LibTorch.
 #pragma once
 
 #include <torch/optim/optimizer.h>

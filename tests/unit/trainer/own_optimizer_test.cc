@@ -61,7 +61,8 @@ class Lion : public optim::Optimizer {
     param_groups()[0].options().set_lr(lr.toDouble());
     at::Tensor momentum;
     momenta.clear();
-    while (archive.try_read("momentum" + std::to_string(momenta.size()), momentum, true)) momenta.push_back(momentum.clone());
+    while (archive.try_read("momentum" + std::to_string(momenta.size()), momentum, true))
+      momenta.push_back(momentum.clone());
   }
   std::vector<at::Tensor> momenta;
 };
@@ -79,6 +80,27 @@ class CountingSgd : public optim::SGD {
     for (auto& group : param_groups()) group.options().set_lr(1.0 / static_cast<double>(10 + steps));
     ++steps;
     return SGD::step(std::move(closure));
+  }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    SGD::save(archive);
+    archive.write("steps", steps);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    SGD::load(archive);
+    c10::IValue value;
+    archive.read("steps", value);
+    steps = value.toInt();
+  }
+  std::int64_t steps = 0;
+};
+
+// The same, of an Adaptive one.
+struct CountingAdaptive : Adaptive<optim::SGD> {
+  using Adaptive<optim::SGD>::Adaptive;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    for (auto& group : param_groups()) group.options().set_lr(1.0 / static_cast<double>(10 + steps));
+    ++steps;
+    return Adaptive<optim::SGD>::step(std::move(closure));
   }
   void save(torch::serialize::OutputArchive& archive) const override {
     SGD::save(archive);
@@ -134,6 +156,9 @@ TEST_CASE("an optimizer of another type resumes by its own save() and load(), bi
   resumes_bit_for_bit([](const Params& params) { return std::make_unique<Adaptive<Lion>>(params, 0.01); });
   resumes_bit_for_bit(
       [](const Params& params) { return std::make_unique<CountingSgd>(params, optim::SGDOptions(0.1).momentum(0.9)); });
+  resumes_bit_for_bit([](const Params& params) {
+    return std::make_unique<CountingAdaptive>(params, optim::SGDOptions(0.1).momentum(0.9));
+  });
 }
 
 TEST_CASE("an optimizer that saves nothing is refused, and a checkpoint of another type") {

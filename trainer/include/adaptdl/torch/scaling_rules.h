@@ -34,7 +34,7 @@ class RuledOptimizer {
   virtual ~RuledOptimizer() = default;
   // The optimizer's own step.
   virtual at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) = 0;
-  // The type of the optimizer's own.
+  // The type of the optimizer without this class.
   virtual const std::type_info& plain_type() const noexcept = 0;
   ScalingRuleBase* rule = nullptr;
 };
@@ -54,7 +54,9 @@ class Adaptive : public Base, public internal::RuledOptimizer {
   at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) override {
     return Base::step(std::move(closure));
   }
-  const std::type_info& plain_type() const noexcept override { return typeid(Base); }
+  const std::type_info& plain_type() const noexcept override {
+    return typeid(*this) == typeid(Adaptive) ? typeid(Base) : typeid(*this);
+  }
   void zero_grad() { internal::clear_gradients(*this); }
 };
 
