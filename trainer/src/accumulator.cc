@@ -72,6 +72,7 @@ collective::Bytes encode_map(const Map& map) {
 Map decode_map(const collective::Bytes& bytes) {
   Map map;
   const auto values = json::from_msgpack(bytes);
+  if (values.is_string()) throw UsageError(values.get<std::string>());
   for (const auto& [name, value] : values.items()) map.emplace(name, decode(value));
   return map;
 }
@@ -103,10 +104,17 @@ Map load_map(const checkpoint::Reader& reader, const json& saved) {
   return map;
 }
 
+// An error takes the place of the map, so that it reaches all replicas.
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
-  auto sums = decode_map(a);
-  add(sums, decode_map(b));
-  return encode_map(sums);
+  try {
+    auto sums = decode_map(a);
+    add(sums, decode_map(b));
+    return encode_map(sums);
+  } catch (const UsageError& error) {
+    collective::Bytes bytes;
+    json::to_msgpack(error.what(), bytes);
+    return bytes;
+  }
 }
 
 }  // namespace
@@ -168,6 +176,9 @@ class Accumulator::SumState : public checkpoint::State {
 };
 
 Accumulator::Accumulator(Map initial) {
+  for (auto& [name, value] : initial) {
+    if (value.is_tensor()) value = value.tensor().cpu();
+  }
   if (const auto* const loader = current_dataloader()) {
     throw UsageError(
         fmt::format("an accumulator is made while the loop of '{}' is running: make it before the loop, or after it",
@@ -182,6 +193,11 @@ Accumulator::~Accumulator() = default;
 
 Value::Value(at::Tensor tensor) : tensor_(tensor.detach()) {
   if (tensor_.is_sparse()) tensor_ = tensor_.to_dense();
+  try {
+    dtype_name(tensor_);
+  } catch (const checkpoint::CheckpointError& error) {
+    throw UsageError(fmt::format("invalid accumulator value: {}", error.what()));
+  }
 }
 
 Value::operator double() const {
@@ -199,8 +215,8 @@ Value Value::plus(const Value& other) const {
   if (!is_tensor() && !other.is_tensor()) return number_ + other.number_;
   if (is_tensor() && other.is_tensor()) {
     if (tensor_.sizes() != other.tensor_.sizes()) {
-      throw UsageError(fmt::format("cannot add a tensor of shape {} to one of shape {}", c10::str(other.tensor_.sizes()),
-                                   c10::str(tensor_.sizes())));
+      throw UsageError(fmt::format("cannot add a tensor of shape {} to one of shape {}",
+                                   c10::str(other.tensor_.sizes()), c10::str(tensor_.sizes())));
     }
     return at::add(tensor_, other.tensor_.to(tensor_.device()));
   }

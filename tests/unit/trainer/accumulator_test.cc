@@ -227,6 +227,19 @@ TEST_CASE("tensors are summed over replicas and restarts in their own type, besi
   }
 }
 
+TEST_CASE("what two replicas have added and does not fit together is an error on both") {
+  const ElasticJob job;
+  const auto codes = job.run(2, [&](int rank) {
+    Accumulator accumulator;
+    accumulator["x"] += at::ones(2 + rank);
+    EXPECT(says(error_of<UsageError>([&] { const auto synchronized = accumulator.synchronized(); }),
+                "accumulator value 'x': cannot add a tensor of shape [3] to one of shape [2]"));
+    EXPECT(says(error_of<UsageError>([&] { accumulator["c"] += at::ones(1, at::kComplexFloat); }),
+                "invalid accumulator value: a tensor of type ComplexFloat cannot be saved"));
+  });
+  CHECK(codes == std::vector<int>{0, 0});
+}
+
 TEST_CASE("values of other kinds, and what is not there, are refused by name; get and pop are a map's") {
   ElasticJob().run_to(0, 1, [](int) {
     Accumulator accumulator({{"x", at::ones(2)}, {"n", 1}});

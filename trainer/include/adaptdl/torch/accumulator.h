@@ -26,8 +26,9 @@
 // collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", named like a data loader's. One made inside an epoch
 // is kept until the epoch ends.
 //
-// Numbers are doubles and travel bit for bit. Tensors keep their type; changes are collected on the device of the tensor,
-// and sums are on the CPU. A name has tensors of one shape, or numbers. Sums are made in the order of ranks, so they do not
+// Numbers are doubles and travel bit for bit. Tensors keep their type, which must be one that a checkpoint can have, so
+// not a complex one; changes are collected on the device of the tensor, and sums are on the CPU. All values together
+// have at most 64 MiB. A name has tensors of one shape, or numbers. Sums are made in the order of ranks, so they do not
 // vary from run to run.
 //
 // Threading: used by the training thread.
@@ -58,15 +59,14 @@ class Accumulator {
     operator double() const;  // NOLINT: reads like a number
     // Throws UsageError if it is a number.
     const at::Tensor& tensor() const;
-    // The sum. A number of 0 can be added to a tensor. Throws UsageError if another one, or a tensor of another shape, is.
+    // The sum. A number of 0 can be added to a tensor. Throws UsageError if another one, or a tensor of another shape,
+    // is.
     Value plus(const Value& other) const;
     Value negated() const;
     bool operator==(const Value& other) const;
     template <class Number>
     requires std::is_arithmetic_v<Number>
-    bool operator==(Number number) const {
-      return static_cast<double>(*this) == static_cast<double>(number);
-    }
+    bool operator==(Number number) const { return static_cast<double>(*this) == static_cast<double>(number); }
 
    private:
     double number_ = 0;
@@ -123,7 +123,8 @@ class Accumulator {
   };
 
   // Enters synchronized mode; inside of it, does nothing. A collective call: all replicas make it in the same place.
-  // Throws collective::CollectiveError if a replica died, Error without init_process_group.
+  // Throws collective::CollectiveError if a replica died, Error without init_process_group, UsageError on all replicas
+  // if two of them have added what does not fit together.
   Synchronized synchronized();
 
   // The map. In accumulation mode these see an empty one.
