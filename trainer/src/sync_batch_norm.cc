@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "adaptdl/generation.h"
 #include "process_group.h"
+#include "regroup.h"
 #include "replicas.h"
 
 namespace adaptdl {
@@ -102,10 +104,22 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
                                c10::str(input.sizes()), options.num_features(), options.num_features()));
 }
 
+namespace {
+
+void check_count(double count) {
+  if (count > 1) return;
+  throw UsageError("SyncBatchNorm: a batch with one value per feature cannot be normalized; use a larger batch size");
+}
+
+bool is_alone() { return !collective::initialized() || generation::joining() || internal::num_replicas() == 1; }
+
+}  // namespace
+
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   _check_input_dim(input);
   const bool by_batch = is_training() || !running_mean.defined();
-  if (!is_training() || internal::num_replicas() == 1) {
+  if (!is_training() || is_alone()) {
+    if (is_training()) check_count(static_cast<double>(input.numel()) / static_cast<double>(input.size(1)));
     double momentum = 0;
     if (is_training() && options.track_running_stats()) {
       num_batches_tracked += 1;
@@ -120,14 +134,17 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   {
     torch::NoGradGuard no_grad;
     moments = moments_of(wide.detach());
-    if (moments.count <= 1)
-      throw UsageError("SyncBatchNorm: a batch with one value per feature cannot be normalized; use a larger batch size");
-    if (options.track_running_stats())
-      update_running(moments.mean, moments.variance * (moments.count / (moments.count - 1)));
+    // If a replica was lost, the sums are of some replicas only. The step will then be repeated.
+    if (!internal::group_is_broken()) {
+      check_count(moments.count);
+      if (options.track_running_stats())
+        update_running(moments.mean, moments.variance * (moments.count / (moments.count - 1)));
+    }
   }
   const auto affine = options.affine();
-  return Normalize::apply(wide, affine ? weight : at::ones_like(moments.mean), affine ? bias : at::zeros_like(moments.mean),
-                          moments.mean, (moments.variance + options.eps()).rsqrt(), moments.count)
+  return Normalize::apply(wide, affine ? weight : at::ones_like(moments.mean),
+                          affine ? bias : at::zeros_like(moments.mean), moments.mean,
+                          (moments.variance + options.eps()).rsqrt(), moments.count)
       .to(type);
 }
 

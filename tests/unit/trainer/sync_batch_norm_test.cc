@@ -23,7 +23,8 @@ using ::testing::error_of;
 using testing::expect_replicas;
 using ::testing::says;
 
-// Far from zero, so that a variance by the difference of single-precision sums would be wrong. Replica r has r + 1 samples.
+// Far from zero, so that a variance by the difference of single-precision sums would be wrong. Replica r has r + 1
+// samples.
 at::Tensor images(int rank, int step) {
   torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank));
   return torch::randn({rank + 1, 3, 4, 5}) + 300;
@@ -95,18 +96,33 @@ TEST_CASE("a model with it trains alike on every replica") {
   });
 }
 
+TEST_CASE("without a process group it is LibTorch's, but for a batch that cannot be normalized") {
+  expect_replicas(2, [](int) {
+    SyncBatchNorm norm(3);
+    nn::BatchNorm2d usual(3);
+    EXPECT(norm->forward(images(1, 0)).equal(usual->forward(images(1, 0))));
+    EXPECT(says(error_of<adaptdl::UsageError>([&] { norm->forward(torch::ones({1, 3})); }), "one value per feature"));
+    EXPECT(norm->running_var.equal(usual->running_var));
+  });
+}
+
 TEST_CASE("inputs that cannot be normalized are refused") {
   expect_replicas(2, [](int) {
     adaptdl::init_process_group("gloo");
     SyncBatchNorm norm(3);
-    EXPECT(says(error_of<adaptdl::UsageError>([&] { norm->forward(torch::ones({2, 4})); }),
+    EXPECT(says(error_of<adaptdl::UsageError>([&] {
+                  norm->forward(torch::ones({2, 4}));
+                }),
                 "SyncBatchNorm: invalid input of shape [2, 4]: expected (N, 3) or (N, 3, ...)"));
     adaptdl::destroy_process_group();
   });
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");
     SyncBatchNorm norm(3);
-    EXPECT(says(error_of<adaptdl::UsageError>([&] { norm->forward(torch::ones({rank, 3})); }), "one value per feature"));
+    EXPECT(says(error_of<adaptdl::UsageError>([&] {
+                  norm->forward(torch::ones({rank, 3}));
+                }),
+                "one value per feature"));
     adaptdl::destroy_process_group();
   });
 }

@@ -3,9 +3,9 @@
 //
 //   SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};   // was: torch::nn::BatchNorm2d(64)
 //
-// Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single replica, in
-// evaluation, and without a process group it is LibTorch's batch normalization, whose options, parameters and buffers it
-// has. A pass costs one all-reduction of 2C + 1 numbers forward and one of 2C numbers backward.
+// Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single replica,
+// in evaluation, and without a process group it is LibTorch's batch normalization, whose options, parameters and
+// buffers it has. A pass costs one all-reduction of 2C + 1 numbers forward and one of 2C numbers backward.
 //
 // All replicas run it in the same order. Their gradients then depend on each other's samples, so that the measured
 // gradient noise is a little low.
@@ -25,8 +25,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
   // `given`: the number of features C, or LibTorch's BatchNormOptions.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& given);
 
-  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError if it is not, or if there is only one
-  // value per feature on all replicas together; collective errors as a backward pass does.
+  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError if it is not, or if there is only
+  // one value per feature on all replicas together; collective errors as a backward pass does.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
