@@ -17,6 +17,7 @@
 #include "batch_size_choice.h"
 #include "epoch_scope.h"
 #include "loop_state.h"
+#include "regroup.h"
 #include "replicas.h"
 #include "step_boundary.h"
 #include "step_profile.h"
@@ -102,6 +103,7 @@ void AdaptiveDataLoaderHelper::begin() {
   current = this;
   skipped_ = in_batch_ = last_batch_ = boundary_passed_ = data_end_ = new_replicas_ = false;
   accumulated_ = 0;
+  batches_by_hand_ = 1;
   regroups_ = internal::regroups();
   state_->enter(*epoch);
   state_->running = true;
@@ -124,7 +126,7 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
 
 void AdaptiveDataLoaderHelper::abandon() noexcept {
   // The gradients of an unfinished step are lost, so its batches are to be read again.
-  if (in_batch_ || accumulated_ > 0) {
+  if (in_batch_ || accumulated_ > 0 || (training() && internal::step_is_unfinished())) {
     state_->index = step_index_;
     state_->end_index = step_end_index_;
   }
@@ -132,6 +134,7 @@ void AdaptiveDataLoaderHelper::abandon() noexcept {
 }
 
 void AdaptiveDataLoaderHelper::leave() noexcept {
+  if (training()) internal::drop_unfinished_steps();
   state_->running = false;
   current = nullptr;
 }
@@ -299,11 +302,13 @@ void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_
 
 bool AdaptiveDataLoaderHelper::pass(Boundary boundary, const LayOut& lay_out) {
   end_batch(true);
-  const bool mid_step = accumulated_ > 0 || (boundary_passed_ && training() && internal::step_is_unfinished());
-  if (!mid_step) {
+  const bool by_hand = boundary_passed_ && training() && internal::step_is_unfinished();
+  if (by_hand) ++batches_by_hand_;
+  if (accumulated_ == 0 && !by_hand) {
     step_index_ = state_->index;
     step_end_index_ = state_->end_index;
     if (!agree(boundary, lay_out)) return false;
+    batches_by_hand_ = 1;
   }
   last_batch_ = boundary.last;
   in_batch_ = commit_ = true;
@@ -354,7 +359,8 @@ void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
   internal::submit_wishes(wishes, {.loop = this,
                                    .step = samples > 0 ? (in_pass + samples - 1) / samples : 0,
                                    .steps_left = steps_left,
-                                   .batch_size = samples});
+                                   .batch_size = samples,
+                                   .samples = samples * static_cast<std::size_t>(batches_by_hand_)});
 }
 
 bool AdaptiveDataLoaderHelper::redo_step() {
@@ -371,6 +377,7 @@ bool AdaptiveDataLoaderHelper::redo_step() {
   if (!redo) return false;
   in_batch_ = last_batch_ = false;
   accumulated_ = 0;
+  batches_by_hand_ = 1;
   return true;
 }
 

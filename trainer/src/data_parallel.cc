@@ -56,11 +56,13 @@ void check_compression(const std::string& name, const compat::ReducerOptions& op
   std::vector<at::Tensor> probe{at::ones({1}, at::TensorOptions(device).dtype(options.compression))};
   try {
     internal::process_group_ptr()->allreduce(probe)->wait();
-  } catch (const std::exception&) {
-    if (internal::group_is_broken()) throw;
-    throw UsageError(fmt::format("'{}': the backend of this LibTorch cannot add {} gradients; choose another "
-                                 "DataParallelOptions::gradient_compression",
-                                 name, c10::toString(options.compression)));
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what();
+    if (text.find("calar type") == text.npos && text.find("ata type") == text.npos) throw;
+    throw UsageError(
+        fmt::format("'{}': the backend of this LibTorch cannot add {} gradients; choose another "
+                    "DataParallelOptions::gradient_compression",
+                    name, c10::toString(options.compression)));
   }
 }
 
@@ -85,8 +87,12 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
       throw UsageError(fmt::format("'{}': stop_on_nan needs an Adaptive optimizer or a scaling rule", name()));
     if (params.empty())
       throw UsageError(fmt::format("'{}': the model has no parameter that requires a gradient", name()));
-    reducer_options = {kFirstBucketBytes, options.bucket_cap_mb << 20, options.find_unused_parameters,
-                       options.gradient_as_bucket_view, sparse_params(), compressed_type()};
+    reducer_options = {kFirstBucketBytes,
+                       options.bucket_cap_mb << 20,
+                       options.find_unused_parameters,
+                       options.gradient_as_bucket_view,
+                       sparse_params(),
+                       compressed_type()};
     const bool precondition = is_adam(optimizer) && dynamic_cast<AdamScale*>(rule.get()) != nullptr;
     statistics.emplace(params, optimizer, internal::process_group_ptr(), version,
                        GradientStatistics::Options{.measure = rule != nullptr,
@@ -97,9 +103,12 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
 
   at::ScalarType compressed_type() const {
     switch (options.gradient_compression) {
-      case GradientCompression::kNone: return at::kFloat;
-      case GradientCompression::kFp16: return at::kHalf;
-      case GradientCompression::kBf16: return at::kBFloat16;
+      case GradientCompression::kNone:
+        return at::kFloat;
+      case GradientCompression::kFp16:
+        return at::kHalf;
+      case GradientCompression::kBf16:
+        return at::kBFloat16;
     }
     throw UsageError(fmt::format("'{}': invalid DataParallelOptions::gradient_compression", name()));
   }
@@ -176,6 +185,15 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     broadcast(model->buffers());
     ready_reduction();
   }
+
+  // Gradients that stay behind a step are not the beginning of another: those of a GAN's discriminator, for one, from
+  // the pass for its generator.
+  bool step_is_unfinished() override {
+    const bool unfinished = statistics->unreduced() && version.count == boundary_version;
+    if (!unfinished) boundary_version = version.count;
+    return unfinished;
+  }
+  void drop_unfinished_step() override { statistics->drop_unreduced(); }
 
   void broadcast(const std::vector<at::Tensor>& tensors) const {
     if (tensors.empty()) return;
@@ -336,6 +354,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   compat::Buckets buckets;
   compat::Reduction reduction;
   internal::Version version{name()};
+  std::uint64_t boundary_version = 0;  // at the last batch that did not leave an unfinished step
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 
   const std::shared_ptr<ScalingRuleBase> rule;
@@ -378,8 +397,9 @@ DataParallel::~DataParallel() {
 
 void DataParallel::before_forward() {
   const bool training = torch::GradMode::is_enabled() && impl_->model->is_training();
-  if (impl_->options.broadcast_buffers && impl_->buffers_stale) impl_->broadcast(impl_->model->buffers());
-  impl_->buffers_stale = training;
+  if (impl_->options.broadcast_buffers && impl_->buffers_stale && impl_->reduces)
+    impl_->broadcast(impl_->model->buffers());
+  impl_->buffers_stale = training || (impl_->buffers_stale && !impl_->reduces);
   if (!torch::GradMode::is_enabled()) return;
   impl_->begin_pass();
   if (!impl_->last || !impl_->reduces) return;
@@ -394,10 +414,10 @@ bool DataParallel::set_sync(bool sync) noexcept { return std::exchange(impl_->re
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs, bool complete) {
   if (!torch::GradMode::is_enabled()) return;
   if (!complete && impl_->options.find_unused_parameters)
-    throw UsageError(
-        fmt::format("'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which is "
-                    "of a type of its own; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
-                    impl_->name()));
+    throw UsageError(fmt::format(
+        "'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which is "
+        "of a type of its own; define std::vector<at::Tensor> tensors_of(const Output&) in its namespace",
+        impl_->name()));
   const auto prepare = [&] {
     impl_->with_reducer([&](c10d::Reducer& reducer) {
       reducer.prepare_for_backward(impl_->options.find_unused_parameters ? outputs : std::vector<at::Tensor>{});
@@ -464,16 +484,22 @@ void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->tell_metrics();
 }
 
-void internal::collect_value(const c10::IValue& value, std::vector<at::Tensor>& out) {
+bool internal::collect_value(const c10::IValue& value, std::vector<at::Tensor>& out) {
+  bool complete = true;
   if (value.isTensor()) {
     out.push_back(value.toTensor());
   } else if (value.isTuple()) {
-    for (const auto& each : value.toTupleRef().elements()) collect_value(each, out);
+    for (const auto& each : value.toTupleRef().elements()) complete = collect_value(each, out) && complete;
   } else if (value.isList()) {
-    for (const c10::IValue& each : value.toListRef()) collect_value(each, out);
+    for (const c10::IValue& each : value.toListRef()) complete = collect_value(each, out) && complete;
   } else if (value.isGenericDict()) {
-    for (const auto& each : value.toGenericDict()) collect_value(each.value(), out);
+    for (const auto& each : value.toGenericDict()) complete = collect_value(each.value(), out) && complete;
+  } else if (value.isObject()) {
+    for (const auto& each : value.toObjectRef().slots()) complete = collect_value(each, out) && complete;
+  } else {
+    complete = value.isNone() || value.isScalar() || value.isBool() || value.isString();
   }
+  return complete;
 }
 
 }  // namespace adaptdl

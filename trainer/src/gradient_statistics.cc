@@ -79,7 +79,7 @@ GradientStatistics::GradientStatistics(std::vector<at::Tensor> params, torch::op
   }
 }
 
-GradientStatistics::~GradientStatistics() { set_unreduced(false); }
+GradientStatistics::~GradientStatistics() = default;
 
 void GradientStatistics::expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction) {
   if (!begun_) {
@@ -126,14 +126,14 @@ void GradientStatistics::set_aside() {
 }
 
 void GradientStatistics::forget_passes() {
-  untaken_ = on_top_ = false;
+  untaken_ = on_top_ = had_unreduced_ = false;
   passes_ = 1;
   earlier_.clear();
   local_earlier_.reset();
 }
 
 void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
-  if (unreduced_) drop_local_gradients();
+  drop_unreduced();
   abandon();
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
@@ -152,8 +152,7 @@ void GradientStatistics::abandon() {
 void GradientStatistics::drop_step() {
   if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
   held_.assign(held_.size(), {});
-  begun_ = divided_ = complete_ = false;
-  set_unreduced(false);
+  begun_ = divided_ = complete_ = unreduced_ = false;
   if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
 }
 
@@ -213,18 +212,34 @@ void GradientStatistics::on_local_gradients() {
 void GradientStatistics::end_unreduced() {
   passes_ = on_top_ ? passes_ + 1 : 1;
   if (!on_top_) earlier_.clear();
-  complete_ = true;
-  set_unreduced(true);
+  complete_ = unreduced_ = had_unreduced_ = true;
+  unreduced_versions_.clear();
+  for (const auto& param : params_) {
+    const auto& gradient = param.grad();
+    unreduced_versions_.push_back(gradient.defined() ? std::optional(gradient._version()) : std::nullopt);
+  }
 }
 
-void GradientStatistics::set_unreduced(bool unreduced) {
-  if (std::exchange(unreduced_, unreduced) != unreduced) internal::count_unfinished_step(unreduced ? 1 : -1);
+bool GradientStatistics::unreduced() const {
+  if (!unreduced_) return false;
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const auto& gradient = params_[i].grad();
+    if (unreduced_versions_[i] && gradient.defined() && gradient._version() == unreduced_versions_[i]) return true;
+  }
+  return false;
+}
+
+void GradientStatistics::drop_unreduced() {
+  if (!unreduced()) return;
+  drop_local_gradients();
+  abandon();
 }
 
 // After the Reducer's own callback.
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
   if (!options_.unused && batches_ > 1) reduce_unused();
+  if (!options_.unused && had_unreduced_) average_unused();
   if (untaken_ && options_.measure) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
   ++version_.count;
@@ -289,23 +304,45 @@ void GradientStatistics::drop_gradients() {
   internal::note_void_step();
 }
 
+// How many replicas have each of these.
+at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flags) {
+  auto counts = at::zeros({static_cast<std::int64_t>(flags.size())});
+  for (std::size_t i = 0; i < flags.size(); ++i) counts[static_cast<std::int64_t>(i)] = flags[i] ? 1 : 0;
+  std::vector<at::Tensor> tensors{counts.to(params_[0].device())};
+  group_->allreduce(tensors)->wait();
+  return tensors[0].cpu();
+}
+
+// Averages the local gradients of parameters that no replica used in the pass that is reduced: the Reducer leaves them.
+void GradientStatistics::average_unused() {
+  torch::NoGradGuard no_grad;
+  std::vector<bool> flags;
+  for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
+  for (const auto& param : params_) flags.push_back(param.grad().defined());
+  const auto used = count_over_replicas(flags).view({2, -1});
+  for (std::int64_t i = 0; i < used.size(1); ++i) {
+    if (used[0][i].item<float>() > 0 || used[1][i].item<float>() == 0) continue;
+    const auto& param = params_[static_cast<std::size_t>(i)];
+    auto& gradient = param.mutable_grad();
+    if (!gradient.defined()) gradient = at::zeros_like(param);
+    std::vector<at::Tensor> tensors{gradient};
+    group_->allreduce(tensors)->wait();
+    gradient.div_(replicas_);
+  }
+}
+
 // Adds what replicas hold of parameters that they did not use in the last batch: the Reducer does not know of it.
 void GradientStatistics::reduce_unused() {
   torch::NoGradGuard no_grad;
-  const auto count = static_cast<std::int64_t>(params_.size());
-  auto used = at::zeros({2, count});  // by how many replicas: in the last batch, in an earlier one only
-  for (std::int64_t i = 0; i < count; ++i) {
-    used[0][i] = expected_[static_cast<std::size_t>(i)] ? 0 : 1;
-    used[1][i] = held_[static_cast<std::size_t>(i)].defined() ? 1 : 0;
-  }
+  std::vector<bool> flags;  // of each parameter: used in the last batch, and in an earlier one only
+  for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
+  for (const auto& held : held_) flags.push_back(held.defined());
+  const auto used = count_over_replicas(flags).view({2, -1});
   const auto sum = [&](at::Tensor& tensor) {
     std::vector<at::Tensor> tensors{tensor};
     group_->allreduce(tensors)->wait();
   };
-  used = used.to(params_[0].device());
-  sum(used);
-  used = used.cpu();
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < used.size(1); ++i) {
     if (used[1][i].item<float>() == 0) continue;
     const auto param = static_cast<std::size_t>(i);
     auto gradient = held_[param].defined() ? held_[param] : at::zeros_like(params_[param]);
@@ -321,6 +358,7 @@ void GradientStatistics::reduce_unused() {
 }
 
 std::optional<GradientSample> GradientStatistics::take(double batch_scale, double loss_scale) {
+  if (unreduced_) abandon();  // the program has cleared them
   if (!std::exchange(complete_, false)) return {};
   begun_ = divided_ = false;
   if (!options_.measure) return {};

@@ -12,9 +12,9 @@
 //
 // A program may also accumulate by hand, by several backward passes before it steps. Their gradients are then those of
 // parts of one batch. With p_ir the gradient of pass i of k on replica r, the step's gradient is the sum over the
-// passes of the mean over the replicas, which is the mean of all k p_ir: these are compared with it. All but the last of
-// them may leave out the reduction (`reduce`): their gradients stay in the parameters, where those of the last pass are
-// added to them and reduced with them.
+// passes of the mean over the replicas, which is the mean of all k p_ir: these are compared with it. All but the last
+// of them may leave out the reduction (`reduce`): their gradients stay in the parameters, where those of the last pass
+// are added to them and reduced with them.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -53,8 +53,8 @@ class GradientStatistics {
 
   // To be called between a forward pass and its backward pass; several forward passes may precede one backward pass.
   // `batch`: the number of the batch in its step, from 1, the same on all replicas. `last`: it ends the step; the
-  // gradients are then the mean over its batches, and `prepare_reduction` readies the Reducer, unless `reduce` is false:
-  // such a pass leaves local gradients. REQUIRES `last` in a pass without a reduction.
+  // gradients are then the mean over its batches, and `prepare_reduction` readies the Reducer, unless `reduce` is
+  // false: such a pass leaves local gradients. REQUIRES `last` in a pass without a reduction.
   void expect(int batch, bool last, bool reduce, const std::function<void()>& prepare_reduction);
 
   // From now on with these replicas. Nothing is held then.
@@ -70,8 +70,11 @@ class GradientStatistics {
   bool has_gradient() const noexcept { return has_gradient_; }
   // Whether a step has begun whose gradients are not complete.
   bool incomplete() const noexcept { return begun_ && !complete_; }
-  // Whether the last backward pass left local gradients, to which a reduced one must be added before the step.
-  bool unreduced() const noexcept { return unreduced_; }
+  // Whether the last backward pass left local gradients, to which a reduced one must be added before the step, and the
+  // program has not cleared them since.
+  bool unreduced() const;
+  // Clears them.
+  void drop_unreduced();
   // Whether there is a step to abandon or to take.
   bool begun() const noexcept { return begun_; }
   // Of the step that has begun or, after take(), of the step that was taken: its batches, and the backward passes that
@@ -106,7 +109,8 @@ class GradientStatistics {
   void drop_step();
   void count_passes();
   void end_unreduced();
-  void set_unreduced(bool unreduced);
+  void average_unused();
+  at::Tensor count_over_replicas(const std::vector<bool>& flags);
   void check_all_used() const;
   bool single() const noexcept { return batches_ == 1 && replicas_ == 1 && passes_ == 1; }
   bool measures_at_end() const;
@@ -139,6 +143,9 @@ class GradientStatistics {
   bool on_top_ = false;   // they are: this step adds to them
   int passes_ = 1;
   bool unreduced_ = false;
+  bool had_unreduced_ = false;  // before the current pass of this step
+  // The versions of the local gradients: what clears them changes these, on all replicas alike.
+  std::vector<std::optional<std::uint32_t>> unreduced_versions_;
   std::vector<double> earlier_;  // local_ of the passes before this one; empty: there are none
   at::Tensor local_earlier_;     // the same of unreduced passes, on this replica alone; undefined: there are none
   internal::TimeMark last_gradient_;

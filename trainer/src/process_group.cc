@@ -275,6 +275,14 @@ void join_process_group() {
   });
 }
 
+bool step_is_unfinished() {
+  return std::ranges::any_of(group_users(), [](auto* user) { return user->step_is_unfinished(); });
+}
+
+void drop_unfinished_steps() {
+  for (auto* const user : group_users()) user->drop_unfinished_step();
+}
+
 void tolerate_losses() { losses_slot()->tolerated = true; }
 bool group_is_broken() { return losses_slot()->found; }
 

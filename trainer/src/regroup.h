@@ -24,7 +24,16 @@ class GroupUser {
   virtual void leave_group() = 0;
   // Takes up the new one. A collective call.
   virtual void join_group() = 0;
+  // Whether it holds gradients of this replica alone, which wait for those of a later pass. The same on all replicas.
+  virtual bool step_is_unfinished() { return false; }
+  // Drops them.
+  virtual void drop_unfinished_step() {}
 };
+
+// Whether any user of the group has an unfinished step. Then batches of the training loop are parts of one step, and
+// there is no boundary between them.
+bool step_is_unfinished();
+void drop_unfinished_steps();
 
 // Leaves the process group: nobody uses it any more, and it is destroyed.
 void leave_process_group();

@@ -105,8 +105,6 @@ std::function<void(int)>& exit_handler() {
   return *handler;
 }
 
-int unfinished_steps = 0;
-
 // The boundaries of this process. Their agreement is one for all loaders: what was submitted in the last step of one
 // loop is decided at the first step of the next.
 class Boundaries {
@@ -311,7 +309,7 @@ class Boundaries {
     if (position.steps_left) progress::set("steps", static_cast<double>(position.step + *position.steps_left));
     progress::set("batch_size", static_cast<double>(position.batch_size));
     progress::set("replicas", replicas);
-    if (const auto rate = throughput_.step(position.loop, position.batch_size); rate > 0) {
+    if (const auto rate = throughput_.step(position.loop, position.samples); rate > 0) {
       progress::set("samples_per_s", rate);
       if (const auto goodput = metrics::in_use() ? metrics::goodput_function() : std::nullopt)
         progress::set("goodput", rate * goodput->efficiency(static_cast<double>(position.batch_size)));
@@ -348,8 +346,6 @@ void settle_boundary() { boundaries().settle(); }
 void join_if_newcomer() { boundaries().join(); }
 std::uint64_t regroups() noexcept { return boundaries().regroups(); }
 bool boundary_is_real() noexcept { return !boundaries().passes_silently(); }
-void count_unfinished_step(int change) noexcept { unfinished_steps += change; }
-bool step_is_unfinished() noexcept { return unfinished_steps > 0; }
 void note_void_step() noexcept { boundaries().note_void_step(); }
 void recover() { boundaries().recover(); }
 bool step_is_void() noexcept { return boundaries().step_is_void(); }

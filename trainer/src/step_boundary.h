@@ -16,6 +16,7 @@ struct LoopPosition {
   std::size_t step = 0;        // steps done in this pass
   std::optional<std::size_t> steps_left;
   std::size_t batch_size = 0;  // samples of a step over all replicas
+  std::size_t samples = 0;     // of all batches since the boundary before
 };
 
 // What a loop has to say to those of the other replicas, and hears from them, beside stops and checkpoints.
@@ -35,11 +36,6 @@ const Wishes& receive_agreement();
 void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
-
-// Adds to the number of models with gradients that wait for more of them, as they were not reduced over the replicas.
-// While there are any, batches of the training loop are parts of one step, and there is no boundary between them.
-void count_unfinished_step(int change) noexcept;
-bool step_is_unfinished() noexcept;
 
 // In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program
 // would make its first collective call; does nothing later, and in any other process.

@@ -199,7 +199,8 @@ TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of a
     };
     EXPECT(step(1) == "");
     const auto before = flat(*net);
-    EXPECT(says(step(rank == 1 ? NAN : 1), "'adaptdl-dataparallel': NaN or infinite gradients; lower the learning rate"));
+    EXPECT(
+        says(step(rank == 1 ? NAN : 1), "'adaptdl-dataparallel': NaN or infinite gradients; lower the learning rate"));
     EXPECT(flat(*net).equal(before));
     optim::SGD plain(net->parameters(), 0.1);
     EXPECT(says(error_of<adaptdl::UsageError>([&] {

@@ -55,7 +55,8 @@ struct WithOutput : nn::Module {
 
 // Trains a step with unused parameters, of which only a look into the output tells. Returns the error.
 template <class Output>
-std::string error_with(std::function<Output(at::Tensor)> wrap, std::function<at::Tensor(const Output&)> unwrap, bool find) {
+std::string error_with(std::function<Output(at::Tensor)> wrap, std::function<at::Tensor(const Output&)> unwrap,
+                       bool find) {
   return error_of<adaptdl::UsageError>([&] {
     auto net = std::make_shared<WithOutput<Output>>(wrap);
     torch::optim::SGD optimizer(net->parameters(), 0.1);
@@ -75,11 +76,14 @@ TEST_CASE("tensors are found in containers, tuples, optionals, values of TorchSc
   expect_replicas(2, [](int) {
     adaptdl::init_process_group("gloo");
     const auto wrap = [](const at::Tensor& x) { return Mixed{{{"a", x}}, std::nullopt, 1, "text", {}}; };
-    EXPECT(error_with<Mixed>(wrap, [](const Mixed& mixed) { return std::get<0>(mixed).at("a"); }, true) == "");
+    EXPECT(error_with<Mixed>(
+               wrap, [](const Mixed& mixed) { return std::get<0>(mixed).at("a"); }, true) == "");
     const auto wrap_optional = [](const at::Tensor& x) { return Mixed{{}, x, 1, "text", {}}; };
-    EXPECT(error_with<Mixed>(wrap_optional, [](const Mixed& mixed) { return *std::get<1>(mixed); }, true) == "");
+    EXPECT(error_with<Mixed>(
+               wrap_optional, [](const Mixed& mixed) { return *std::get<1>(mixed); }, true) == "");
     const auto wrap_known = [](const at::Tensor& x) { return Mixed{{}, {}, 1, "text", {{Known{x, 2}, 0.5}}}; };
-    EXPECT(error_with<Mixed>(wrap_known, [](const Mixed& mixed) { return std::get<4>(mixed)[0].first.value; }, true) == "");
+    EXPECT(error_with<Mixed>(
+               wrap_known, [](const Mixed& mixed) { return std::get<4>(mixed)[0].first.value; }, true) == "");
     const auto wrap_value = [](const at::Tensor& x) {
       c10::Dict<std::string, at::Tensor> dict;
       dict.insert("a", x);

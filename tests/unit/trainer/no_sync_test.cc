@@ -128,7 +128,8 @@ TEST_CASE("a step with gradients of one replica alone is refused") {
       auto no_sync = model.no_sync();
       model(inputs(rank, 0)).sum().backward();
     }
-    EXPECT(says(error_of<adaptdl::UsageError>([&] { optimizer.step(); }), "step() after a backward pass under no_sync()"));
+    EXPECT(
+        says(error_of<adaptdl::UsageError>([&] { optimizer.step(); }), "step() after a backward pass under no_sync()"));
   });
 }
 
@@ -175,6 +176,91 @@ std::string train_to(int stop_at) {
 TEST_CASE("batches of a loader that make one step are never parted by a stop, and each counts as progress") {
   const auto whole = train_to(-1);
   for (int stop_at = 0; stop_at < 5; ++stop_at) CHECK(train_to(stop_at) == whole);
+}
+
+TEST_CASE("gradients that stay behind a step and are cleared later do not hold up a stop") {
+  const testing::ElasticJob job;
+  const auto codes = testing::run_replicas(2, [&](int rank) {
+    job.prepare();
+    adaptdl::init_process_group("gloo");
+    auto net = small_model();
+    optim::SGD optimizer(net->parameters(), 0.01);
+    AdaptiveDataParallel model(net, optimizer);
+    adaptdl::AdaptiveDataLoader loader(testing::Numbers(200), {.batch_size = 2});
+    int batches = 0;
+    for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(1)) {
+      for ([[maybe_unused]] auto& batch : loader) {
+        if (++batches == 3 && rank == 0) adaptdl::signal::request_stop(SIGTERM);
+        EXPECT(batches < 6);
+        optimizer.zero_grad();
+        model(inputs(rank, 0)).sum().backward();
+        optimizer.step();
+        const auto no_sync = model.no_sync();
+        model(inputs(rank, 1)).sum().backward();
+      }
+    }
+  });
+  CHECK(codes == std::vector<int>{143, 143});
+}
+
+TEST_CASE("a step that a loop has begun with no_sync() and not finished is dropped") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
+    AdaptiveDataParallel model(net, optimizer);
+    adaptdl::AdaptiveDataLoader loader(testing::Numbers(6), {.batch_size = 2});
+    for ([[maybe_unused]] const int epoch : adaptdl::remaining_epochs_until(2)) {
+      int number = 0;
+      for ([[maybe_unused]] auto& batch : loader) {
+        const bool last = number++ % 2 == 1;
+        std::optional<decltype(model)::NoSync> no_sync;
+        if (!last) no_sync.emplace(model.no_sync());
+        model(inputs(rank, number)).sum().backward();
+        if (!last) continue;
+        const auto mean = (inputs(0, 1) + inputs(0, 2) + inputs(1, 1) + inputs(1, 2)).sum(0) / 2;
+        EXPECT(torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+    }
+    adaptdl::destroy_process_group();
+  });
+}
+
+TEST_CASE("parameters that only unreduced passes used get the mean of their gradients too") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    torch::manual_seed(2);
+    nn::ModuleList net(nn::Linear(nn::LinearOptions(4, 1).bias(false)),
+                       nn::Linear(nn::LinearOptions(4, 1).bias(false)));
+    struct Branches : nn::Module {
+      explicit Branches(nn::ModuleList list) : branches(register_module("branches", std::move(list))) {}
+      at::Tensor forward(const at::Tensor& x, std::size_t branch) {
+        return branches->at<nn::LinearImpl>(branch).forward(x);
+      }
+      nn::ModuleList branches;
+    };
+    auto module = std::make_shared<Branches>(net);
+    Adaptive<optim::SGD> optimizer(module->parameters(), optim::SGDOptions(0));
+    AdaptiveDataParallel model(module, optimizer, DataParallelOptions{.find_unused_parameters = true});
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      {
+        const auto no_sync = model.no_sync();
+        model(inputs(rank, step), 1 - static_cast<std::size_t>(rank == 1 && step == 2)).sum().backward();
+      }
+      model(inputs(rank, 10 + step), 0).sum().backward();
+      auto second = inputs(0, step).sum(0) / 2;
+      if (step < 2) second += inputs(1, step).sum(0) / 2;
+      EXPECT(torch::allclose(module->parameters()[1].grad().flatten(), second, 1e-5, 1e-6));
+      auto first = (inputs(0, 10 + step) + inputs(1, 10 + step)).sum(0) / 2;
+      if (step == 2) first += inputs(1, step).sum(0) / 2;
+      EXPECT(torch::allclose(module->parameters()[0].grad().flatten(), first, 1e-5, 1e-6));
+      optimizer.step();
+    }
+    adaptdl::destroy_process_group();
+  });
 }
 
 }  // namespace no_sync_test

@@ -248,6 +248,7 @@ class AdaptiveDataLoaderHelper {
   // Where the loop is.
   bool skipped_ = false;
   int accumulated_ = 0;
+  int batches_by_hand_ = 1;                          // since the last boundary, which the program makes one step
   std::size_t step_index_ = 0, step_end_index_ = 0;  // current_index and end_index where this step began
   bool in_batch_ = false;                            // a batch was handed out and has not ended
   bool last_batch_ = false;                          // of the loop

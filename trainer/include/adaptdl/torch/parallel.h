@@ -62,8 +62,8 @@ struct DataParallelOptions {
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
   // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
   bool gradient_as_bucket_view = false;
-  // Gradients are divided by the number of replicas first, then rounded to this type, and summed up in it. A network that
-  // limits the step is worth it; on one machine it mostly costs time. The noise scale then includes the rounding.
+  // Gradients are divided by the number of replicas first, then rounded to this type, and summed up in it. A network
+  // that limits the step is worth it; on one machine it mostly costs time. The noise scale then includes the rounding.
   GradientCompression gradient_compression = GradientCompression::kNone;
   // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less
   // each.
@@ -96,8 +96,8 @@ class DataParallel {
   void before_forward();
   void after_forward(const std::vector<at::Tensor>& outputs, bool complete = true);
 
-  // Whether the coming passes average their gradients over the replicas (see AdaptiveDataParallel::no_sync). Returns what
-  // held before.
+  // Whether the coming passes average their gradients over the replicas (see AdaptiveDataParallel::no_sync). Returns
+  // what held before.
   bool set_sync(bool sync) noexcept;
 
   // The gradient noise scale, in preconditioned gradients under AdamScale with Adam or AdamW.
@@ -118,7 +118,8 @@ class DataParallel {
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
   // For scaling rules: whether the last forward pass was of a batch that does not end its step, or a replica was lost in
-  // it, so that there is nothing to step with; what the gradients of a finished step tell is taken into the noise scale; the step is counted.
+  // it, so that there is nothing to step with; takes the gradients of a finished step into the noise scale; counts the
+  // step.
   bool accumulating() const noexcept;
   void take_gradients();
   void finish_step(const std::vector<double>& lr_factors);
@@ -130,16 +131,15 @@ class DataParallel {
 
 namespace internal {
 
-void collect_value(const c10::IValue& value, std::vector<at::Tensor>& out);
-
-// Appends the tensors in a forward pass's result to `out`. Returns false if there may be others: those of a type that is
-// not known here and for which there is no tensors_of().
+// Appends the tensors in a forward pass's result to `out`. Returns false if there may be others: those of a type that
+// is not known here and for which there is no tensors_of().
+bool collect_value(const c10::IValue& value, std::vector<at::Tensor>& out);
 template <class T>
 bool collect(const T& result, std::vector<at::Tensor>& out) {
   if constexpr (std::is_same_v<T, at::Tensor>) {
     out.push_back(result);
   } else if constexpr (std::is_same_v<T, c10::IValue>) {
-    collect_value(result, out);
+    return collect_value(result, out);
   } else if constexpr (requires { tensors_of(result); }) {
     for (const at::Tensor& tensor : tensors_of(result)) out.push_back(tensor);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
@@ -171,8 +171,8 @@ class AdaptiveDataParallel {
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. Its result may be of any type. Only the search for unused parameters looks into it: it
-  // finds the tensors in containers, tuples, optionals and IValues. For a struct of yours, define a function
+  // Runs the model's forward pass. Its result may be of any type. Only the search for unused parameters looks into it:
+  // it finds the tensors in containers, tuples, optionals and IValues. For a struct of yours, define a function
   // `std::vector<at::Tensor> tensors_of(const Output&)` in the namespace of the struct.
   //
   // With gradients enabled, one or several of them must be followed by one backward pass,
@@ -194,10 +194,10 @@ class AdaptiveDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // For as long as the result lives, backward passes leave the gradients of this replica in the parameters, where those of
-  // the next pass are added to them. The first pass after it averages the sum over the replicas, and must come before the
-  // optimizer's step, which throws UsageError otherwise. This is how several passes make one step with little
-  // communication:
+  // Backward passes of what the model computes while the result lives leave the gradients of this replica in the
+  // parameters, where those of the next pass are added to them. The first pass after it averages the sum over the
+  // replicas, and must come before the optimizer's step: that of an Adaptive optimizer throws UsageError otherwise, and
+  // a plain one lets the replicas diverge. This is how several passes make one step with little communication:
   //
   //   {
   //     auto no_sync = model.no_sync();
@@ -206,9 +206,9 @@ class AdaptiveDataParallel {
   //   loss_of(model(second)).backward();
   //   optimizer.step();
   //
-  // All replicas do it in the same passes. Where these are of several batches of a data loader, there is no checkpoint and
-  // no change of the replicas between them. A loader that adapts its batch size accumulates gradients itself, without
-  // communication either, and does not permit this.
+  // All replicas do it in the same passes. Where these are of several batches of a data loader, there is no checkpoint
+  // and no change of the replicas between them, and what is left at the end of its loop is dropped. A loader that
+  // adapts its batch size accumulates gradients itself, without communication either, and does not permit this.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}

@@ -5,9 +5,9 @@
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);
 //   auto loss = loss_of(model(batch.data).toTensor(), batch.target);
 //
-// Parameters and buffers are those of the script, by the same names (`layer1.0.conv1.weight`), and are shared with it: what
-// is trained here can be saved by net->script().save(PATH) and loaded in Python. Parameters that do not require a gradient
-// stay as they are. Export it in training mode, so that dropout and batch normalization can be switched.
+// Parameters and buffers are those of the script, by the same names (`layer1.0.conv1.weight`), and are shared with it:
+// what is trained here can be saved by net->script().save(PATH) and loaded in Python. Parameters that do not require a
+// gradient stay as they are. Export it in training mode, so that dropout and batch normalization can be switched.
 #pragma once
 
 #include <ATen/core/ivalue.h>
