@@ -170,11 +170,13 @@ TEST_CASE("kube_usage_ledger: data that is not JSON is an error, and fields that
     CHECK(total(UsageLedger::parse(kMonth, {{"data", data}}), kBegin).gpu_hours == 0);
 }
 
+namespace {
+
 // Jobs start, stop and are deleted at random, while the operator is restarted and answers are lost.
-TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are lost and operators restart") {
+void check_histories(int histories) {
   std::mt19937 random(3);
   const auto below = [&](unsigned n) { return random() % n; };
-  for (int history = 0; history < 200; ++history) {
+  for (int history = 0; history < histories; ++history) {
     CAPTURE(history);
     std::map<std::string, UsageRecord> jobs;
     std::vector<UsageRecord> deleted;  // by the operator's memory
@@ -230,6 +232,16 @@ TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are 
     CHECK(total(last, now).gpu_hours == Approx(expected + existing));
     CHECK(*total(last, now).cost == Approx(3 * (expected + existing)));
   }
+}
+
+}  // namespace
+
+TEST_CASE("kube_usage_ledger: nothing is counted twice or lost when answers are lost and operators restart") {
+  check_histories(50);
+}
+
+TEST_CASE("kube_usage_ledger: nothing is counted twice or lost in a great many histories" * doctest::test_suite("full")) {
+  check_histories(1000);
 }
 
 }  // namespace kube_usage_ledger_test

@@ -195,11 +195,14 @@ void check_random_changes(unsigned seeds) {
 
 }  // namespace
 
-TEST_CASE("a job recovers from any odd value in any field of its status") {
+TEST_CASE("a job recovers from any odd value in any field of its status") { check_odd_values(running()); }
+
+TEST_CASE("a job that is starting recovers from any odd value in any field of its status" *
+          doctest::test_suite("full")) {
   Cluster starting;
   starting.cycle({"a", "b"});
   REQUIRE(starting.phase() == "Starting");
-  for (const Cluster& before : {running(), starting}) check_odd_values(before);
+  check_odd_values(starting);
 }
 
 TEST_CASE("a job recovers from a status that was removed or replaced") {

@@ -49,7 +49,7 @@ void check_random_problems(int count) {
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kProblems = 30;
 #else
-constexpr int kProblems = 100;
+constexpr int kProblems = 40;
 #endif
 
 TEST_CASE("every result on random and hostile problems respects every constraint") { check_random_problems(kProblems); }

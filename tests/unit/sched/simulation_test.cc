@@ -115,7 +115,7 @@ TEST_CASE("results do not depend on the number of threads, and come in the order
   const std::vector<Workload> workloads = {light()};
   std::vector<std::unique_ptr<Policy>> policies;
   std::vector<SimulationTask> tasks;
-  for (const char* name : {"tiresias", "optimus", "sia"}) {
+  for (const char* name : {"tiresias", "optimus"}) {
     policies.push_back(make_policy(name, {}));
     for (const Workload& workload : workloads) tasks.push_back({&workload, policies.back().get(), name});
   }
