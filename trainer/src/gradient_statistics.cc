@@ -239,7 +239,7 @@ void GradientStatistics::drop_unreduced() {
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
   if (!options_.unused && batches_ > 1) reduce_unused();
-  if (!options_.unused && had_unreduced_) average_unused();
+  if (std::exchange(had_unreduced_, false) && !options_.unused) average_unused();
   if (untaken_ && options_.measure) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
   ++version_.count;
