@@ -214,6 +214,7 @@ TEST_CASE("a step that a loop has begun with no_sync() and not finished is dropp
       int number = 0;
       for ([[maybe_unused]] auto& batch : loader) {
         const bool last = number++ % 2 == 1;
+        EXPECT(loader.helper().is_last_batch() == (number == 3));
         std::optional<decltype(model)::NoSync> no_sync;
         if (!last) no_sync.emplace(model.no_sync());
         model(inputs(rank, number)).sum().backward();

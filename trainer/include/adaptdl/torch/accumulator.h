@@ -5,7 +5,7 @@
 //     ...
 //     stats["loss"] += loss.item<double>();
 //     stats["samples"] += batch.data.size(0);
-//     stats["confusion"] += confusion_matrix(output, batch.target);
+//     stats["confusion"] += at::bincount(batch.target * n + output.argmax(1), {}, n * n).view({n, n});
 //   }
 //   auto synchronized = stats.synchronized();
 //   double average = stats["loss"] / stats["samples"];
@@ -26,10 +26,10 @@
 // collected before it. State: "adaptdl-accumulator-EPOCH-COUNT", named like a data loader's. One made inside an epoch
 // is kept until the epoch ends.
 //
-// Numbers are doubles and travel bit for bit. Tensors keep their type, which must be one that a checkpoint can have, so
-// not a complex one; changes are collected on the device of the tensor, and sums are on the CPU. All values together
-// have at most 64 MiB. A name has tensors of one shape, or numbers. Sums are made in the order of ranks, so they do not
-// vary from run to run.
+// Numbers are doubles and travel bit for bit. The type of tensors must be one that a checkpoint can have, so not
+// complex; changes are collected on the device of the tensor, and sums are on the CPU. All values together have at most
+// 64 MiB. A name has tensors of one shape, or numbers. Sums are made in the order of ranks, so they do not vary from
+// run to run.
 //
 // Threading: used by the training thread.
 #pragma once
@@ -49,7 +49,8 @@ namespace adaptdl {
 
 class Accumulator {
  public:
-  // A number, or a tensor, which is not changed afterwards.
+  // A number, or a tensor, whose memory it shares: do not change it while the Value is in use. Sums have the type that
+  // LibTorch's addition gives; convert bool to an integer type to count.
   class Value {
    public:
     Value(double number = 0) : number_(number) {}  // NOLINT: numbers are values

@@ -195,6 +195,8 @@ class AdaptiveDataLoaderHelper {
   // Whether the gradients of the current batch are accumulated only, or the optimizer steps with it.
   bool is_accum_step() const noexcept { return !is_optim_step(); }
   bool is_optim_step() const noexcept { return accumulated_ >= accumulation_steps_ || last_batch_; }
+  // Whether the loop ends after this batch, as far as the loader knows: not where it ends by progress.
+  bool is_last_batch() const noexcept { return last_batch_; }
   // How many batches of the current step came before this one. Gradients that were accumulated before a batch where it
   // is 0 are of a step that was never finished, for a `break` or an exception left its loop.
   int accumulated() const noexcept { return accumulated_; }

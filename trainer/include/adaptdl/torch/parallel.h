@@ -62,8 +62,8 @@ struct DataParallelOptions {
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
   // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
   bool gradient_as_bucket_view = false;
-  // Gradients are divided by the number of replicas first, then rounded to this type, and summed up in it. A network
-  // that limits the step is worth it; on one machine it mostly costs time. The noise scale then includes the rounding.
+  // Gradients are divided by the number of replicas first, then rounded to this type and summed in it. It is worth it
+  // where the network limits the step; on one machine it mostly costs time. The noise scale then includes the rounding.
   GradientCompression gradient_compression = GradientCompression::kNone;
   // Size of a bucket in MiB: gradients are averaged bucket by bucket. Smaller ones start earlier, larger ones cost less
   // each.
@@ -82,7 +82,7 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   // A collective call: all replicas make their instances in the same order. `scheduler` may be null.
-  // Throws UsageError if the optimizer is not supported (see docs/elasticity.md) or the name is taken, Error if there
+  // Throws UsageError if the optimizer is not supported (see docs/models.md) or the name is taken, Error if there
   // is no process group or the replicas' models differ, checkpoint::CheckpointError if the checkpoint does not fit the
   // model.
   DataParallel(std::shared_ptr<torch::nn::Module> model, torch::optim::Optimizer& optimizer,
@@ -171,12 +171,12 @@ class AdaptiveDataParallel {
                        DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, &scheduler, std::move(options)) {}
 
-  // Runs the model's forward pass. Its result may be of any type. Only the search for unused parameters looks into it:
-  // it finds the tensors in containers, tuples, optionals and IValues. For a struct of yours, define a function
-  // `std::vector<at::Tensor> tensors_of(const Output&)` in the namespace of the struct.
+  // Runs the model's forward pass. Its result may be of any type but void. Only the search for unused parameters looks
+  // into it: it finds the tensors in containers, tuples, optionals and IValues. For a struct of yours, define a
+  // function `std::vector<at::Tensor> tensors_of(const Output&)` in the namespace of the struct.
   //
-  // With gradients enabled, one or several of them must be followed by one backward pass,
-  // before the next forward pass. If there are several backward passes before a step, their gradients are added, and
+  // With gradients enabled, run one backward pass over the results of one or more forward passes before you start the
+  // forward passes of the next. If there are several backward passes before a step, their gradients are added, and
   // count as those of parts of one batch. Throws UsageError in the loop of a loader with an adaptive batch size if the
   // optimizer has no scaling rule, and in that of a loader that accumulates gradients if there was a backward pass in
   // this batch already.
@@ -194,21 +194,21 @@ class AdaptiveDataParallel {
     return forward(std::forward<Args>(args)...);
   }
 
-  // Backward passes of what the model computes while the result lives leave the gradients of this replica in the
-  // parameters, where those of the next pass are added to them. The first pass after it averages the sum over the
-  // replicas, and must come before the optimizer's step: that of an Adaptive optimizer throws UsageError otherwise, and
-  // a plain one lets the replicas diverge. This is how several passes make one step with little communication:
+  // While the result lives, forward passes are not synchronized: their backward passes add this replica's gradients to
+  // the parameters and communicate nothing. The next synchronized pass averages the sum over the replicas. It must come
+  // before the optimizer's step: that of an Adaptive optimizer throws UsageError otherwise, and with a plain one the
+  // replicas diverge. Gradients are added, so divide each loss by the number of passes:
   //
   //   {
   //     auto no_sync = model.no_sync();
-  //     loss_of(model(first)).backward();
+  //     (loss_of(model(first)) / 2).backward();
   //   }
-  //   loss_of(model(second)).backward();
+  //   (loss_of(model(second)) / 2).backward();
   //   optimizer.step();
   //
-  // All replicas do it in the same passes. Where these are of several batches of a data loader, there is no checkpoint
-  // and no change of the replicas between them, and what is left at the end of its loop is dropped. A loader that
-  // adapts its batch size accumulates gradients itself, without communication either, and does not permit this.
+  // All replicas do it in the same passes. Where these are of several batches of a data loader, no checkpoint is saved
+  // and no replica joins or leaves between them, and what is left at the end of its loop is dropped. A loader that
+  // adapts its batch size or accumulates gradients itself does not permit this.
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&& other) noexcept : parallel_(std::exchange(other.parallel_, nullptr)), before_(other.before_) {}

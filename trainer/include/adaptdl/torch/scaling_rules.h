@@ -70,8 +70,8 @@ class ScalingRuleBase {
   // the rule serves another model already.
   virtual void initialize(DataParallel& adp, torch::optim::Optimizer& optimizer);
 
-  // Factors for the learning rates at this scale: one a parameter group, or a single one for all of them. Called once a
-  // step, on every replica alike, after the noise scale took in the step's gradients.
+  // Factors for the learning rates at this scale: one per parameter group, or a single one for all of them. Called once
+  // a step, on every replica alike, after the noise scale took in the step's gradients.
   virtual std::vector<double> scale_lr(double scale) = 0;
 
   // One optimizer step with the scaled learning rates; counts its progress. Does nothing while gradients accumulate.
@@ -97,7 +97,7 @@ class AdaScale : public ScalingRuleBase {
 };
 
 // The square root of AdaScale's gain, for optimizers that divide by the gradient's root mean square. The default for
-// Adam and AdamW; makes the noise scale that of preconditioned gradients.
+// Adam and AdamW; with these two, the noise scale is that of preconditioned gradients.
 class AdamScale : public AdaScale {
  public:
   std::vector<double> scale_lr(double scale) override;

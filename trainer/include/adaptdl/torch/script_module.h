@@ -1,13 +1,14 @@
 // A TorchScript module, such as a model that was pretrained in Python, as a module that AdaptiveDataParallel trains.
 //
-//   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));
+//   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));   // of <torch/script.h>
 //   torch::optim::SGD optimizer(net->parameters(), 0.01);
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);
 //   auto loss = loss_of(model(batch.data).toTensor(), batch.target);
 //
 // Parameters and buffers are those of the script, by the same names (`layer1.0.conv1.weight`), and are shared with it:
-// what is trained here can be saved by net->script().save(PATH) and loaded in Python. Parameters that do not require a
-// gradient stay as they are. Export it in training mode, so that dropout and batch normalization can be switched.
+// what is trained here can be saved by net->script().save(PATH), on rank 0, and loaded in Python. Parameters that do
+// not require a gradient stay as they are. It starts in the mode in which it was exported: torch.jit.script lets
+// train() and eval() change that of dropout and batch normalization, torch.jit.trace and torch.jit.freeze do not.
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -84,7 +84,8 @@ class SummaryWriter {
   // One scalar per name, to compare curves in one chart, such as {{"train", 0.3}, {"test", 0.4}}: the tag `main_tag` in
   // a run of its own, log_dir/<main_tag>_<name> with '_' for each '/'. Such a run is a file and a thread, created when
   // it is first logged to; a file that cannot be created is a single warning. Rank, `purge_step` and restarts work as
-  // for the writer, but in a resumed job a run's earlier steps become void when it is first logged to.
+  // for the writer, but in a resumed job, the steps that a run logged after the checkpoint become void only when the
+  // run is logged to again.
   void add_scalars(std::string_view main_tag, const std::map<std::string, double>& values, std::int64_t step);
 
   // An image of shape [channels, height, width] or [height, width], on any device: 1 channel is gray, 3 are RGB, 4 are
@@ -98,7 +99,7 @@ class SummaryWriter {
   // The precision and recall of a binary classifier at `num_thresholds` thresholds from 0 to 1, at equal distances: a
   // prediction at or above a threshold is positive. `labels` are 0 or 1 of any real type, `predictions` as many
   // floating-point probabilities; both may be of any shape and on any device. Predictions that are NaN are not counted.
-  // Throws UsageError for other values or types, and for less than 2 or more than 10,000 thresholds.
+  // Throws UsageError for other values or types, and for fewer than 2 or more than 10,000 thresholds.
   void add_pr_curve(std::string_view tag, const at::Tensor& labels, const at::Tensor& predictions, std::int64_t step,
                     int num_thresholds = 127);
 

@@ -1,14 +1,15 @@
 // Batch normalization by the mean and variance of the whole batch, over all replicas, instead of each replica's share:
-// for models whose shares are too small to normalize by, such as those that detect objects.
+// for models that train with few samples per replica, such as object detectors.
 //
-//   SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};   // was: torch::nn::BatchNorm2d(64)
+//   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};   // was:
+//   torch::nn::BatchNorm2d(64)
 //
 // Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single replica,
 // in evaluation, and without a process group it is LibTorch's batch normalization, whose options, parameters and
 // buffers it has. A pass costs one all-reduction of 2C + 1 numbers forward and one of 2C numbers backward.
 //
 // All replicas run it in the same order. Their gradients then depend on each other's samples, so that the measured
-// gradient noise is a little low.
+// gradient noise is slightly underestimated.
 #pragma once
 
 #include <torch/nn/cloneable.h>
