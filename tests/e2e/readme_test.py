@@ -39,7 +39,7 @@ class SmallestProgramTest(unittest.TestCase):
                                env={**os.environ, "PKG_CONFIG_PATH": str(self.package.parent)}).stdout
         subprocess.run(["g++", "smallest.cc", "-o", "smallest", *shlex.split(flags)], cwd=self.directory, check=True)
         # For -Ddefault_library=shared.
-        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.directory), "LD_LIBRARY_PATH": str(self.package.parent.parent)}
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.root), "LD_LIBRARY_PATH": str(self.package.parent.parent)}
         run = subprocess.run([self.adaptdl, "run", "--replicas", "2", "--no-checkpoint", "--", "./smallest"],
                              cwd=self.directory, capture_output=True, text=True, timeout=60, env=environment)
         self.assertEqual(run.returncode, 0, run.stderr)
