@@ -484,22 +484,4 @@ void DataParallel::finish_step(const std::vector<double>& lr_factors) {
   impl_->tell_metrics();
 }
 
-bool internal::collect_value(const c10::IValue& value, std::vector<at::Tensor>& out) {
-  bool complete = true;
-  if (value.isTensor()) {
-    out.push_back(value.toTensor());
-  } else if (value.isTuple()) {
-    for (const auto& each : value.toTupleRef().elements()) complete = collect_value(each, out) && complete;
-  } else if (value.isList()) {
-    for (const c10::IValue& each : value.toListRef()) complete = collect_value(each, out) && complete;
-  } else if (value.isGenericDict()) {
-    for (const auto& each : value.toGenericDict()) complete = collect_value(each.value(), out) && complete;
-  } else if (value.isObject()) {
-    for (const auto& each : value.toObjectRef().slots()) complete = collect_value(each, out) && complete;
-  } else {
-    complete = value.isNone() || value.isScalar() || value.isBool() || value.isString();
-  }
-  return complete;
-}
-
 }  // namespace adaptdl
