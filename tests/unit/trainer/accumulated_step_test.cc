@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/error.h"
@@ -211,7 +212,10 @@ TEST_CASE("with stop_on_nan, every replica fails at the first step with NaN of a
   });
 }
 
-TEST_CASE("the gradients of several backward passes before a step are compared with their mean") {
+namespace {
+
+// Three passes make a step; `sync`: each averages its gradients over the replicas, else only the last one does.
+void check_passes(bool sync) {
   for (const int replicas : {1, 2}) {
     expect_replicas(replicas, [&](int rank) {
       adaptdl::init_process_group("gloo");
@@ -222,6 +226,8 @@ TEST_CASE("the gradients of several backward passes before a step are compared w
       for (int step = 0; step < 3; ++step) {
         // The parts of a batch that this replica has; the first pass of the first step is dropped.
         for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
+          std::optional<decltype(model)::NoSync> no_sync;
+          if (!sync && pass < 2) no_sync.emplace(model.no_sync());
           const auto loss = model(inputs(rank, 10 * step + pass + 1)).sum() / 3;
           if (pass <= 0) optimizer.zero_grad();
           loss.backward();
@@ -249,6 +255,12 @@ TEST_CASE("the gradients of several backward passes before a step are compared w
     });
   }
 }
+
+}  // namespace
+
+TEST_CASE("the gradients of several backward passes before a step are compared with their mean") { check_passes(true); }
+
+TEST_CASE("the gradients of passes without synchronization are compared with their mean too") { check_passes(false); }
 
 TEST_CASE("several forward passes before one backward pass count as one, whether gradients accumulate or not") {
   for (const int replicas : {1, 2}) {

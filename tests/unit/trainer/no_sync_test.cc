@@ -78,46 +78,6 @@ TEST_CASE("a step is the mean over the replicas of the sum of its passes, of whi
   }
 }
 
-TEST_CASE("the noise scale compares the gradients of all passes with their mean, also after passes that were dropped") {
-  for (const int replicas : {1, 2}) {
-    expect_replicas(replicas, [&](int rank) {
-      adaptdl::init_process_group("gloo");
-      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
-      Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0));
-      AdaptiveDataParallel model(net, optimizer);
-      double sqr = 0, var = 0, weight = 0;
-      for (int step = 0; step < 3; ++step) {
-        // The first pass of the first step is dropped.
-        for (int pass = step == 0 ? -1 : 0; pass < 3; ++pass) {
-          std::optional<decltype(model)::NoSync> no_sync;
-          if (pass < 2) no_sync.emplace(model.no_sync());
-          const auto loss = model(inputs(rank, 10 * step + pass + 1)).sum() / 3;
-          if (pass <= 0) optimizer.zero_grad();
-          loss.backward();
-        }
-        optimizer.step();
-        auto mean = torch::zeros({4});
-        double squares = 0;
-        for (int pass = 0; pass < 3; ++pass) {
-          for (int each = 0; each < replicas; ++each) {
-            const auto gradient = inputs(each, 10 * step + pass + 1).sum(0);
-            mean += gradient / (3 * replicas);
-            squares += gradient.square().sum().item<double>() / (3 * replicas);
-          }
-        }
-        EXPECT(torch::allclose(net->weight.grad().flatten(), mean, 1e-5, 1e-6));
-        const double count = 3 * replicas, total = mean.square().sum().item<double>();
-        sqr = 0.999 * sqr + (count * total - squares) / (count - 1);
-        var = 0.999 * var + (squares - total) / (count - 1);
-        weight = 0.999 * weight + 1;
-        EXPECT(std::abs(model.gns().raw_sqr_avg()[0] - sqr / weight) < 1e-4);
-        EXPECT(std::abs(model.gns().raw_var_avg()[0] - var / weight) < 1e-4);
-      }
-      adaptdl::destroy_process_group();
-    });
-  }
-}
-
 TEST_CASE("a step with gradients of one replica alone is refused") {
   expect_replicas(2, [](int rank) {
     adaptdl::init_process_group("gloo");

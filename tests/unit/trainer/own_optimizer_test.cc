@@ -73,47 +73,28 @@ struct Forgetful : Lion {
 };
 
 // One that remembers more than the optimizer that it is derived from.
-class CountingSgd : public optim::SGD {
- public:
-  using SGD::SGD;
-  at::Tensor step(LossClosure closure = nullptr) override {
-    for (auto& group : param_groups()) group.options().set_lr(1.0 / static_cast<double>(10 + steps));
+template <class Base>
+struct Counting : Base {
+  using Base::Base;
+  at::Tensor step(optim::Optimizer::LossClosure closure = nullptr) override {
+    for (auto& group : this->param_groups()) group.options().set_lr(1.0 / static_cast<double>(10 + steps));
     ++steps;
-    return SGD::step(std::move(closure));
+    return Base::step(std::move(closure));
   }
   void save(torch::serialize::OutputArchive& archive) const override {
-    SGD::save(archive);
+    Base::save(archive);
     archive.write("steps", steps);
   }
   void load(torch::serialize::InputArchive& archive) override {
-    SGD::load(archive);
+    Base::load(archive);
     c10::IValue value;
     archive.read("steps", value);
     steps = value.toInt();
   }
   std::int64_t steps = 0;
 };
-
-// The same, of an Adaptive one.
-struct CountingAdaptive : Adaptive<optim::SGD> {
-  using Adaptive<optim::SGD>::Adaptive;
-  at::Tensor step(LossClosure closure = nullptr) override {
-    for (auto& group : param_groups()) group.options().set_lr(1.0 / static_cast<double>(10 + steps));
-    ++steps;
-    return Adaptive<optim::SGD>::step(std::move(closure));
-  }
-  void save(torch::serialize::OutputArchive& archive) const override {
-    SGD::save(archive);
-    archive.write("steps", steps);
-  }
-  void load(torch::serialize::InputArchive& archive) override {
-    SGD::load(archive);
-    c10::IValue value;
-    archive.read("steps", value);
-    steps = value.toInt();
-  }
-  std::int64_t steps = 0;
-};
+using CountingSgd = Counting<optim::SGD>;
+using CountingAdaptive = Counting<Adaptive<optim::SGD>>;
 
 // Trains steps [from, to) on two replicas; returns the parameters, as saved.
 template <class Make>
@@ -179,7 +160,7 @@ TEST_CASE("an optimizer that saves nothing is refused, and a checkpoint of anoth
     auto net = small_model();
     CountingSgd sgd(net->parameters(), optim::SGDOptions(0.1));
     const auto error = error_of<adaptdl::checkpoint::CheckpointError>([&] { AdaptiveDataParallel model(net, sgd); });
-    EXPECT(says(error, "Lion there and ") && says(error, "CountingSgd in this program"));
+    EXPECT(says(error, "Lion there and ") && says(error, "Counting<torch::optim::SGD> in this program"));
   });
   unsetenv("ADAPTDL_CHECKPOINT_PATH");
 }
