@@ -255,7 +255,7 @@ namespace internal {
 
 const compat::ProcessGroupPtr& process_group_ptr() {
   if (!group_slot() && !generation::joining())
-    throw Error("there is no process group: call adaptdl::init_process_group() first");
+    throw Error("no process group; call adaptdl::init_process_group() first");
   return group_slot();
 }
 

@@ -30,8 +30,8 @@ class GroupUser {
   virtual void drop_unfinished_step() {}
 };
 
-// Whether any user of the group has an unfinished step. Then batches of the training loop are parts of one step, and
-// there is no boundary between them.
+// Whether any user of the group has an unfinished step. Then the next batch of the training loop is another part of
+// that step, and the boundary before it is skipped.
 bool step_is_unfinished();
 void drop_unfinished_steps();
 

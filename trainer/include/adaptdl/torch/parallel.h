@@ -72,7 +72,7 @@ struct DataParallelOptions {
   // Adaptive optimizer, and for one that is not Adaptive no rule, no noise scale and no adaptive batch size.
   std::shared_ptr<ScalingRuleBase> scaling_rule;
   // Whether a step with NaN or infinite gradients throws Error, instead of a warning. Needs a scaling rule, whose step
-  // measures them. Steps that a GradScaler skips are no such steps.
+  // measures them. Steps that a GradScaler skips do not count.
   bool stop_on_nan = false;
   // The scaler of the loss, if there is one (amp.h): part of the checkpoint. It outlives the object.
   GradScaler* grad_scaler = nullptr;
