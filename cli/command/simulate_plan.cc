@@ -29,7 +29,7 @@ double parse_real(const std::string& text, const std::string& what, double least
   return parse_number(text, "simulate: " + what, least, most, "a number");
 }
 
-double parse_seconds(const std::string& text, const std::string& what) {
+double parse_duration_seconds(const std::string& text, const std::string& what) {
   return std::chrono::duration<double>(env::parse_duration(text, "simulate: " + what)).count();
 }
 
@@ -166,8 +166,9 @@ SimulatePlan make_plan(const SimulateOptions& options) {
   SimulatePlan plan;
   sched::SimulationOptions& simulation = plan.simulation;
   set_cluster(simulation, options);
-  if (!options.interval.empty()) simulation.interval = parse_seconds(options.interval, "--interval");
-  if (!options.restart_cost.empty()) simulation.restart_cost = parse_seconds(options.restart_cost, "--restart-cost");
+  if (!options.interval.empty()) simulation.interval = parse_duration_seconds(options.interval, "--interval");
+  if (!options.restart_cost.empty())
+    simulation.restart_cost = parse_duration_seconds(options.restart_cost, "--restart-cost");
   if (!options.interference.empty()) simulation.interference = parse_real(options.interference, "--interference", 0, 1);
   sched::check(simulation);
   sched::PolicyOptions policy{.restart_cost = simulation.restart_cost};
