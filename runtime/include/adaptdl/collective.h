@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -29,10 +30,12 @@
 
 namespace adaptdl::collective {
 
+// A collective call failed. The message names the rank that caused it, if one did.
 class CollectiveError : public Error {
   using Error::Error;
 };
 
+// A value of a collective call.
 using Bytes = std::string;
 
 // Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on the
@@ -46,13 +49,16 @@ using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, cons
 // sum), and when a whole number overflows.
 nlohmann::json sum(nlohmann::json a, const nlohmann::json& b);
 
+// How a replica finds the others, and how long it waits for them.
 struct Options {
   // Name or address at which rank 0 can be reached; "0.0.0.0" is this machine. Rank 0 itself listens there if it is a
   // loopback address or "localhost", else on all interfaces.
   std::string master_addr = "127.0.0.1";
   // 0: rank 0 takes a free one and tells it to `on_listening`; of no use to the others.
   std::uint16_t master_port = 0;
+  // The rank of this replica, 0 <= rank < size.
   int rank = 0;
+  // The number of replicas, >= 1.
   int size = 1;
   // Name of the job, up to 1 KiB: rank 0 refuses replicas of another.
   std::string job;
@@ -81,7 +87,9 @@ Options options_from_env();
 class Future {
  public:
   Future() = default;
+  // Whether it has a result to get.
   bool valid() const noexcept { return static_cast<bool>(state_); }
+  // Whether get() returns or throws without waiting. REQUIRES valid().
   bool ready() const;
   // Waits for the result and gives it. REQUIRES valid(). Throws CollectiveError when the call failed or timed out.
   // May be called once; the future is invalid afterwards.
@@ -114,7 +122,9 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // The rank of this replica.
   int rank() const noexcept;
+  // The number of replicas.
   int size() const noexcept;
   std::uint16_t port() const noexcept;  // of rank 0; master_port for a single replica
 
@@ -143,8 +153,9 @@ class Communicator {
 // The communicator of this process; arguments as of Communicator's constructor, from any one thread.
 // Throws Error if it is initialized already, and UsageError on several replicas without a port that all of them know.
 void initialize(Options options = options_from_env(), const std::function<void(std::uint16_t port)>& on_listening = {});
+// Whether world() exists.
 bool initialized() noexcept;
-// Throws Error, which says to call init_process_group, if it is not initialized.
+// The communicator of this process. Throws Error, which says to call init_process_group, if it is not initialized.
 Communicator& world();
 // Communicator::teardown, after which the process may initialize again. Throws Error if it is not initialized.
 void teardown();
@@ -153,6 +164,8 @@ void teardown();
 inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum) {
   return world().allreduce(value, reduce);
 }
+// Without blocking, as Communicator::allreduce_async; get() of the result waits for it, as Future::get does.
+std::future<nlohmann::json> allreduce_async(const nlohmann::json& value, const ReduceJson& reduce = sum);
 inline nlohmann::json broadcast(const nlohmann::json& value) { return world().broadcast(value); }
 
 }  // namespace adaptdl::collective

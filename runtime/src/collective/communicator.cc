@@ -197,10 +197,24 @@ void Communicator::teardown() {
   impl_->engine->close();
 }
 
-json Communicator::allreduce(const json& value, const ReduceJson& reduce) {
-  return from_bytes(allreduce(to_bytes(value), [reduce](const Bytes& accumulated, const Bytes& next) {
+namespace {
+
+Reduce on_bytes(const ReduceJson& reduce) {
+  return [reduce](const Bytes& accumulated, const Bytes& next) {
     return to_bytes(reduce(from_bytes(accumulated), from_bytes(next)));
-  }));
+  };
+}
+
+}  // namespace
+
+json Communicator::allreduce(const json& value, const ReduceJson& reduce) {
+  return from_bytes(allreduce(to_bytes(value), on_bytes(reduce)));
+}
+
+std::future<json> allreduce_async(const json& value, const ReduceJson& reduce) {
+  return std::async(
+      std::launch::deferred, [](Future future) { return from_bytes(future.get()); },
+      world().allreduce_async(to_bytes(value), on_bytes(reduce)));
 }
 
 json Communicator::broadcast(const json& value) { return from_bytes(broadcast(to_bytes(value))); }
