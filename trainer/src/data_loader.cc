@@ -1,6 +1,8 @@
 #include "adaptdl/torch/data_loader.h"
 
 #include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/types.h>
 
 #include <algorithm>
 
@@ -112,6 +114,10 @@ void LoaderLoop::fetch(std::size_t worker, std::size_t batch) const {
   fetch_(worker, samples, batch % slots_);
 }
 
+at::Tensor pinned(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && torch::cuda::is_available() ? tensor.pin_memory() : tensor;
+}
+
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {
   if (options.batch_size < 1)
     throw UsageError(
@@ -131,12 +137,6 @@ std::size_t batches_per_pass(const DataLoaderOptions& options, std::size_t sampl
   const auto replicas = static_cast<std::size_t>(num_replicas());
   const auto share = [&](std::size_t total) { return (total + replicas - 1) / replicas; };
   return count_batches(share(samples), share(static_cast<std::size_t>(options.batch_size)), options.drop_last);
-}
-
-std::size_t known_size(std::optional<std::size_t> size) {
-  if (!size)
-    throw UsageError("the dataset does not know its size: a data loader needs one with a size and random access");
-  return *size;
 }
 
 }  // namespace adaptdl::internal

@@ -30,7 +30,7 @@ namespace {
 // After so many steps without progress, and a whole pass, there will be none.
 constexpr std::size_t kIdleSteps = 50;
 
-AdaptiveDataLoaderHelper* current = nullptr;   // whose loop is running
+AdaptiveDataLoaderHelper* current = nullptr;   // whose loop is running, the inner one of two
 AdaptiveDataLoaderHelper* training = nullptr;  // the first that trained
 std::uint32_t loaders = 0;                     // made so far, as many on each replica
 
@@ -61,7 +61,7 @@ AdaptiveDataLoaderHelper::AdaptiveDataLoaderHelper(std::size_t batch_size, const
 }
 
 AdaptiveDataLoaderHelper::~AdaptiveDataLoaderHelper() {
-  if (current == this) current = nullptr;
+  if (current == this) current = outer_;
   if (adaptdl::training == this) adaptdl::training = nullptr;
 }
 
@@ -93,32 +93,45 @@ void AdaptiveDataLoaderHelper::begin() {
         "data loader '{}' is iterated outside an epoch loop: put the loop into one over remaining_epochs_until(N)",
         name()));
   }
-  if (current) {
-    throw UsageError(
-        current == this
-            ? fmt::format("the loops of data loader '{}' are nested: end one before the next begins", name())
-            : fmt::format("the loop of data loader '{}' is nested in that of '{}': end one before the next begins",
-                          name(), current->name()));
-  }
+  state_->enter(*epoch);
+  if (current) nest();
   current = this;
   skipped_ = in_batch_ = last_batch_ = boundary_passed_ = data_end_ = new_replicas_ = false;
   accumulated_ = 0;
   batches_by_hand_ = 1;
   regroups_ = internal::regroups();
-  state_->enter(*epoch);
   state_->running = true;
-  step_index_ = state_->index;
-  step_end_index_ = state_->end_index;
+  step_index_ = state_->place.index;
+  step_end_index_ = state_->place.end_index;
   idle_ = {};
 }
 
+// Begins a loop inside that of another loader.
+void AdaptiveDataLoaderHelper::nest() {
+  if (state_->running)
+    throw UsageError(fmt::format("the loops of data loader '{}' are nested: end one before the next begins", name()));
+  if (current->nested() || training()) {
+    throw UsageError(fmt::format("the loop of data loader '{}' is nested in that of '{}': {}", name(), current->name(),
+                                 training()
+                                     ? "only loaders that do not train may be; end one loop before the next begins"
+                                     : "only two loops may be; end one before the next begins"));
+  }
+  outer_ = current;
+  outer_->commit_ = false;  // its batch takes the time of this loop, too
+  state_->outside = std::exchange(state_->place, {});
+}
+
 void AdaptiveDataLoaderHelper::finish() noexcept {
+  if (nested()) {
+    leave();
+    return;
+  }
   auto& position = next_position();
   if (!skipped_) {
     state_->finished = position;
     state_->finished_size = {.local_bsz = current_local_bsz_, .accumulation_steps = accumulation_steps_};
     state_->finished_replicas = replicas_;
-    state_->index = state_->end_index = state_->dataset_size = 0;
+    state_->place = {};
   }
   ++position;
   leave();
@@ -127,19 +140,21 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
 void AdaptiveDataLoaderHelper::abandon() noexcept {
   // The gradients of an unfinished step are lost, so its batches are to be read again.
   if (in_batch_ || accumulated_ > 0 || (training() && internal::step_is_unfinished())) {
-    state_->index = step_index_;
-    state_->end_index = step_end_index_;
+    state_->place.index = step_index_;
+    state_->place.end_index = step_end_index_;
   }
   leave();
 }
 
 void AdaptiveDataLoaderHelper::leave() noexcept {
   if (training()) internal::drop_unfinished_steps();
+  if (nested()) state_->place = state_->outside;
   state_->running = false;
-  current = nullptr;
+  current = std::exchange(outer_, nullptr);
 }
 
 bool AdaptiveDataLoaderHelper::skipdone() {
+  if (nested()) return false;
   const auto position = next_position();
   skipped_ = position <= state_->finished;
   if (skipped_) {
@@ -159,18 +174,18 @@ bool AdaptiveDataLoaderHelper::skipdone() {
 }
 
 void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
-  auto& saved = state_->dataset_size;
-  if (state_->index > 0 && saved != 0 && saved != samples) {
+  auto& saved = state_->place.dataset_size;
+  if (state_->place.index > 0 && saved != 0 && saved != samples) {
     throw Error(fmt::format(
         "data loader '{}' cannot go on in the middle of its dataset, which had {} samples when the checkpoint was "
         "taken and has {} now: give it the same data, or start anew with another checkpoint directory",
         name(), saved, samples));
   }
-  if (state_->index >= samples && state_->index > 0 && saved == 0) {
+  if (state_->place.index >= samples && state_->place.index > 0 && saved == 0) {
     throw Error(fmt::format(
         "data loader '{}' cannot go on at sample {} of a dataset of {}: give it the data that the checkpoint was "
         "taken with, or start anew with another checkpoint directory",
-        name(), state_->index, samples));
+        name(), state_->place.index, samples));
   }
   saved = samples;
 }
@@ -178,7 +193,8 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
 internal::BatchSizeRange AdaptiveDataLoaderHelper::range() const {
   auto max_batch_size = *max_batch_size_;
   // A step of more samples than there are would have some of them twice.
-  if (state_->dataset_size > 0) max_batch_size = std::min(max_batch_size, std::max(batch_size_, state_->dataset_size));
+  if (state_->place.dataset_size > 0)
+    max_batch_size = std::min(max_batch_size, std::max(batch_size_, state_->place.dataset_size));
   return {batch_size_, {max_batch_size, bounds_.min, bounds_.max, gradient_accumulation_}};
 }
 
@@ -209,7 +225,7 @@ void AdaptiveDataLoaderHelper::choose_anew() {
 
 std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
   if (accumulated_ > 0) return current_local_bsz_;
-  if (!in_batch_) take_decision();  // else it is due at the next boundary
+  if (!in_batch_ && !nested()) take_decision();  // else it is due at the next boundary
   choose_anew();
   replicas_ = static_cast<std::size_t>(internal::num_replicas());
   if (boundary_passed_) new_replicas_ = false;
@@ -302,11 +318,15 @@ void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_
 
 bool AdaptiveDataLoaderHelper::pass(Boundary boundary, const LayOut& lay_out) {
   end_batch(true);
+  if (nested()) {
+    last_batch_ = boundary.last;
+    return in_batch_ = true;
+  }
   const bool by_hand = boundary_passed_ && training() && internal::step_is_unfinished();
   if (by_hand) ++batches_by_hand_;
   if (accumulated_ == 0 && !by_hand) {
-    step_index_ = state_->index;
-    step_end_index_ = state_->end_index;
+    step_index_ = state_->place.index;
+    step_end_index_ = state_->place.end_index;
     if (!agree(boundary, lay_out)) return false;
     batches_by_hand_ = 1;
   }
@@ -344,8 +364,8 @@ void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
   internal::Wishes wishes;
   if (boundary.data_end) wishes.data_end = boundary.data_end();
   if (decides && training()) {
-    if (state_->dataset_size > 0)
-      metrics::set_target_progress(progress_until(internal::epochs_end(), state_->dataset_size));
+    if (state_->place.dataset_size > 0)
+      metrics::set_target_progress(progress_until(internal::epochs_end(), state_->place.dataset_size));
     wishes.loader = number_;
     const bool pass_ends = boundary.batches_left && *boundary.batches_left <= batches;
     const bool may_change = max_batch_size_ && !internal::step_is_invalid();
@@ -353,7 +373,8 @@ void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
         state_->choice.propose(may_change ? std::optional(range()) : std::nullopt, env::num_nodes(), pass_ends);
   }
   const auto samples = current_batch_size();
-  const auto in_pass = state_->dataset_size > 0 ? state_->index % state_->dataset_size : state_->index;
+  const auto in_pass =
+      state_->place.dataset_size > 0 ? state_->place.index % state_->place.dataset_size : state_->place.index;
   std::optional<std::size_t> steps_left;
   if (boundary.batches_left) steps_left = (*boundary.batches_left + batches - 1) / batches;
   internal::submit_wishes(wishes, {.loop = this,
@@ -364,15 +385,16 @@ void AdaptiveDataLoaderHelper::submit(const Boundary& boundary) const {
 }
 
 bool AdaptiveDataLoaderHelper::redo_step() {
-  const auto index = state_->index, end_index = state_->end_index;
+  if (nested()) return false;
+  const auto index = state_->place.index, end_index = state_->place.end_index;
   const bool redo = internal::recover_from_void_step(
       [&] {
-        state_->index = step_index_;
-        state_->end_index = step_end_index_;
+        state_->place.index = step_index_;
+        state_->place.end_index = step_end_index_;
       },
       [&] {
-        state_->index = index;
-        state_->end_index = end_index;
+        state_->place.index = index;
+        state_->place.end_index = end_index;
       });
   if (!redo) return false;
   in_batch_ = last_batch_ = false;
@@ -382,7 +404,7 @@ bool AdaptiveDataLoaderHelper::redo_step() {
 }
 
 void AdaptiveDataLoaderHelper::end_batch(bool commit) {
-  if (!std::exchange(in_batch_, false)) return;
+  if (!std::exchange(in_batch_, false) || nested()) return;
   std::optional<internal::BatchProfile> profile;
   if (commit && commit_ && !internal::step_is_void() && state_->warm_bsz == current_local_bsz_ && training())
     profile = {env::num_nodes(), static_cast<int>(replicas_), current_local_bsz_, is_accum_step()};
@@ -396,8 +418,8 @@ bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
   end_batch(true);
   if (!adaptive() || accumulated_ > 0) return false;
   const auto progress = metrics::progress();
-  if (progress != idle_.progress) idle_ = {progress, 0, state_->index};
-  if (++idle_.steps > kIdleSteps && state_->index >= idle_.index + samples) {
+  if (progress != idle_.progress) idle_ = {progress, 0, state_->place.index};
+  if (++idle_.steps > kIdleSteps && state_->place.index >= idle_.index + samples) {
     if (internal::step_is_invalid())
       throw Error(
           fmt::format("data loader '{}' went through its data without any progress, because all gradients were NaN or "
@@ -418,27 +440,27 @@ double AdaptiveDataLoaderHelper::progress_until(int epochs, std::size_t samples)
 
 void AdaptiveDataLoaderHelper::advance() {
   if (redo_step()) return;
-  auto& index = state_->index;
-  const auto samples = state_->dataset_size;
+  auto& index = state_->place.index;
+  const auto samples = state_->place.dataset_size;
   const auto after = index + current_local_bsz_ * replicas_;
   index = samples > 0 ? std::min(after, (index / samples + 1) * samples) : after;
 }
 
 void AdaptiveDataLoaderHelper::finish_pass(std::size_t samples) {
-  state_->index = (state_->index + samples - 1) / samples * samples;
+  state_->place.index = (state_->place.index + samples - 1) / samples * samples;
 }
 
 std::optional<std::size_t> AdaptiveDataLoaderHelper::current_index() const noexcept {
-  if (current != this) return {};
-  return state_->index;
+  if (!state_->running) return {};
+  return state_->place.index;
 }
 
 void AdaptiveDataLoaderHelper::set_current_index(std::size_t index) noexcept {
-  if (current == this) state_->index = index;
+  if (state_->running) state_->place.index = index;
 }
 
-std::size_t AdaptiveDataLoaderHelper::end_index() const noexcept { return state_->end_index; }
-void AdaptiveDataLoaderHelper::set_end_index(std::size_t index) noexcept { state_->end_index = index; }
+std::size_t AdaptiveDataLoaderHelper::end_index() const noexcept { return state_->place.end_index; }
+void AdaptiveDataLoaderHelper::set_end_index(std::size_t index) noexcept { state_->place.end_index = index; }
 
 std::size_t AdaptiveDataLoaderHelper::current_batch_size() const noexcept {
   return current_local_bsz_ * static_cast<std::size_t>(accumulation_steps_ + 1) * replicas_;
@@ -465,11 +487,11 @@ void AdaptiveDataLoaderHelper::to_tensorboard(SummaryWriter& writer, std::int64_
 }
 
 std::optional<std::size_t> AdaptiveDataLoaderMixin::current_local_bsz() const noexcept {
-  return current == &helper_ ? std::optional(helper_.current_local_bsz()) : std::nullopt;
+  return helper_.current_index() ? std::optional(helper_.current_local_bsz()) : std::nullopt;
 }
 
 std::optional<std::size_t> AdaptiveDataLoaderMixin::current_batch_size() const noexcept {
-  return current == &helper_ ? std::optional(helper_.current_batch_size()) : std::nullopt;
+  return helper_.current_index() ? std::optional(helper_.current_batch_size()) : std::nullopt;
 }
 
 AdaptiveDataLoaderHelper* current_dataloader() noexcept { return current; }

@@ -10,10 +10,11 @@
 
 namespace adaptdl::internal {
 
-StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, Source source)
+StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, std::size_t prefetch, Source source)
     : helper_(helper),
       source_(std::move(source)),
       epoch_samples_(epoch_samples),
+      prefetch_(prefetch),
       context_(helper.context()),
       skipped_(helper.skipdone()) {
   if (skipped_) return;
@@ -24,6 +25,11 @@ StreamLoop::StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_sampl
         helper.name()));
   }
   lay_out();
+}
+
+StreamLoop::~StreamLoop() {
+  enough_ = true;
+  if (reading_.valid()) reading_.wait();
 }
 
 // Goes to where the loop is, for the replicas there are.
@@ -52,10 +58,25 @@ bool StreamLoop::read_round() {
   return false;
 }
 
+void StreamLoop::read_ahead() {
+  if (prefetch_ == 0) return;
+  enough_ = false;
+  // Those of the next step are needed in any case.
+  const auto wanted = (prefetch_ + batches_of_step()) * (local_bsz_ + 1);
+  reading_ = std::async(std::launch::async, [this, wanted] { fill(wanted); });
+}
+
+// Throws what the thread threw.
+void StreamLoop::stop_reading_ahead() {
+  enough_ = true;
+  if (reading_.valid()) reading_.get();
+  enough_ = false;
+}
+
 // Reads until so many examples are queued, or there are no more.
 void StreamLoop::fill(std::size_t wanted) {
   const bool limited = epoch_samples_ > 0 && !helper_.adaptive();
-  while (!at_end_ && source_.queued() < wanted) {
+  while (!at_end_ && !enough_ && source_.queued() < wanted) {
     std::size_t rounds = wanted - source_.queued();
     if (limited) {
       const auto left = epoch_samples_ - std::min(position_, epoch_samples_);
@@ -69,6 +90,7 @@ void StreamLoop::fill(std::size_t wanted) {
 
 std::size_t StreamLoop::next() {
   if (skipped_) return 0;
+  stop_reading_ahead();
   if (profile_) {
     profile_.reset();
     if (!helper_.redo_step()) {
@@ -90,6 +112,7 @@ bool StreamLoop::can_begin() {
 
 // One pass. The replicas agree on its end one step ahead, so each needs an example for every batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
+  if (helper_.nested()) return next_of_nested();
   if (!helper_.boundary_passed_ && !can_begin()) return 0;
   const auto here = [this] {
     std::optional<std::size_t> batches_left;
@@ -114,6 +137,12 @@ std::size_t StreamLoop::next_of_pass() {
   const auto count = std::min(local_bsz_, share);
   helper_.commit_ = count == local_bsz_;
   return count;
+}
+
+// One pass, whose end each replica finds for itself.
+std::size_t StreamLoop::next_of_nested() {
+  fill(local_bsz_);
+  return std::min(local_bsz_, source_.queued());
 }
 
 // As many passes as it takes: each replica begins the next one for itself.
@@ -149,6 +178,8 @@ IterableLoaderOptions checked(IterableLoaderOptions options) {
                     "stream",
                     options.epoch_samples));
   }
+  if (options.prefetch < 0)
+    throw UsageError(fmt::format("prefetch must be a number of batches, 0 or more; got {}", options.prefetch));
   return options;
 }
 

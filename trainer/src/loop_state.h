@@ -18,9 +18,9 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
   void save(checkpoint::Writer& writer) const override {
     writer.json("loop", {{"epoch", epoch},
                          {"finished", finished},
-                         {"index", index},
-                         {"end_index", end_index},
-                         {"dataset_size", dataset_size},
+                         {"index", place.index},
+                         {"end_index", place.end_index},
+                         {"dataset_size", place.dataset_size},
                          {"warm_bsz", warm_bsz},
                          {"finished_local_bsz", finished_size.local_bsz},
                          {"finished_accumulation_steps", finished_size.accumulation_steps},
@@ -33,9 +33,9 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
     try {
       saved.at("epoch").get_to(epoch);
       saved.at("finished").get_to(finished);
-      saved.at("index").get_to(index);
-      saved.at("end_index").get_to(end_index);
-      saved.at("dataset_size").get_to(dataset_size);
+      saved.at("index").get_to(place.index);
+      saved.at("end_index").get_to(place.end_index);
+      saved.at("dataset_size").get_to(place.dataset_size);
       warm_bsz = saved.value("warm_bsz", std::size_t{0});
       finished_size.local_bsz = saved.value("finished_local_bsz", std::size_t{0});
       finished_size.accumulation_steps = saved.value("finished_accumulation_steps", 0);
@@ -48,8 +48,8 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
 
   nlohmann::json progress() const override {
     if (!running) return nlohmann::json::object();
-    auto progress = nlohmann::json{{"samples", index}};
-    if (dataset_size > 0) progress["dataset_size"] = dataset_size;
+    auto progress = nlohmann::json{{"samples", place.index}};
+    if (place.dataset_size > 0) progress["dataset_size"] = place.dataset_size;
     return progress;
   }
 
@@ -58,15 +58,20 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
     if (epoch == now) return;
     epoch = now;
     finished = -1;
-    index = end_index = dataset_size = 0;
+    place = {};
   }
 
-  int epoch = -1;                // that the rest is about
-  int finished = -1;             // position in the epoch of its loop that finished last
-  std::size_t index = 0;         // samples read in the loop that is running, or was interrupted
-  std::size_t end_index = 0;     // for custom loaders
-  std::size_t dataset_size = 0;  // 0: not known
-  std::size_t warm_bsz = 0;      // local batch size of the last batch, which warmed caches up for the next
+  struct Place {
+    std::size_t index = 0;         // samples read
+    std::size_t end_index = 0;     // for custom loaders
+    std::size_t dataset_size = 0;  // 0: not known
+  };
+
+  int epoch = -1;            // that the rest is about
+  int finished = -1;         // position in the epoch of its loop that finished last
+  Place place;               // in the loop that is running, or was interrupted
+  Place outside;             // the same of the loop of its own, while a nested one is running
+  std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed caches up for the next
   internal::BatchSizeChoice choice;
   // Of the loop that finished last. `choice` may be for the next one.
   internal::BatchSize finished_size{};

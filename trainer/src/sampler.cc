@@ -25,6 +25,17 @@ std::size_t draw_below(std::size_t bound, std::mt19937_64& engine) {
 
 }  // namespace
 
+namespace internal {
+
+std::size_t known_size(std::optional<std::size_t> size) {
+  if (!size)
+    throw UsageError(
+        "the dataset does not know its size: data loaders and samplers need one with a size and random access");
+  return *size;
+}
+
+}  // namespace internal
+
 ElasticSampler::ElasticSampler(std::size_t dataset_size, bool shuffle, std::uint64_t seed)
     : dataset_size_(dataset_size),
       shuffle_(shuffle),

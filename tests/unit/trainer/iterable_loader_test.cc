@@ -5,10 +5,16 @@
 #include <torch/data/datasets/stateful.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <sstream>
+#include <stdexcept>
+#include <thread>
 
 #include "adaptdl/metrics.h"
 #include "adaptdl/torch/epoch.h"
@@ -112,7 +118,8 @@ template <class Dataset>
 void check_shares(std::size_t size, int replicas, std::int64_t batch_size) {
   const ElasticJob job;
   job.run_to(0, replicas, [&](int rank) {
-    AdaptiveIterableLoader loader(Dataset(size), {.batch_size = batch_size});
+    AdaptiveIterableLoader loader(
+        Dataset(size), {.batch_size = batch_size, .prefetch = (replicas + rank) % 2 * 2, .pin_memory = true});
     for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
       const auto batches = read_all(loader);
       std::string sizes;
@@ -287,11 +294,44 @@ TEST_CASE("an epoch of an endless stream is as long as it is said to be") {
   });
 }
 
+TEST_CASE("a thread reads batches ahead, as many as it may, and its error comes at a batch") {
+  // Notes the most that was read before the training thread asked for it, and throws at the number 30.
+  struct Watched : Counter {
+    Watched() : Counter(40) {}
+    Batch get_batch(std::size_t n) {
+      auto batch = Counter::get_batch(n);
+      if (std::ranges::count(batch, 30)) throw std::runtime_error("30 is bad");
+      *read += batch.size();
+      return batch;
+    }
+    std::shared_ptr<std::atomic<std::size_t>> read = std::make_shared<std::atomic<std::size_t>>(0);
+  };
+  ElasticJob().run_to(0, 1, [](int) {
+    AdaptiveIterableLoader loader(Watched(), {.batch_size = 4, .prefetch = 3});
+    std::size_t samples = 0;
+    const auto error = error_of<std::runtime_error>([&] {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for (auto& batch : loader) {
+          samples += batch.size();
+          const auto ahead = std::min<std::size_t>(samples + 12, 28);
+          for (int i = 0; i < 3000 && *loader.dataset().read < ahead; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          EXPECT(*loader.dataset().read >= ahead);
+          EXPECT(*loader.dataset().read <= samples + 4 * 5 + 3);
+        }
+      }
+    });
+    EXPECT(says(error, "30 is bad"));
+    EXPECT(samples >= 12);
+  });
+}
+
 TEST_CASE("options and streams that make no sense are errors that name them") {
   ElasticJob().run_to(0, 1, [](int) {
     using Loader = AdaptiveIterableLoader<Counter>;
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.batch_size = 0}); }), "batch_size 0"));
     EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.epoch_samples = -1}); }), "epoch_samples -1"));
+    EXPECT(says(error_of<UsageError>([] { Loader(Counter(4), {.prefetch = -1}); }), "prefetch must be"));
     AdaptiveIterableLoader unsized(Counter(4), {.batch_size = 2, .name = "unsized"});
     unsized.autoscale_batch_size(4);
     for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -180,6 +181,16 @@ TEST_CASE("what makes no sense is a usage error") {
   CHECK_THROWS_AS(sampler.set_replica(2, 2), UsageError);
   CHECK_THROWS_AS(sampler.set_replica(-1, 2), UsageError);
   CHECK_THROWS_AS(sampler.set_epoch(-1), UsageError);
+}
+
+TEST_CASE("a sampler of a data set has as many samples as that") {
+  struct Sized {
+    std::optional<std::size_t> size() const { return samples; }
+    std::optional<std::size_t> samples;
+  };
+  CHECK(ElasticSampler(std::vector<int>(7)).dataset_size() == 7);
+  CHECK(ElasticSampler(Sized{5}, false).order() == ElasticSampler(5, false).order());
+  CHECK_THROWS_AS(ElasticSampler(Sized{}), UsageError);
 }
 
 }  // namespace sampler_test

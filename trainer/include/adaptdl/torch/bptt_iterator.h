@@ -39,6 +39,7 @@
 
 namespace adaptdl {
 
+// Options of AdaptiveBPTTIterator.
 struct BPTTOptions {
   // Columns that are read in a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
   std::int64_t batch_size = 1;
@@ -62,7 +63,8 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
 
   // Two int64 tensors of equal shape, on the device of the tokens. With the tokens in a GPU's memory nothing is copied.
   struct Batch {
-    at::Tensor text, target;
+    at::Tensor text;    // tokens
+    at::Tensor target;  // the token that follows each
   };
 
   // `tokens`: int64 [N], N >= 2; kept, and laid out anew when the batch size changes, which takes two copies of them.
@@ -93,14 +95,15 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a pass. Throws UsageError outside an epoch loop and inside another loader's loop, Error if the checkpoint
-  // was taken in the middle of a text of another length.
+  // Begins a pass. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was taken
+  // in the middle of a text of another length.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
   // Batches of a whole pass on each replica, at the present batch size.
   std::size_t size() const;
 
+  // As given to the constructor.
   const BPTTOptions& options() const noexcept { return options_; }
 
  private:

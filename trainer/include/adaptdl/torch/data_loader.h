@@ -9,7 +9,8 @@
 // What differs from LibTorch's:
 // - `batch_size` is the total over all replicas; each gets its part of every batch, and all get equally many batches.
 // - It deals the samples itself (sampler.h has the order and what is promised), so a custom sampler is refused.
-// - It is iterated inside an epoch loop, one loop at a time. Before each batch the job may checkpoint and exit (see
+// - It is iterated inside an epoch loop; one for evaluation may be iterated inside the loop of another. Before each
+// batch the job may checkpoint and exit (see
 //   AdaptiveDataLoaderHelper::step_boundary); restarted, it skips the loops of the epoch that were finished, and goes
 //   on in the one that was interrupted, at the sample where it was.
 // - A `break` counts the loop as finished. So must all replicas do, at the same batch.
@@ -51,12 +52,14 @@
 #include <vector>
 
 #include "adaptdl/torch/data_loader_helper.h"
+#include "adaptdl/torch/internal/pin_memory.h"
 #include "adaptdl/torch/internal/prefetcher.h"
 #include "adaptdl/torch/sample_generator.h"
 #include "adaptdl/torch/sampler.h"
 
 namespace adaptdl {
 
+// Options of AdaptiveDataLoader.
 struct DataLoaderOptions {
   // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
   std::int64_t batch_size = 1;
@@ -68,12 +71,17 @@ struct DataLoaderOptions {
   std::int64_t workers = 0;
   // Batches fetched ahead at most, which bounds the memory they take; 0: two a worker.
   std::int64_t prefetch = 0;
+  // Whether batches are put into page-locked memory, from which copies to a GPU run beside computations:
+  // `batch.data.to(device, /*non_blocking=*/true)`. Applies to tensors in LibTorch's examples, containers, tuples and
+  // optionals; for a type of yours, define `void pin_memory(Batch&)` in its namespace. No effect without a GPU.
+  bool pin_memory = false;
   // Of the order of samples and of sample_generator().
   std::uint64_t seed = 0;
   // Name of its checkpoint state, in the place of its number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
+// What AdaptiveDataLoader reads: a data set that can be indexed.
 template <class T>
 concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
@@ -89,11 +97,13 @@ concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
 
 // The default collate.
 struct StackExamples {
+  // Examples, stacked to one as LibTorch's Stack does.
   template <class Example>
   requires requires { torch::data::transforms::Stack<Example>{}; }
   auto operator()(std::vector<Example> examples) const {
     return torch::data::transforms::Stack<Example>{}.apply_batch(std::move(examples));
   }
+  // Anything else, as it is.
   template <class Batch>
   Batch operator()(Batch batch) const {
     return batch;
@@ -145,17 +155,6 @@ DataLoaderOptions checked(DataLoaderOptions options, bool copyable);
 // Batches of a whole pass over `samples` on each replica.
 std::size_t batches_per_pass(const DataLoaderOptions& options, std::size_t samples);
 
-// What a data set's size() says, a number or an optional one. Throws UsageError if it does not know its size.
-std::size_t known_size(std::optional<std::size_t> size);
-template <class Size>
-std::size_t size_of(const Size& size) {
-  if constexpr (std::convertible_to<Size, std::size_t>) {
-    return known_size(static_cast<std::size_t>(size));
-  } else {
-    return known_size(size ? std::optional<std::size_t>(*size) : std::nullopt);
-  }
-}
-
 }  // namespace internal
 
 template <LoadableDataset Dataset, class Collate = StackExamples>
@@ -164,7 +163,9 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
+  // What the data set's get_batch returns.
   using Fetched = decltype(std::declval<Dataset&>().get_batch(std::declval<c10::ArrayRef<std::size_t>>()));
+  // What the loop gets: the fetched examples after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, Fetched>>;
 
   // Owns `dataset`, which workers copy. `collate` is called with what the data set's get_batch returns; with workers,
@@ -207,8 +208,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop. Throws UsageError outside an epoch loop and inside another loader's loop, Error if the checkpoint
-  // was taken in the middle of a data set of another size.
+  // Begins a loop. Throws UsageError as AdaptiveDataLoaderHelper::context does, and Error if the checkpoint was taken
+  // in the middle of a data set of another size.
   Iterator begin() {
     if constexpr (std::copy_constructible<Dataset>) {
       copies_.reserve(static_cast<std::size_t>(options_.workers));
@@ -221,7 +222,9 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   // Batches of a whole pass on each replica, at the initial batch size.
   std::size_t size() const { return internal::batches_per_pass(options_, sampler_.dataset_size()); }
 
+  // The loader's own data set; workers have copies of it, made when the first loop begins.
   Dataset& dataset() noexcept { return dataset_; }
+  // As given to the constructor.
   const DataLoaderOptions& options() const noexcept { return options_; }
 
  private:
@@ -231,7 +234,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
         : slots_(internal::LoaderLoop::count_slots(loader.options_)),
           loop_(loader.helper(), loader.sampler_, loader.options_,
                 [this, &loader](std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot) {
-                  slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
+                  auto& batch = slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
+                  if (loader.options_.pin_memory) internal::pin(batch);
                 }) {}
 
     bool next() {

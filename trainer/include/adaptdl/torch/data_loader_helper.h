@@ -30,8 +30,12 @@
 // Accumulation: a step may take several batches, whose gradients are summed up. All is decided, saved and ended before
 // the first batch of a step, so half a step is never saved.
 //
-// Rules, each a UsageError when broken: loops run inside an epoch loop; one loop runs at a time; no loader is made
-// while one runs.
+// Evaluation: the loop of another loader may run inside that of the one for training, to evaluate every N steps. It is
+// always a whole pass from its beginning. Stops, checkpoints and changes of the replicas wait until it has ended, and
+// the time of the batch around it does not count.
+//
+// Rules, each a UsageError when broken: loops run inside an epoch loop; a loop inside another one is for evaluation; no
+// loader is made while one runs.
 //
 // Threading: used by the training thread.
 #pragma once
@@ -55,8 +59,8 @@ struct BatchSizeRange;
 
 // Bounds of the samples of a batch on one replica, such as what its memory holds; none where not set.
 struct LocalBszBounds {
-  std::optional<std::size_t> min = {};
-  std::optional<std::size_t> max = {};
+  std::optional<std::size_t> min = {};  // >= 1
+  std::optional<std::size_t> max = {};  // >= min
   bool operator==(const LocalBszBounds&) const = default;
 };
 
@@ -90,7 +94,8 @@ class AdaptiveDataLoaderHelper {
     int exceptions_;  // in flight when the loop began
   };
 
-  // Begins a loop. Throws UsageError outside an epoch loop and while another loader loop is running.
+  // Begins a loop. Throws UsageError outside an epoch loop, and inside another loop if that is nested itself or this
+  // loader trains.
   [[nodiscard]] Context context();
 
   // Whether this loop was finished before a restart, so that it must end without a step. To be called right after
@@ -156,6 +161,9 @@ class AdaptiveDataLoaderHelper {
   // UsageError when a pass and more is over and there was no progress at all: the optimizer never steps.
   bool epoch_done(std::size_t samples);
 
+  // Whether its loop runs inside that of another loader.
+  bool nested() const noexcept { return outer_ != nullptr; }
+
   // Samples that all replicas have read in this loop; none while it is not running. Setting it then does nothing.
   std::optional<std::size_t> current_index() const noexcept;
   void set_current_index(std::size_t index) noexcept;
@@ -183,6 +191,7 @@ class AdaptiveDataLoaderHelper {
   std::optional<std::size_t> max_batch_size() const noexcept { return max_batch_size_; }
   // Whether the total may grow beyond batch_size, so that epochs end by statistical progress.
   bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
+  // As given to autoscale_batch_size.
   const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
   bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
 
@@ -203,6 +212,7 @@ class AdaptiveDataLoaderHelper {
 
   // Makes this loader the one for training, if there is none yet. Its batch sizes become part of the scheduling hints.
   void train();
+  // Whether this loader is the one for training.
   bool training() const noexcept;
 
   // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, after "`tag_prefix`/" if there is
@@ -219,6 +229,7 @@ class AdaptiveDataLoaderHelper {
     std::function<bool()> data_end = {};           // whether the step that begins is this replica's last
   };
   void begin();
+  void nest();
   void finish() noexcept;
   void abandon() noexcept;
   void leave() noexcept;
@@ -248,6 +259,7 @@ class AdaptiveDataLoaderHelper {
   std::size_t current_local_bsz_ = 0;
   int accumulation_steps_ = 0;
   // Where the loop is.
+  AdaptiveDataLoaderHelper* outer_ = nullptr;  // in whose loop this one runs
   bool skipped_ = false;
   int accumulated_ = 0;
   int batches_by_hand_ = 1;                          // since the last boundary, which the program makes one step
@@ -279,16 +291,19 @@ class AdaptiveDataLoaderMixin {
   // None while its loop is not running.
   std::optional<std::size_t> current_local_bsz() const noexcept;
   std::optional<std::size_t> current_batch_size() const noexcept;
+  // See AdaptiveDataLoaderHelper.
   int accumulation_steps() const noexcept { return helper_.accumulation_steps(); }
   bool training() const noexcept { return helper_.training(); }
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = "") const {
     helper_.to_tensorboard(writer, global_step, tag_prefix);
   }
 
+  // The elastic part of the loader.
   AdaptiveDataLoaderHelper& helper() noexcept { return helper_; }
   const AdaptiveDataLoaderHelper& helper() const noexcept { return helper_; }
 
  protected:
+  // Arguments are those of AdaptiveDataLoaderHelper.
   explicit AdaptiveDataLoaderMixin(std::size_t batch_size, const std::string& name = {}) : helper_(batch_size, name) {}
   ~AdaptiveDataLoaderMixin() = default;
 
@@ -296,7 +311,7 @@ class AdaptiveDataLoaderMixin {
   AdaptiveDataLoaderHelper helper_;
 };
 
-// The loader whose loop is running; null while none is.
+// The loader whose loop is running, the inner one of two; null while none is.
 AdaptiveDataLoaderHelper* current_dataloader() noexcept;
 
 }  // namespace adaptdl

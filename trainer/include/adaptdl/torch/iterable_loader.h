@@ -23,16 +23,20 @@
 // An epoch is a pass over the stream, or `epoch_samples` of it. With an adaptive batch size it ends by statistical
 // progress, for which the number of samples must be known; the stream begins again at its end as often as needed.
 //
-// Threads: none; examples are read by the training thread, at most a batch ahead.
+// Threads: the training thread reads the stream, at most a step ahead, unless `prefetch` is set. Then a thread reads
+// further batches while the training thread trains; it alone uses the data set in that time, except for reset(). What
+// it throws is thrown in the training thread. Batches are collated by the training thread.
 // Errors and lifetime are those of AdaptiveDataLoader; a stream without any example is a UsageError when autoscaled,
 // and an empty loop else.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -46,16 +50,22 @@
 
 namespace adaptdl {
 
+// Options of AdaptiveIterableLoader.
 struct IterableLoaderOptions {
   // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
   std::int64_t batch_size = 1;
   // Samples of an epoch over all replicas, rounded up to a multiple of these; 0: the data set's size(), if it has one
   // that it knows, else what is in the stream.
   std::int64_t epoch_samples = 0;
+  // Batches that a thread reads ahead at most; 0: there is no thread.
+  std::int64_t prefetch = 0;
+  // Whether batches are put into page-locked memory; see DataLoaderOptions.
+  bool pin_memory = false;
   // Name of its checkpoint state, in the place of its number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
+// What AdaptiveIterableLoader reads: a data set that is a stream.
 template <class T>
 concept IterableDataset = requires(T& dataset, std::size_t n) {
   dataset.reset();
@@ -87,24 +97,32 @@ class StreamLoop {
   };
 
   // Begins a loop. `epoch_samples`: 0 if not known.
-  StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, Source source);
+  StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, std::size_t prefetch, Source source);
+  ~StreamLoop();
+  StreamLoop(const StreamLoop&) = delete;
+  StreamLoop& operator=(const StreamLoop&) = delete;
 
   // Goes on to the next batch, after a step boundary: returns how many examples of the queue it takes, 0 if it is none.
   std::size_t next();
+  // To be called when those were taken out of the queue.
+  void read_ahead();
 
  private:
   void lay_out();
   void rewind();
+  void stop_reading_ahead();
   void fill(std::size_t wanted);
   bool read_round();
   std::size_t batches_of_step() const;
   bool can_begin();
   std::size_t next_of_pass();
+  std::size_t next_of_nested();
   std::size_t next_of_many();
 
   AdaptiveDataLoaderHelper& helper_;
   const Source source_;
   const std::size_t epoch_samples_;
+  const std::size_t prefetch_;
   AdaptiveDataLoaderHelper::Context context_;
   const bool skipped_;
   std::size_t rank_ = 0, replicas_ = 1;
@@ -113,6 +131,8 @@ class StreamLoop {
   bool at_end_ = false;       // nothing is left to read
   std::size_t taken_ = 0;     // by the batch that was handed out
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;
+  std::future<void> reading_;  // ahead: its thread alone uses the source, position_ and at_end_ until it is ready
+  std::atomic<bool> enough_{false};
 };
 
 // Throws UsageError on options out of range.
@@ -141,8 +161,11 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
+  // What the data set's get_batch returns.
   using Fetched = std::remove_cvref_t<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>;
+  // An element of it.
   using Example = typename internal::ExamplesOf<Fetched>::type;
+  // What the loop gets: examples after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, std::vector<Example>>>;
 
   // Owns `dataset`. `collate` is called with a vector of examples.
@@ -176,12 +199,14 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop, for which it resets the stream. Throws UsageError outside an epoch loop, inside another loader's
-  // loop, and if the batch size is adaptive and the samples of an epoch are not known.
+  // Begins a loop, for which it resets the stream. Throws UsageError as AdaptiveDataLoaderHelper::context does, and if
+  // the batch size is adaptive and the samples of an epoch are not known.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
+  // The loader's data set.
   Dataset& dataset() noexcept { return dataset_; }
+  // As given to the constructor.
   const IterableLoaderOptions& options() const noexcept { return options_; }
 
  private:
@@ -191,6 +216,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
         : loader_(loader),
           loop_(
               loader.helper(), internal::epoch_samples(loader.options_, loader.dataset_),
+              static_cast<std::size_t>(loader.options_.prefetch),
               {.reset = [this] { queue_.clear(), loader_.dataset_.reset(); },
                .skip = [this](std::size_t n) { return skip(n); },
                .read =
@@ -204,7 +230,9 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
       if (count == 0) return false;
       const auto first = std::make_move_iterator(queue_.begin());
       batch.emplace(loader_.collate_(std::vector<Example>(first, first + count)));
+      if (loader_.options_.pin_memory) internal::pin(*batch);
       queue_.erase(queue_.begin(), queue_.begin() + count);
+      loop_.read_ahead();
       return true;
     }
 

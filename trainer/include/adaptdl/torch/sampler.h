@@ -17,17 +17,40 @@
 // Threading: const functions may be called from several threads.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace adaptdl {
+
+namespace internal {
+
+// What a data set's size() says, a number or an optional one. Throws UsageError if it does not know its size.
+std::size_t known_size(std::optional<std::size_t> size);
+template <class Size>
+std::size_t size_of(const Size& size) {
+  if constexpr (std::convertible_to<Size, std::size_t>) {
+    return known_size(static_cast<std::size_t>(size));
+  } else {
+    return known_size(size ? std::optional<std::size_t>(*size) : std::nullopt);
+  }
+}
+
+}  // namespace internal
 
 class ElasticSampler {
  public:
   // Rank and number of replicas are those of this process (init_process_group, else the environment). Throws UsageError
   // if there are no samples.
   explicit ElasticSampler(std::size_t dataset_size, bool shuffle = true, std::uint64_t seed = 0);
+
+  // The same for a data set that knows its size, which is all it takes of it.
+  template <class Dataset>
+  requires requires(const Dataset& dataset) { dataset.size(); }
+  explicit ElasticSampler(const Dataset& dataset, bool shuffle = true, std::uint64_t seed = 0)
+      : ElasticSampler(internal::size_of(dataset.size()), shuffle, seed) {}
 
   // Deals as for replica `rank` of `replicas` instead. Throws UsageError unless 0 <= rank < replicas.
   void set_replica(int rank, int replicas);
@@ -45,6 +68,7 @@ class ElasticSampler {
   // The order of the whole pass, before it is dealt.
   std::vector<std::size_t> order() const;
 
+  // As given to the constructor, set_replica and set_epoch.
   std::size_t dataset_size() const noexcept { return dataset_size_; }
   bool shuffle() const noexcept { return shuffle_; }
   std::uint64_t seed() const noexcept { return seed_; }
@@ -52,6 +76,7 @@ class ElasticSampler {
   int replicas() const noexcept { return replicas_; }
   int epoch() const noexcept { return epoch_; }
   std::size_t index() const noexcept { return index_; }
+  // The pass over the data that `index` is in.
   std::size_t pass() const noexcept { return index_ / dataset_size_; }
 
  private:
