@@ -9,7 +9,6 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/generation.h"
@@ -23,6 +22,7 @@
 #include "lr_scheduler_state.h"
 #include "optimizer_state.h"
 #include "process_group.h"
+#include "reducer_setup.h"
 #include "regroup.h"
 #include "replicas.h"
 #include "step_boundary.h"
@@ -50,22 +50,6 @@ std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const Dat
   return std::make_shared<AdaScale>();
 }
 
-// Throws UsageError if the backend cannot sum up gradients of the type to which they are compressed.
-void check_compression(const std::string& name, const compat::ReducerOptions& options, at::Device device) {
-  if (options.compression == at::kFloat) return;
-  std::vector<at::Tensor> probe{at::ones({1}, at::TensorOptions(device).dtype(options.compression))};
-  try {
-    internal::process_group_ptr()->allreduce(probe)->wait();
-  } catch (const std::exception& error) {
-    const std::string_view text = error.what();
-    if (text.find("calar type") == text.npos && text.find("ata type") == text.npos) throw;
-    throw UsageError(
-        fmt::format("'{}': the backend of this LibTorch cannot add {} gradients; choose another "
-                    "DataParallelOptions::gradient_compression",
-                    name, c10::toString(options.compression)));
-  }
-}
-
 }  // namespace
 
 struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
@@ -91,26 +75,14 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                        options.bucket_cap_mb << 20,
                        options.find_unused_parameters,
                        options.gradient_as_bucket_view,
-                       sparse_params(),
-                       compressed_type()};
+                       internal::sparse_params(*model, params),
+                       internal::compressed_type(name(), options.gradient_compression)};
     const bool precondition = is_adam(optimizer) && dynamic_cast<AdamScale*>(rule.get()) != nullptr;
     statistics.emplace(params, optimizer, internal::process_group_ptr(), version,
                        GradientStatistics::Options{.measure = rule != nullptr,
                                                    .precondition = precondition,
                                                    .gradient_as_bucket_view = options.gradient_as_bucket_view,
                                                    .unused = unused_handler()});
-  }
-
-  at::ScalarType compressed_type() const {
-    switch (options.gradient_compression) {
-      case GradientCompression::kNone:
-        return at::kFloat;
-      case GradientCompression::kFp16:
-        return at::kHalf;
-      case GradientCompression::kBf16:
-        return at::kBFloat16;
-    }
-    throw UsageError(fmt::format("'{}': invalid DataParallelOptions::gradient_compression", name()));
   }
 
   std::function<void(const std::vector<std::size_t>&)> unused_handler() const {
@@ -140,24 +112,10 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     }
   }
 
-  // Which parameters get sparse gradients: those of embeddings made so.
-  std::vector<bool> sparse_params() const {
-    std::unordered_set<const void*> sparse;
-    for (const auto& module : model->modules()) {
-      if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>(); embedding && embedding->options.sparse())
-        sparse.insert(embedding->weight.unsafeGetTensorImpl());
-      if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag && bag->options.sparse())
-        sparse.insert(bag->weight.unsafeGetTensorImpl());
-    }
-    std::vector<bool> result;
-    for (const auto& param : params) result.push_back(sparse.contains(param.unsafeGetTensorImpl()));
-    return result;
-  }
-
   // Makes the replicas equal and readies the reduction of their gradients.
   void connect() {
     compat::verify_same_parameters(internal::process_group_ptr(), params);
-    check_compression(name(), reducer_options, params[0].device());
+    internal::check_compression(name(), reducer_options, params[0].device());
     std::vector<at::Tensor> tensors;
     for (const auto& tensor : model->parameters()) tensors.push_back(tensor.detach());
     for (const auto& tensor : model->buffers()) tensors.push_back(tensor);
@@ -265,6 +223,17 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (noise.known()) metrics::set_grad_params(name(), {noise.sqr_avg(), noise.var_avg()});
   }
 
+  // Whether a backward pass may follow the coming forward pass.
+  bool learns() const {
+    const auto* const loader = current_dataloader();
+    if (!torch::GradMode::is_enabled() || loader == nullptr || !loader->nested()) return torch::GradMode::is_enabled();
+    if (!model->is_training()) return false;
+    throw UsageError(
+        fmt::format("'{}': training in the loop of data loader '{}', which is nested in another; call eval() on the "
+                    "model, or use torch::NoGradGuard",
+                    name(), loader->name()));
+  }
+
   // Whether the coming pass is to be measured, timed or accumulated: else it is a plain one, and costs no more.
   bool watches() const { return rule != nullptr || !reduces || current_dataloader() != nullptr || statistics->begun(); }
 
@@ -274,7 +243,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (loader != nullptr && model->is_training()) loader->train();
     last = true;
     batch_in_step = 1;
-    batch_scale = 1;
+    batch_scale = given_scale;
     if (loader == nullptr || !loader->training()) {
       if (statistics->incomplete()) statistics->abandon();  // a step that its loop has left
       return;
@@ -299,12 +268,15 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                       name(), loader->name()));
     }
     // Constant within a step, of which another replica may have run the model in other batches.
-    const double planned = batch_scale * (loader->accumulation_steps() + 1);
-    if (std::abs(planned - moments_scale) > 1e-8 + 1e-5 * std::abs(moments_scale)) {
-      if (moments_scale > 0) statistics->reset_moments();
-      moments_scale = planned;
-    }
+    follow_scale(batch_scale * (loader->accumulation_steps() + 1));
     if (loader->accumulated() == 0 && !same_batch && statistics->incomplete()) statistics->abandon();
+  }
+
+  // The moments of Adam are of gradients of one scale.
+  void follow_scale(double planned) {
+    if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
+    if (moments_scale > 0) statistics->reset_moments();
+    moments_scale = planned;
   }
 
   void check_passes() const {
@@ -365,6 +337,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   int batch_in_step = 1;     // of the present pass, from 1
   std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
+  double given_scale = 1;    // the same outside a loader's loop
   int batches = 1;           // of the last step
   int batches_since_step = 0;
   int batches_by_hand = 1;   // of the last step, if the program accumulated their gradients; each counts as progress
@@ -400,7 +373,7 @@ void DataParallel::before_forward() {
   if (impl_->options.broadcast_buffers && impl_->buffers_stale && impl_->reduces)
     impl_->broadcast(impl_->model->buffers());
   impl_->buffers_stale = training || (impl_->buffers_stale && !impl_->reduces);
-  if (!torch::GradMode::is_enabled()) return;
+  if (!impl_->learns()) return;
   impl_->begin_pass();
   if (!impl_->last || !impl_->reduces) return;
   impl_->with_reducer([](c10d::Reducer& reducer) {
@@ -412,7 +385,7 @@ void DataParallel::before_forward() {
 bool DataParallel::set_sync(bool sync) noexcept { return std::exchange(impl_->reduces, sync); }
 
 void DataParallel::after_forward(const std::vector<at::Tensor>& outputs, bool complete) {
-  if (!torch::GradMode::is_enabled()) return;
+  if (!impl_->learns()) return;
   if (!complete && impl_->options.find_unused_parameters)
     throw UsageError(fmt::format(
         "'{}': DataParallelOptions::find_unused_parameters needs the tensors in the model's output, which is "
@@ -437,6 +410,26 @@ double DataParallel::accum_scale() const noexcept { return impl_->batch_scale; }
 double DataParallel::scale() const noexcept { return impl_->batch_scale * impl_->batches; }
 int DataParallel::accum_count() const noexcept { return impl_->batches; }
 ScalingRuleBase* DataParallel::scaling_rule() const noexcept { return impl_->rule.get(); }
+
+bool DataParallel::should_zero_grad() const {
+  return !impl_->statistics->incomplete() && !impl_->statistics->unreduced();
+}
+
+void DataParallel::reset_accumulation() { impl_->statistics->discard(); }
+
+void DataParallel::set_accum_scale(double scale) {
+  if (!(scale > 0) || !std::isfinite(scale))
+    throw UsageError(fmt::format("'{}': accum_scale must be above 0 and finite, got {}", impl_->name(), scale));
+  impl_->batch_scale = impl_->given_scale = scale;
+  impl_->follow_scale(scale);
+}
+
+void DataParallel::set_progress(double progress) {
+  if (!(progress >= 0) || !std::isfinite(progress))
+    throw UsageError(fmt::format("'{}': progress must be 0 or more and finite, got {}", impl_->name(), progress));
+  impl_->noise.set_progress(progress);
+  impl_->tell_metrics();
+}
 
 void DataParallel::to_tensorboard(SummaryWriter& writer, std::int64_t global_step,
                                   const std::string& tag_prefix) const {

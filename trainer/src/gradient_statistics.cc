@@ -229,10 +229,13 @@ bool GradientStatistics::unreduced() const {
   return false;
 }
 
-void GradientStatistics::drop_unreduced() {
-  if (!unreduced()) return;
+void GradientStatistics::discard() {
   drop_local_gradients();
   abandon();
+}
+
+void GradientStatistics::drop_unreduced() {
+  if (unreduced()) discard();
 }
 
 // After the Reducer's own callback.
@@ -298,8 +301,7 @@ void GradientStatistics::drop_local_gradients() {
 
 // An optimizer finds none and changes nothing.
 void GradientStatistics::drop_gradients() {
-  drop_local_gradients();
-  abandon();
+  discard();
   void_ = true;
   internal::note_void_step();
 }

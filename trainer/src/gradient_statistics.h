@@ -65,6 +65,8 @@ class GradientStatistics {
 
   // Forgets what is held: the step will not be finished.
   void abandon();
+  // The same, and clears the parameters' gradients.
+  void discard();
 
   // Whether a backward pass has followed the last call of expect().
   bool has_gradient() const noexcept { return has_gradient_; }

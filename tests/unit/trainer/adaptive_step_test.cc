@@ -84,6 +84,46 @@ TEST_CASE("the learning rate is scaled for the step alone, by group, and progres
   });
 }
 
+TEST_CASE("a program without a loader sets the scale and the progress, and may drop the step that has begun") {
+  struct Rule : adaptdl::ScalingRuleBase {
+    std::vector<double> scale_lr(double scale) override {
+      scales.push_back(scale);
+      return {1};
+    }
+    std::vector<double> scales;
+  };
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    auto net = small_model();
+    Adaptive<optim::SGD> optimizer(net->parameters(), optim::SGDOptions(0.1));
+    const auto rule = std::make_shared<Rule>();
+    AdaptiveDataParallel model(net, optimizer, DataParallelOptions{.scaling_rule = rule});
+    const auto pass = [&](int step) { model(inputs(rank, step)).square().mean().backward(); };
+    pass(0), optimizer.step(), optimizer.zero_grad();
+    model.set_accum_scale(3);
+    pass(1), optimizer.step(), optimizer.zero_grad();
+    EXPECT(rule->scales == std::vector<double>{1, 3});
+    EXPECT(model.accum_scale() == 3);
+    EXPECT(model.accum_count() == 1);
+    model.set_progress(40);
+    EXPECT(model.gns().progress() == 40);
+    EXPECT(model.should_zero_grad());
+    {
+      auto no_sync = model.no_sync();
+      pass(2);
+    }
+    EXPECT(!model.should_zero_grad());
+    const auto before = flat(*net);
+    model.reset_accumulation();
+    EXPECT(model.should_zero_grad());
+    optimizer.step();
+    EXPECT(torch::equal(flat(*net), before));
+    EXPECT(says(error_of<adaptdl::UsageError>([&] { model.set_accum_scale(0); }), "accum_scale must be above 0"));
+    EXPECT(says(error_of<adaptdl::UsageError>([&] { model.set_progress(-1); }), "progress must be 0 or more"));
+    adaptdl::destroy_process_group();
+  });
+}
+
 TEST_CASE("the rules' factors are those of their papers") {
   expect_replicas(1, [](int) {
     adaptdl::init_process_group("gloo");

@@ -5,6 +5,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/progress.h"
 #include "adaptdl/torch/accumulator.h"
+#include "adaptdl/torch/activation_checkpoint.h"
 #include "adaptdl/torch/adadelta.h"
 #include "adaptdl/torch/amp.h"
 #include "adaptdl/torch/bptt_iterator.h"

@@ -53,7 +53,10 @@ class GradientNoiseScale {
 
   // Scale-invariant iterations: the sum of all steps' gains.
   double progress() const noexcept { return progress_; }
+  // Adds the gain of a step to the progress.
   void advance(double gain) noexcept { progress_ += gain; }
+  // Replaces it.
+  void set_progress(double progress) noexcept { progress_ = progress; }
 
   // All of it, bit for bit. `load` throws nlohmann::json::exception on what `save` did not give, and changes nothing
   // then.

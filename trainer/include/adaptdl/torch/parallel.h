@@ -50,6 +50,7 @@ class SummaryWriter;
 // In which type gradients travel between replicas: half as many bytes, for some of the precision.
 enum class GradientCompression { kNone, kFp16, kBf16 };
 
+// Options of AdaptiveDataParallel.
 struct DataParallelOptions {
   // Name of the checkpoint state: unique among the instances of a program, and the same from run to run.
   std::string name = "adaptdl-dataparallel";
@@ -60,7 +61,7 @@ struct DataParallelOptions {
   // training step.
   bool broadcast_buffers = true;
   // Whether gradients are views into the buckets, which saves a copy and as much memory as the gradients take. Then
-  // LibTorch 1.13's Optimizer::zero_grad fails, as it detaches them.
+  // LibTorch 1.13's zero_grad fails, as it detaches them.
   bool gradient_as_bucket_view = false;
   // Gradients are divided by the number of replicas first, then rounded to this type and summed in it. It is worth it
   // where the network limits the step; on one machine it mostly costs time. The noise scale then includes the rounding.
@@ -107,13 +108,25 @@ class DataParallel {
   double gain() const noexcept;
   // Mean factor of the learning rates in the last step.
   double lr_factor() const noexcept;
-  // Samples of one batch on all replicas, and of all batches of a step, over the initial batch size; 1 outside a loader.
+  // Samples of one batch on all replicas, and of all batches of a step, over the initial batch size. Outside a loader's
+  // loop: what set_accum_scale was given, else 1.
   double accum_scale() const noexcept;
   double scale() const noexcept;
   // Batches of the last step.
   int accum_count() const noexcept;
   // Null without one.
   ScalingRuleBase* scaling_rule() const noexcept;
+  // Whether the program should clear the gradients before the next pass: false where that adds to those of a step that
+  // has begun.
+  bool should_zero_grad() const;
+  // Drops the step that has begun: the gradients held back and those in the parameters. To be called by all replicas.
+  void reset_accumulation();
+  // For a program that chooses its batch sizes itself, outside a loader's loop: the accum_scale() of the coming passes.
+  // Throws UsageError unless it is above 0 and finite.
+  void set_accum_scale(double scale);
+  // Sets gns().progress(), for example to that of another job whose parameters the model has. Throws UsageError if it
+  // is negative or not finite.
+  void set_progress(double progress);
   // Writes Gradient_Norm_Sqr, Gradient_Variance, Gain, Learning_Rate_Factor, Accum_Scale, Accum_Count and Progress.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const;
 
@@ -165,6 +178,7 @@ bool collect(const T& result, std::vector<at::Tensor>& out) {
 template <class Model>
 class AdaptiveDataParallel {
  public:
+  // Arguments and errors are those of DataParallel.
   AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, DataParallelOptions options = {})
       : AdaptiveDataParallel(std::move(model), optimizer, nullptr, std::move(options)) {}
   AdaptiveDataParallel(Model model, torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& scheduler,
@@ -228,6 +242,12 @@ class AdaptiveDataParallel {
   // See DataParallel.
   const GradientNoiseScale& gns() const noexcept { return parallel_.gns(); }
   double gain() const noexcept { return parallel_.gain(); }
+  double accum_scale() const noexcept { return parallel_.accum_scale(); }
+  int accum_count() const noexcept { return parallel_.accum_count(); }
+  bool should_zero_grad() const { return parallel_.should_zero_grad(); }
+  void reset_accumulation() { parallel_.reset_accumulation(); }
+  void set_accum_scale(double scale) { parallel_.set_accum_scale(scale); }
+  void set_progress(double progress) { parallel_.set_progress(progress); }
   ScalingRuleBase* scaling_rule() const noexcept { return parallel_.scaling_rule(); }
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = {}) const {
     parallel_.to_tensorboard(writer, global_step, tag_prefix);
@@ -235,6 +255,7 @@ class AdaptiveDataParallel {
 
   // The wrapped model: `model->train()`, `model->eval()`.
   auto* operator->() { return &*model_; }
+  // The model itself.
   Model& module() { return model_; }
 
  private:

@@ -1,0 +1,73 @@
+// Activation checkpointing, which takes less memory and more time: a part of a model keeps its inputs alone in the
+// forward pass, and computes its activations again in the backward pass (Chen et al., "Training Deep Nets with Sublinear
+// Memory Cost", 2016). Known in PyTorch as torch.utils.checkpoint.
+//
+//   for (auto& block : blocks) x = checkpoint_activations(block, x);   // was: x = block(x)
+//
+// Gradients are those of the plain pass: random numbers, such as those of dropout, are drawn alike, operations compute
+// in the same types under Autocast, and buffers, such as the running statistics of batch normalization, change once. The
+// forward pass of the part must have no other effects. All replicas take the same parts, as some may communicate.
+//
+// Threading: used by the training thread; where LibTorch runs a backward pass in threads of its own, so do the parts.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace adaptdl {
+
+namespace internal {
+
+using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+
+// The result of `forward`, which uses the parameters of `module` and no others that need gradients.
+std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, TensorFunction forward,
+                                              const std::vector<at::Tensor>& inputs);
+
+template <class Model>
+std::shared_ptr<torch::nn::Module> shared_module(const Model& model) {
+  if constexpr (requires { model.ptr(); }) {
+    return model.ptr();
+  } else {
+    return model;
+  }
+}
+
+}  // namespace internal
+
+// model->forward(inputs...), whose activations are computed again in the backward pass. `Model` is a module holder
+// (TORCH_MODULE) or a shared_ptr to a module, which is kept until then. `forward` takes tensors and returns one or a
+// vector of them. With gradients disabled it is a plain forward pass. Second derivatives are not supported.
+template <class Model, class... Tensors>
+requires(std::is_convertible_v<const Tensors&, const at::Tensor&>&&...) auto checkpoint_activations(
+    Model model, const Tensors&... inputs) {
+  using Result = std::remove_cvref_t<decltype(model->forward(inputs...))>;
+  constexpr bool one = std::is_same_v<Result, at::Tensor>;
+  static_assert(one || std::is_same_v<Result, std::vector<at::Tensor>>,
+                "checkpoint_activations: forward must return at::Tensor or std::vector<at::Tensor>");
+  auto module = internal::shared_module(model);
+  const auto forward = [model](const std::vector<at::Tensor>& tensors) mutable -> std::vector<at::Tensor> {
+    return [&]<std::size_t... i>(std::index_sequence<i...>) -> std::vector<at::Tensor> {
+      if constexpr (one) {
+        return {model->forward(tensors[i]...)};
+      } else {
+        return model->forward(tensors[i]...);
+      }
+    }
+    (std::index_sequence_for<Tensors...>{});
+  };
+  auto outputs = internal::recompute_in_backward(std::move(module), forward, {inputs...});
+  if constexpr (one) {
+    return outputs[0];
+  } else {
+    return outputs;
+  }
+}
+
+}  // namespace adaptdl
