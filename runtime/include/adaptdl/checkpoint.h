@@ -35,15 +35,15 @@
 
 namespace adaptdl::checkpoint {
 
+// A checkpoint cannot be saved, found, or loaded as it is. The message names the path or the state.
 class CheckpointError : public Error {
   using Error::Error;
 };
 
-// A tensor as safetensors describes it: `dtype` is one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64; elements
-// are in row-major order, little-endian.
+// A tensor as safetensors describes it. Elements are in row-major order, little-endian.
 struct TensorInfo {
-  std::string name;
-  std::string dtype;
+  std::string name;                 // unique among the tensors of its state
+  std::string dtype;                // one of BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 F64 I64 U64
   std::vector<std::int64_t> shape;  // empty: a scalar
   // Bytes of the data. Throws CheckpointError on an unknown dtype or a size that does not fit.
   std::size_t bytes() const;
@@ -79,7 +79,9 @@ class Reader {
   virtual ~Reader() = default;
   // Throws CheckpointError, which names the state and the checkpoint, if there is none of that name.
   virtual nlohmann::json json(std::string_view name) const = 0;
+  // Whether there is a JSON value of that name.
   virtual bool has_json(std::string_view name) const = 0;
+  // All tensors of the state, raw bytes among them.
   virtual const std::vector<TensorInfo>& tensors() const = 0;
   // Reads the whole data of a tensor in chunks: `sink(offset, chunk)`. Throws CheckpointError if there is none of that
   // name.
@@ -94,6 +96,8 @@ class Reader {
 
   // The TensorInfo of that name, or null.
   const TensorInfo* find(std::string_view name) const;
+  // The whole data of a tensor, such as one that Writer::bytes saved. Throws CheckpointError if there is none of that
+  // name.
   std::vector<std::byte> bytes(std::string_view name) const;
 };
 
@@ -107,6 +111,7 @@ class State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // As given to the constructor.
   const std::string& name() const noexcept { return name_; }
 
   // Brings the state to agreement over the replicas before it is saved. Called on every replica, in the order of names;
@@ -117,12 +122,12 @@ class State {
   // Loads the state. Called on every replica. It should check before it changes anything.
   virtual void load(const Reader& reader) = 0;
 
-  // A state may also have a part of each rank's own, such as a random generator. save_part is called on every replica
-  // and must save little: parts travel through the collective. load_part gets the part that this rank saved, if there
-  // is one.
+  // Whether the state also has a part of each rank's own, such as a random generator. Default: no.
   virtual bool has_parts() const { return false; }
-  // On more replicas than saved, those of higher rank have none.
+  // Saves the part of this rank. Called on every replica. It must save little: parts travel through the collective.
   virtual void save_part(Writer&) const {}
+  // Loads the part that this rank saved. Not called if there is none: on more replicas than saved, those of higher rank
+  // have none.
   virtual void load_part(const Reader&) {}
 
   // What people want to read of this state in `adaptdl checkpoint ls`: a JSON object, joined over all states into the
@@ -169,34 +174,38 @@ void reset();
 
 // --- Looking at checkpoints, without the program that made them ---
 
+// A file of a checkpoint, as the manifest describes it.
 struct FileInfo {
-  std::string name;
+  std::string name;        // in the checkpoint's directory
   std::uint64_t size = 0;  // bytes
   std::string checksum;    // XXH3-128 in hexadecimal, as `xxhsum -H2` prints it
 };
 
+// A state in a checkpoint.
 struct StateInfo {
-  std::string name;
-  std::vector<FileInfo> files;
+  std::string name;             // of the state
+  std::vector<FileInfo> files;  // the state's own and the parts of ranks; none for a state that saved nothing
 };
 
+// What `manifest.json` says of a checkpoint (docs/formats.md).
 struct Manifest {
-  int format = 0;
-  std::uint64_t number = 0;
-  std::string created;  // RFC 3339, UTC
-  std::string version;  // of adaptdl
-  std::string job;      // env::job_id() of the job; empty: it had none
-  int replicas = 0;
-  nlohmann::json progress = nlohmann::json::object();
-  std::vector<StateInfo> states;
+  int format = 0;                                      // version of the format
+  std::uint64_t number = 0;                            // N of `checkpoint-N`
+  std::string created;                                 // RFC 3339, UTC
+  std::string version;                                 // of adaptdl
+  std::string job;                                     // env::job_id() of the job; empty: it had none
+  int replicas = 0;                                    // how many saved it
+  nlohmann::json progress = nlohmann::json::object();  // State::progress() of all states
+  std::vector<StateInfo> states;                       // by name
 };
 
+// A checkpoint on disk.
 struct Entry {
-  std::uint64_t number = 0;
-  std::filesystem::path path;
+  std::uint64_t number = 0;          // N of `checkpoint-N`
+  std::filesystem::path path;        // its directory
   std::optional<Manifest> manifest;  // none if it cannot be read
-  std::string
-      problem;  // why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong
+  // Why it cannot be used, as far as a look at its manifest and sizes tells; empty if nothing is wrong.
+  std::string problem;
 };
 
 // What is known of one checkpoint, under whatever name it lies, from its manifest and sizes. Throws CheckpointError if

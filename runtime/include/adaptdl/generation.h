@@ -22,17 +22,19 @@
 
 namespace adaptdl::generation {
 
+// A replica in a generation.
 struct Member {
-  std::string id;       // ADAPTDL_REPLICA_ID
-  std::string address;  // where it can be reached
+  std::string id;          // ADAPTDL_REPLICA_ID
+  std::string address;     // where it can be reached
   std::uint16_t port = 0;  // on which it listens if its rank is 0
 };
 
+// The replicas of a job between two changes of them.
 struct Generation {
-  int number = 0;
+  int number = 0;                // later generations have higher numbers
   std::vector<Member> replicas;  // by rank
 
-  // None if it is not a member.
+  // The rank of the replica with that id; none if it is not a member.
   std::optional<int> rank_of(const std::string& id) const;
   // Whether this process is one.
   bool has_me() const;
@@ -75,6 +77,7 @@ struct Progress {
   std::map<std::string, std::uint64_t> versions;
 };
 
+// The result of form() and join().
 struct Formation {
   Progress furthest;                 // of the member that is furthest
   std::vector<std::string> renewed;  // the states that this replica got from that one

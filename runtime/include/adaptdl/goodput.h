@@ -1,8 +1,8 @@
 // Goodput: how much training progress a job makes a second, as a function of its resources and batch size.
 //
-//   goodput = throughput (samples a second) x efficiency (progress of a sample, relative to one at the initial batch
-//   size)
+//   goodput = throughput x efficiency
 //
+// Throughput is in samples a second; efficiency is the progress of a sample, relative to one at the initial batch size.
 // The model is that of Pollux (Qiao et al., OSDI 2021, section 3). A step takes, on N nodes and K replicas with a local
 // (atomic) batch size of m samples and s accumulation steps,
 //
@@ -31,19 +31,21 @@
 
 namespace adaptdl::goodput {
 
-// The seven parameters of the step time, in seconds (beta_c: seconds a sample, beta_n and beta_r: seconds a replica);
-// gamma, 1 to 10, is the overlap of computation and synchronisation: 1 none, 10 nearly all.
+// The seven parameters of the step time.
 struct PerfParams {
-  double alpha_c = 0, beta_c = 0;
-  double alpha_n = 0, beta_n = 0;
-  double alpha_r = 0, beta_r = 0;
-  double gamma = 1;
+  double alpha_c = 0;  // forward and backward pass: seconds
+  double beta_c = 0;   // forward and backward pass: seconds per sample
+  double alpha_n = 0;  // synchronisation between nodes: seconds
+  double beta_n = 0;   // synchronisation between nodes: seconds per replica beyond two
+  double alpha_r = 0;  // synchronisation within a node: seconds
+  double beta_r = 0;   // synchronisation within a node: seconds per replica beyond two
+  double gamma = 1;    // overlap of computation and synchronisation, 1 to 10: 1 none, 10 nearly all
 };
 
-// Of the gradient at the initial batch size: squared norm of its expectation, and trace of its covariance.
+// Statistics of the gradient at the initial batch size.
 struct GradParams {
-  double sqr = 0;
-  double var = 0;
+  double sqr = 0;  // squared norm of its expectation
+  double var = 0;  // trace of its covariance
 };
 
 // In place of those of a job whose batch size is fixed: with them each sample is worth the same.
@@ -57,12 +59,14 @@ struct Limits {
   bool accumulation = false;                  // whether several atomic batches may make up a step
 };
 
+// What `optimize` chooses, and its goodput.
 struct Configuration {
-  double goodput = 0;  // samples a second, weighted by their efficiency
-  std::size_t atomic_bsz = 0;
-  int accum_steps = 0;
+  double goodput = 0;          // samples a second, weighted by their efficiency
+  std::size_t atomic_bsz = 0;  // samples of a batch on each replica
+  int accum_steps = 0;         // batches before the one with which the optimizer steps
 };
 
+// The goodput of a job for any resources and batch size.
 class GoodputFunction {
  public:
   // REQUIRES init_batch_size >= 1.
@@ -90,6 +94,7 @@ class GoodputFunction {
   std::vector<Configuration> optimize(std::span<const int> nodes, std::span<const int> replicas,
                                       const Limits& limits) const;
 
+  // As given to the constructor.
   const PerfParams& perf_params() const noexcept { return perf_; }
   const GradParams& grad_params() const noexcept { return grad_; }
   std::size_t init_batch_size() const noexcept { return init_batch_size_; }
@@ -100,14 +105,13 @@ class GoodputFunction {
   std::size_t init_batch_size_;
 };
 
-// What was measured at one (nodes, replicas, atomic batch size): mean seconds of a forward and backward pass alone, and
-// of one with the synchronisation.
+// What was measured at one (nodes, replicas, atomic batch size).
 struct Observation {
-  int nodes = 1;
-  int replicas = 1;
-  std::size_t atomic_bsz = 1;
-  double accum_step_time = 0;
-  double optim_step_time = 0;
+  int nodes = 1;               // nodes in use
+  int replicas = 1;            // on all of them together
+  std::size_t atomic_bsz = 1;  // samples of a batch on each replica
+  double accum_step_time = 0;  // mean seconds of a forward and backward pass alone
+  double optim_step_time = 0;  // mean seconds of one with the synchronisation
 };
 
 // Fits the parameters to what was observed: the least sum of the root mean squared logarithmic errors of both times,

@@ -27,10 +27,12 @@ bool in_use() noexcept;
 
 // The batch sizes of the loader that trains: part of the hints.
 struct BatchSizes {
-  std::size_t init_batch_size = 0;
-  goodput::Limits limits;  // max_batch_size is set if the batch size is adaptive
+  std::size_t init_batch_size = 0;  // samples of a step over all replicas
+  goodput::Limits limits;           // max_batch_size is set if the batch size is adaptive
 };
+// Sets the batch sizes.
 void set_batch_sizes(const BatchSizes& sizes);
+// The batch sizes that were set last; none if they were not.
 const std::optional<BatchSizes>& batch_sizes();
 
 // Adds the time of one step at a configuration, in seconds: forward and backward pass, optimizer and what lies between
@@ -41,10 +43,11 @@ const std::optional<BatchSizes>& batch_sizes();
 // all is halved whenever there are 1,000 of a kind. A time that is negative or not finite is left out.
 void record_step(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
-// Gradient statistics and progress (scale-invariant iterations) of one model, by its name. A job with several models
-// has the sum of their statistics, and the progress of the one that is furthest.
+// Set the gradient statistics and the progress (scale-invariant iterations) of one model, by its name. A job with
+// several models has the sum of their statistics, and the progress of the one that is furthest.
 void set_grad_params(const std::string& model, const goodput::GradParams& params);
 void set_progress(const std::string& model, double iterations);
+// The progress of the job; 0 at its start.
 double progress();
 // How many such iterations the job needs in all, if that is known: part of the hints.
 void set_target_progress(double iterations);

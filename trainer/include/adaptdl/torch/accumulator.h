@@ -53,18 +53,24 @@ class Accumulator {
   // LibTorch's addition gives; convert bool to an integer type to count.
   class Value {
    public:
+    // Holds a number.
     Value(double number = 0) : number_(number) {}  // NOLINT: numbers are values
-    Value(at::Tensor tensor);                      // NOLINT: tensors are values
+    // Holds a tensor, detached from its graph. Throws UsageError if a checkpoint cannot have its type.
+    Value(at::Tensor tensor);  // NOLINT: tensors are values
+    // Whether it is a tensor, not a number.
     bool is_tensor() const noexcept { return tensor_.defined(); }
     // The number, or a tensor's only element. Throws UsageError if it has several.
     operator double() const;  // NOLINT: reads like a number
-    // Throws UsageError if it is a number.
+    // The tensor. Throws UsageError if it is a number.
     const at::Tensor& tensor() const;
     // The sum. A number of 0 can be added to a tensor. Throws UsageError if another one, or a tensor of another shape,
     // is.
     Value plus(const Value& other) const;
+    // The value with the opposite sign.
     Value negated() const;
+    // Whether both are equal numbers, or both tensors of equal shape and elements.
     bool operator==(const Value& other) const;
+    // Whether it is that number, or a tensor whose only element is. Throws UsageError if it has several.
     template <class Number>
     requires std::is_arithmetic_v<Number>
     bool operator==(Number number) const { return static_cast<double>(*this) == static_cast<double>(number); }
@@ -73,6 +79,7 @@ class Accumulator {
     double number_ = 0;
     at::Tensor tensor_;
   };
+  // Values by name.
   using Map = std::map<std::string, Value>;
   using const_iterator = Map::const_iterator;
 
@@ -85,6 +92,7 @@ class Accumulator {
   // What `accumulator[name]` gives: a value to change, and in synchronized mode to read and set.
   class Entry {
    public:
+    // Adds, or subtracts, a value. Throws UsageError as Value::plus does.
     Entry& operator+=(const Value& change);
     Entry& operator-=(const Value& change) { return *this += change.negated(); }
     // Sets the value. Throws UsageError in accumulation mode.
@@ -93,6 +101,7 @@ class Accumulator {
     Entry(const Entry&) = default;
     // Reads the value. Throws UsageError in accumulation mode, and if there is none of that name.
     const Value& value() const;
+    // Reads the value as a number or tensor. Throws UsageError as value() and Value do.
     operator double() const { return value(); }  // NOLINT: reads like a map's value
     const at::Tensor& tensor() const { return value().tensor(); }
 
@@ -140,6 +149,7 @@ class Accumulator {
   Value pop(const std::string& name);
   // Removes a value; returns whether it was there.
   bool erase(const std::string& name);
+  // Removes all values. Throws UsageError in accumulation mode.
   void clear();
 
  private:

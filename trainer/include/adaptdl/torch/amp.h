@@ -41,6 +41,7 @@ class Autocast {
   at::ScalarType dtype_before_;
 };
 
+// How the scale of the loss adapts.
 struct GradScalerOptions {
   double init_scale = 65536;    // what the loss is multiplied by at first
   double growth_factor = 2;     // above 1: of the scale, after growth_interval steps without infinity
@@ -57,6 +58,7 @@ class GradScaler {
   // Throws UsageError on options out of range.
   explicit GradScaler(GradScalerOptions options = {});
 
+  // Multiplies the loss by the scale.
   at::Tensor scale(const at::Tensor& loss) const;
   // Divides the optimizer's gradients by the scale, once a step: to be called before they are clipped; `step` calls it if
   // it was not.
@@ -66,8 +68,11 @@ class GradScaler {
   // Adapts the scale to what the last step found.
   void update();
 
+  // The scale; 1 unless enabled.
   double scale() const noexcept { return options_.enabled ? scale_ : 1; }
 
+  // Save and load the scale and the steps since it changed, which AdaptiveDataParallel does with its checkpoint (see
+  // DataParallelOptions::grad_scaler). `load` throws nlohmann::json::exception on what `save` did not give.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
 

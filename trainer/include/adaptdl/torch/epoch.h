@@ -26,6 +26,7 @@ namespace adaptdl {
 // What remaining_epochs_until returns; of use in a range-for.
 class EpochRange {
  public:
+  // The loop: its value is the epoch whose body is running.
   class Iterator {
    public:
     using value_type = int;

@@ -58,6 +58,7 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
   // Sets the rates of `position`, >= 0, from which step() goes on. Throws UsageError if the optimizer has got further
   // parameter groups since the scheduler was made.
   virtual void step_to(double position);
+  // The position of the rates in the optimizer.
   double position() const noexcept { return position_; }
   // The rates in the optimizer, a parameter group each.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
@@ -67,11 +68,13 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
   void load(const nlohmann::json& saved) override;
 
  protected:
+  // Starts at position 0, with the optimizer's rates as base rates.
   explicit LRSchedule(torch::optim::Optimizer& optimizer);
   // The rate of a parameter group whose base rate is `base`.
   virtual double rate(double position, std::size_t group, double base) const = 0;
   // Sets what the schedule governs at `position`: the rates.
   virtual void apply(double position);
+  // As given to the constructor.
   torch::optim::Optimizer& optimizer() const noexcept { return optimizer_; }
 
  private:
@@ -97,7 +100,7 @@ class LambdaLR final : public LRSchedule {
 // base x gamma ^ milestones reached.
 class MultiStepLR final : public LRSchedule {
  public:
-  // In any order; one given twice counts twice.
+  // `milestones`: positions, in any order; one given twice counts twice.
   MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<double> milestones, double gamma = 0.1);
   std::string type() const override { return "MultiStepLR"; }
 
@@ -110,6 +113,7 @@ class MultiStepLR final : public LRSchedule {
 // base x gamma ^ position.
 class ExponentialLR final : public LRSchedule {
  public:
+  // `gamma`: the factor from each position to the next.
   ExponentialLR(torch::optim::Optimizer& optimizer, double gamma);
   std::string type() const override { return "ExponentialLR"; }
 
@@ -131,6 +135,7 @@ class CosineAnnealingLR final : public LRSchedule {
   double t_max_, eta_min_;
 };
 
+// Options of OneCycleLR.
 struct OneCycleOptions {
   // The highest rate: one for all parameter groups, or one each. Base rates count for nothing.
   std::vector<double> max_lr;
@@ -163,6 +168,7 @@ class OneCycleLR final : public LRSchedule {
   OneCycleOptions options_;
 };
 
+// Options of LinearWarmup.
 struct LinearWarmupOptions {
   double steps = 0;               // at this position the base rates are reached; 0: at once
   double start_factor = 1.0 / 3;  // of the base rates, 0 to 1, at position 0
@@ -171,6 +177,7 @@ struct LinearWarmupOptions {
 // Grows the rates linearly to the base rates; then they stay, or another scheduler takes over.
 class LinearWarmup final : public LRSchedule {
  public:
+  // The base rates stay when the warm-up ends.
   LinearWarmup(torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
   // `then` stands at its beginning until the warm-up ends, is stepped from there on by this scheduler alone, and saved
   // with it: give AdaptiveDataParallel this one only. It may be of LibTorch; a ReduceLROnPlateau is still told its
@@ -191,6 +198,7 @@ class LinearWarmup final : public LRSchedule {
   torch::optim::LRScheduler* then_ = nullptr;
 };
 
+// Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
   bool maximize = false;             // whether a higher metric is better (accuracy) or a lower one (loss)
   double factor = 0.1;               // of the rate, at each reduction; below 1
@@ -205,13 +213,16 @@ struct ReduceLROnPlateauOptions {
 // Reduces the rates when a metric stops improving.
 class ReduceLROnPlateau final : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
+  // Leaves the rates as they are until a metric stops improving.
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   std::string type() const override { return "ReduceLROnPlateau"; }
 
   // To be called once an epoch, with a metric that is the same on every replica: one from an Accumulator is, the loss
   // of a replica's own batches is not. NaN counts as bad.
   void step(double metric);
+  // The best metric so far; infinity, or minus infinity with `maximize`, before the first.
   double best() const noexcept { return best_; }
+  // The rates in the optimizer, a parameter group each.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
 
   nlohmann::json save() const override;

@@ -57,6 +57,7 @@ class Adaptive : public Base, public internal::RuledOptimizer {
   const std::type_info& plain_type() const noexcept override {
     return typeid(*this) == typeid(Adaptive) ? typeid(Base) : typeid(*this);
   }
+  // Clears the gradients. The next backward pass creates new ones, which costs less than adding to zeros.
   void zero_grad() { internal::clear_gradients(*this); }
 };
 

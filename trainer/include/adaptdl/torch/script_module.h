@@ -24,6 +24,7 @@ namespace adaptdl {
 
 class ScriptModuleImpl : public torch::nn::Module {
  public:
+  // Shares the parameters and buffers of `script`, and its mode.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
   // Runs the script's forward(). Throws c10::Error, with the place in the script, if that fails or does not accept such
@@ -33,6 +34,7 @@ class ScriptModuleImpl : public torch::nn::Module {
     return script_.forward(std::vector<c10::IValue>{c10::IValue(std::forward<Inputs>(inputs))...});
   }
 
+  // The script, to save it or to call its other methods.
   torch::jit::Module& script() noexcept { return script_; }
 
   void train(bool on = true) override;
@@ -41,6 +43,6 @@ class ScriptModuleImpl : public torch::nn::Module {
  private:
   torch::jit::Module script_;
 };
-TORCH_MODULE(ScriptModule);
+TORCH_MODULE(ScriptModule);  // a holder of ScriptModuleImpl, as LibTorch's modules have
 
 }  // namespace adaptdl

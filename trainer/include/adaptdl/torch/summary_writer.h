@@ -43,6 +43,7 @@ namespace adaptdl {
 // part of $ADAPTDL_JOB_ID behind the namespace; without a job, that directory itself. Nullopt if the variable is unset.
 std::optional<std::filesystem::path> tensorboard_directory();
 
+// Options of SummaryWriter.
 struct SummaryWriterOptions {
   // TensorBoard is to forget the events of this and later steps that earlier files of the directory have. Unset: those
   // after the last step that the checkpoint knows of, all if the job was restarted without one, none in a new job.
@@ -70,6 +71,7 @@ class SummaryWriter {
   SummaryWriter(const SummaryWriter&) = delete;
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
+  // As given to the constructor.
   const std::filesystem::path& log_dir() const noexcept;
 
   // A number, which TensorBoard keeps in single precision. NaN and infinities are shown as such.

@@ -1,8 +1,9 @@
 // Batch normalization by the mean and variance of the whole batch, over all replicas, instead of each replica's share:
 // for models that train with few samples per replica, such as object detectors.
 //
-//   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};   // was:
-//   torch::nn::BatchNorm2d(64)
+//   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};
+//
+// in place of `torch::nn::BatchNorm2d(64)`.
 //
 // Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single replica,
 // in evaluation, and without a process group it is LibTorch's batch normalization, whose options, parameters and
@@ -37,6 +38,6 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
  private:
   void update_running(const at::Tensor& mean, const at::Tensor& unbiased_variance);
 };
-TORCH_MODULE(SyncBatchNorm);
+TORCH_MODULE(SyncBatchNorm);  // a holder of SyncBatchNormImpl, as LibTorch's modules have
 
 }  // namespace adaptdl
