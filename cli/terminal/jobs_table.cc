@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <optional>
 #include <set>
 
@@ -27,19 +26,14 @@ std::string clock(std::optional<kube::Time> begin, kube::Time end) {
 
 // How much of the way is done.
 std::string share(const nlohmann::json& report) {
-  const auto done = progress_number(report, "progress"), target = progress_number(report, "targetProgress");
-  if (done && target && *target > 0) {
-    // Only what is done is all of it.
-    const double percent = std::floor(std::clamp(*done / *target, 0.0, 1.0) * 100);
-    return fmt::format("{:.0f}%", percent);
-  }
-  if (done) return count_text(*done);
-  return "-";
+  if (const auto percent = percent_text(report)) return *percent;
+  const auto done = progress_number(report, "progress");
+  return done ? count_text(*done) : "-";
 }
 
 std::string epoch(const nlohmann::json& report) {
   const auto value = progress_number(report, "epoch");
-  return value ? fmt::format("epoch {}", count_text(*value)) : "-";
+  return value ? "epoch " + epoch_text(*value) : "-";
 }
 
 std::string batch(const nlohmann::json& report, const char* key) {

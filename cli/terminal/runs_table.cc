@@ -13,6 +13,11 @@ std::string count(const nlohmann::json& progress, const char* key) {
   return value ? count_text(*value) : "-";
 }
 
+std::string epoch_cell(const nlohmann::json& progress) {
+  const auto value = progress_number(progress, "epoch");
+  return value ? epoch_text(*value) : "-";
+}
+
 std::string replicas(const sched::RunStatus& run) {
   if (sched::has_ended(run)) return fmt::format("-/{}", run.wanted);
   return fmt::format("{}/{}", run.replicas, run.wanted);
@@ -38,7 +43,7 @@ Table runs_table(std::span<const sched::RunStatus> runs, sched::RunStatus::Time 
     const auto rate = progress_number(run.progress, "samples_per_s");
     const auto goodput = progress_number(run.progress, "goodput");
     const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(run.ended.value_or(now) - run.started);
-    table.add_row({run.name, run.state, replicas(run), count(run.progress, "epoch"),
+    table.add_row({run.name, run.state, replicas(run), epoch_cell(run.progress),
                    loss ? fmt::format("{:.4g}", *loss) : "-", count(run.progress, "batch_size"),
                    rate ? rate_text(*rate) : "-", goodput ? rate_text(*goodput) : "-", fmt::format("{}", run.restarts),
                    format_clock(time), run.why});

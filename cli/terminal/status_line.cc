@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,11 @@
 #include "terminal/terminal.h"
 
 namespace adaptdl::cli {
+namespace {
+
+constexpr double kMaxRemaining = 1e12;  // seconds
+
+}  // namespace
 
 std::optional<double> progress_number(const nlohmann::json& progress, const char* key) {
   const auto found = progress.find(key);
@@ -23,6 +29,17 @@ std::string count_text(double value) {
   return std::abs(value) < kExact ? format_count(std::llround(value)) : fmt::format("{:.3g}", value);
 }
 
+std::string epoch_text(double epoch) {
+  return std::trunc(epoch) == epoch ? count_text(epoch) : fmt::format("{:.2f}", epoch);
+}
+
+std::optional<std::string> percent_text(const nlohmann::json& progress) {
+  const auto done = progress_number(progress, "progress"), target = progress_number(progress, "targetProgress");
+  if (!done || !target || *target <= 0) return std::nullopt;
+  // Only what is done is all of it. Multiplied first, 29 of 100 are 29%.
+  return fmt::format("{:.0f}%", std::floor(std::clamp(*done * 100 / *target, 0.0, 100.0)));
+}
+
 std::string rate_text(double per_second) {
   return per_second < 10 ? fmt::format("{:.2g}", per_second) : count_text(per_second);
 }
@@ -31,16 +48,20 @@ std::string status_text(const nlohmann::json& progress, int replicas, std::chron
                         std::size_t width) {
   std::string text;
   const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : "  ") + part; };
-  if (const auto epoch = progress_number(progress, "epoch")) add("epoch " + count_text(*epoch));
+  if (const auto epoch = progress_number(progress, "epoch")) add("epoch " + epoch_text(*epoch));
   if (const auto step = progress_number(progress, "step")) {
     const auto steps = progress_number(progress, "steps");
     add("step " + count_text(*step) + (steps ? '/' + count_text(*steps) : ""));
+  } else if (const auto percent = percent_text(progress)) {
+    add(*percent);
   }
   if (const auto loss = progress_number(progress, "loss")) add(fmt::format("loss {:.4g}", *loss));
   if (const auto rate = progress_number(progress, "samples_per_s")) add(rate_text(*rate) + " samples/s");
   if (const auto batch = progress_number(progress, "batch_size")) add("batch " + count_text(*batch));
   add(fmt::format("{} replica{}", replicas, replicas == 1 ? "" : "s"));
   add(format_clock(elapsed));
+  if (const auto left = progress_number(progress, "remaining_s"); left && *left >= 0 && *left <= kMaxRemaining)
+    add(format_clock(std::chrono::milliseconds(std::llround(*left * 1000))) + " left");
   return truncated(text, width);
 }
 

@@ -275,6 +275,8 @@ void Attempt::take_ends() {
     end->place = replicas_.place_of_exit(*replica);
     now.push_back(std::move(*end));
   }
+  // What a replica reported before its end was taken is there by now.
+  replicas_.take_progress();
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <iterator>
 #include <string>
 
@@ -211,7 +212,8 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
   Guardian guardian;
   if (control != nullptr) control->serve();
   std::optional<LocalSupervisor> supervisor;
-  if (plan.nodes == 1) supervisor.emplace(plan.job_id);
+  if (plan.nodes == 1)
+    supervisor.emplace(plan.job_id, control == nullptr ? std::filesystem::path() : control->record().token_file());
   CheckpointWatch checkpoints(plan.checkpoints);
   RunSize size(plan);
   RestartBudget budget(plan.max_restarts);

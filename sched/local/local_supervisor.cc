@@ -7,8 +7,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <system_error>
 
 #include "adaptdl/error.h"
+#include "private_files.h"
 #include "secret.h"
 
 namespace adaptdl::sched {
@@ -24,14 +27,30 @@ Fd make_event() {
   return event;
 }
 
+void write_token(const std::filesystem::path& path, const std::string& token) {
+  // One that a killed run left may have another token.
+  std::error_code error;
+  std::filesystem::remove(path, error);
+  error = create_private_file(path);
+  if (!error && !(std::ofstream(path) << token).flush()) error = std::make_error_code(std::errc::io_error);
+  if (error) throw Error(fmt::format("cannot write {}: {}", path.string(), error.message()));
+}
+
 }  // namespace
 
-LocalSupervisor::LocalSupervisor(std::string job_id)
+LocalSupervisor::LocalSupervisor(std::string job_id, std::filesystem::path token_file)
     : job_id_(std::move(job_id)),
       token_(make_secret()),
+      token_file_(std::move(token_file)),
       event_(make_event()),
       server_({.without_token = WithoutToken::kServedToOwner}, *this) {
   server_.add_job(job_id_, token_);
+  if (!token_file_.empty()) write_token(token_file_, token_);
+}
+
+LocalSupervisor::~LocalSupervisor() {
+  std::error_code ignored;
+  if (!token_file_.empty()) std::filesystem::remove(token_file_, ignored);
 }
 
 void LocalSupervisor::wake() const {
@@ -51,6 +70,18 @@ void LocalSupervisor::replica_waits(const std::string&, const std::string& repli
   if (calls_.size() >= kMostCalls && !calls_.contains(key)) return;
   calls_[key] = after;
   wake();
+}
+
+void LocalSupervisor::progress_reported(const std::string&, const std::string& replica_id,
+                                        const nlohmann::json& report) {
+  const std::lock_guard lock(mutex_);
+  if (progress_.size() >= kMostCalls && !progress_.contains(replica_id)) return;
+  progress_[replica_id] = report;
+}
+
+std::map<std::string, nlohmann::json> LocalSupervisor::take_progress() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(progress_, {});
 }
 
 LocalSupervisor::Heard LocalSupervisor::take() {

@@ -8,9 +8,13 @@
 #include <thread>
 
 #include "supervisor/supervisor.h"
+#include "supervisor_url.h"
 
 namespace adaptdl::sched {
 namespace {
+
+constexpr const char* kKubeflowUrl = "KUBEFLOW_TRAINER_SERVER_URL";
+constexpr const char* kKubeflowToken = "KUBEFLOW_TRAINER_SERVER_TOKEN";  // a file
 
 std::string value_of(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
@@ -29,6 +33,13 @@ void reach_this_machine(Environment& environment) {
     if (environment[name] != "*") environment[name] += ",127.0.0.1";
   }
   if (!told) environment["no_proxy"] = "127.0.0.1";
+}
+
+// Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor.
+void report_by_kubeflow(Environment& environment, const std::string& job_id, const ReplicaPlace& place) {
+  if (place.token_file.empty() || environment.contains(kKubeflowUrl)) return;
+  environment[kKubeflowUrl] = supervisor::job_url(place.supervisor_url, "kubeflow", job_id) + "?replica=" + place.id;
+  environment[kKubeflowToken] = place.token_file;
 }
 
 }  // namespace
@@ -55,6 +66,12 @@ bool is_launchers_own(std::string_view name) {
 Environment replica_environment(const LaunchPlan& plan, const Environment& caller, const ReplicaPlace& place,
                                 unsigned cores) {
   Environment result = caller;
+  // A run inside of a replica inherits where that one reports.
+  const std::string outer = value_of(caller, "ADAPTDL_SUPERVISOR_URL");
+  if (!outer.empty() && value_of(caller, kKubeflowUrl).starts_with(outer + "/kubeflow/")) {
+    result.erase(kKubeflowUrl);
+    result.erase(kKubeflowToken);
+  }
   std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
   // One thread too many a core costs more than it gives, and libraries take all cores each unless told.
   result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
@@ -80,6 +97,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   result["ADAPTDL_GENERATION"] = fmt::format("{}", place.generation);
   reach_this_machine(result);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
+  report_by_kubeflow(result, plan.job_id, place);
   // The Python package refuses a scheduler of another major version than its own.
   result["ADAPTDL_SCHED_VERSION"] = kSchedVersion;
   return result;

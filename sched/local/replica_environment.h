@@ -30,6 +30,7 @@ struct ReplicaPlace {
   std::string id;          // over changes of rank; empty: the job has no supervisor
   int generation = 0;      // that it may join, or starts in
   std::string supervisor_url, supervisor_token;
+  std::string token_file;  // with supervisor_token; empty: none
 };
 
 // The environment of a replica: the caller's, without what is the launcher's own, then plan.settings, then what the

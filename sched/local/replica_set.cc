@@ -56,14 +56,17 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
                      .id = "",
                      .generation = generation,
                      .supervisor_url = "",
-                     .supervisor_token = plan.token};
+                     .supervisor_token = plan.token,
+                     .token_file = ""};
   if (context_.supervisor != nullptr) {
     place.id = id(number);
     place.supervisor_url = context_.supervisor->url();
     place.supervisor_token = context_.supervisor->token();
+    place.token_file = context_.supervisor->token_file();
   }
   auto environment = to_strings(replica_environment(plan, caller_, place, cores_));
   const auto on_report = [this](const LocalReplica& replica, const nlohmann::json& report) {
+    reports_itself_ = reports_itself_ || !report.contains("event");
     take_report(replica, report);
   };
   replicas_.push_back(std::make_unique<LocalReplica>(plan, number, place.rank, restarts_, std::move(environment),
@@ -73,6 +76,15 @@ void ReplicaSet::start(int number, int generation, int rank, int size, const std
 }
 
 std::string ReplicaSet::id(int number) const { return fmt::format("{}-{}", restarts_, number); }
+
+std::optional<int> ReplicaSet::number_of(const std::string& id) const {
+  const std::string prefix = fmt::format("{}-", restarts_);
+  int number = -1;
+  if (!id.starts_with(prefix)) return std::nullopt;
+  const auto [end, error] = std::from_chars(id.data() + prefix.size(), id.data() + id.size(), number);
+  if (error != std::errc() || end != id.data() + id.size()) return std::nullopt;
+  return number;
+}
 
 LocalReplica* ReplicaSet::find(int number) const {
   const auto found = std::ranges::find(replicas_, number, &LocalReplica::number);
@@ -136,18 +148,27 @@ void ReplicaSet::hear() {
     trained_ = trained_ || hints.value("perfParams", nlohmann::json()).is_object();
     if (context_.share != nullptr) context_.share->set_hints(hints);
   }
-  const std::string prefix = fmt::format("{}-", restarts_);
   for (const LocalSupervisor::Call& call : heard.calls) {
-    int number = -1;
-    const std::string& text = call.replica_id;
-    if (!text.starts_with(prefix)) continue;
-    const auto [end, error] = std::from_chars(text.data() + prefix.size(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size()) continue;
+    const auto number = number_of(call.replica_id);
+    if (!number) continue;
     if (call.broken) {
-      membership_.broken(number, call.after, Clock::now());
+      membership_.broken(*number, call.after, Clock::now());
     } else {
-      membership_.waits(number, Clock::now());
+      membership_.waits(*number, Clock::now());
     }
+  }
+}
+
+void ReplicaSet::take_progress() {
+  if (context_.supervisor == nullptr) return;
+  const std::vector<int> members = membership_.members();
+  for (const auto& [id, report] : context_.supervisor->take_progress()) {
+    const auto number = id.empty() && !members.empty() ? members.front() : number_of(id);
+    const LocalReplica* replica = number ? find(*number) : nullptr;
+    if (replica == nullptr || reports_itself_) continue;
+    // The first report comes before the first step.
+    const bool trains = report.value("step", 0.0) > 0 || report.value("progress", 0.0) > 0;
+    trains ? take_report(*replica, report) : on_report_(*replica, report);
   }
 }
 

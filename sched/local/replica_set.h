@@ -42,6 +42,9 @@ class ReplicaSet {
   // Hears the replicas and changes the membership as it takes. To be called in short intervals until all are to be
   // killed.
   Wish tick();
+  // Passes on the progress that replicas reported in the format of Kubeflow, unless they report progress on the status
+  // descriptor. To be called in short intervals, and between the end of a replica and survives().
+  void take_progress();
   // The context's size is another. Returns why nothing can come of it, if so.
   std::optional<std::string> resize();
   // Whether the run goes on without the replica that ended so.
@@ -67,6 +70,8 @@ class ReplicaSet {
   void take_report(const LocalReplica& replica, const nlohmann::json& report);
   LocalReplica* find(int number) const;
   std::string id(int number) const;
+  // Of a replica of this start.
+  std::optional<int> number_of(const std::string& id) const;
   Generation generation() const;
 
   LaunchContext& context_;
@@ -81,6 +86,7 @@ class ReplicaSet {
   std::set<int> survived_;              // whose ends are of no account
   std::map<int, std::string> devices_;  // of all that were started
   bool trained_ = false;
+  bool reports_itself_ = false;  // on the status descriptor
   bool stopping_ = false;
 };
 

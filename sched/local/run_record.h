@@ -2,6 +2,7 @@
 //
 //   RUNS/NAME/run.json       how the run is getting on, and in the end how it went; replaced as a whole
 //   RUNS/NAME/lock           held locked by the launcher for as long as it lives, and by nobody after, however it ended
+//   RUNS/NAME/token          the token of the supervisor, while the launcher lives
 //   RUNS/NAME/logs/          the replicas' output, unless it goes elsewhere
 //   RUNS/NAME/checkpoints/   unless they go elsewhere
 //   RUNS/NAME/run.log        the launcher's own notices, if it has no terminal to show them on
@@ -35,6 +36,7 @@ class RunRecord {
   std::filesystem::path checkpoints() const { return directory_ / "checkpoints"; }
   std::filesystem::path logs() const { return directory_ / "logs"; }
   std::filesystem::path notices() const { return directory_ / "run.log"; }
+  std::filesystem::path token_file() const { return directory_ / "token"; }
   // The name of the control socket: the same whenever the same record is made.
   std::string socket_name() const;
   // Whether an ended run had it before.

@@ -94,6 +94,9 @@ class Operator final : private SupervisorListener {
     if (reports_.follows(job_id, after)) queue_.add(job_id);
   }
 
+  // The part of it that is kept is a hint.
+  void progress_reported(const std::string&, const std::string&, const nlohmann::json&) override {}
+
   // Calls `work`. The first exception is stored and stops all threads.
   void guard(std::stop_source ends, const std::function<void()>& work);
   bool wait_until_synced(std::stop_token stop);

@@ -23,6 +23,9 @@ using nlohmann::json;
 
 constexpr int kFirstPort = 47000, kPorts = 18000;
 constexpr const char* kSharedMemory = "adaptdl-shm";
+constexpr const char* kTokenVolume = "adaptdl-token";
+constexpr const char* kTokenDirectory = "/var/run/secrets/adaptdl";
+constexpr const char* kKubeflowUrl = "KUBEFLOW_TRAINER_SERVER_URL";
 
 json& object_at(json& parent, const char* name) {
   json& value = parent[name];
@@ -132,6 +135,21 @@ void add_environment(json& container, const Variables& variables) {
   mounts.push_back({{"name", kSharedMemory}, {"mountPath", "/dev/shm"}});
 }
 
+// Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor, unless the
+// container has another place for that.
+void report_by_kubeflow(json& container, const json& job, const PodSettings& settings) {
+  json& env = array_at(container, "env");
+  for (const json& variable : env) {
+    if (text_field(variable, {"name"}) == kKubeflowUrl) return;
+  }
+  env.push_back({{"name", kKubeflowUrl},
+                 {"value", fmt::format("{}/kubeflow/{}/{}", settings.supervisor_url,
+                                       text_field(job, {"metadata", "namespace"}), kube::name_of(job))}});
+  env.push_back({{"name", "KUBEFLOW_TRAINER_SERVER_TOKEN"}, {"value", fmt::format("{}/token", kTokenDirectory)}});
+  array_at(container, "volumeMounts")
+      .push_back({{"name", kTokenVolume}, {"mountPath", kTokenDirectory}, {"readOnly", true}});
+}
+
 void set_metadata(json& metadata, const json& job, const PodPlace& place) {
   const std::string name = text_field(job, {"metadata", "name"}), uid = text_field(job, {"metadata", "uid"});
   metadata.erase("generateName");
@@ -152,6 +170,7 @@ void set_metadata(json& metadata, const json& job, const PodPlace& place) {
   annotations[kRankAnnotation] = std::to_string(place.rank);
   annotations[kReplicasAnnotation] = std::to_string(place.nodes.size());
   annotations[kReplicaAnnotation] = std::to_string(place.number);
+  annotations[kTokenAnnotation] = place.token;
   if (!place.nodes.empty()) annotations["adaptdl/node"] = place.nodes[static_cast<std::size_t>(place.rank)];
 }
 
@@ -188,13 +207,18 @@ json make_replica_pod(const json& job, const PodPlace& place, const PodSettings&
   if (!place.nodes.empty())
     object_at(spec, "nodeSelector")["kubernetes.io/hostname"] =
         place.hostname.empty() ? place.nodes[static_cast<std::size_t>(place.rank)] : place.hostname;
-  array_at(spec, "volumes").push_back({{"name", kSharedMemory}, {"emptyDir", {{"medium", "Memory"}}}});
+  json& volumes = array_at(spec, "volumes");
+  volumes.push_back({{"name", kSharedMemory}, {"emptyDir", {{"medium", "Memory"}}}});
+  const json token{{"path", "token"},
+                   {"fieldRef", {{"fieldPath", fmt::format("metadata.annotations['{}']", kTokenAnnotation)}}}};
+  volumes.push_back({{"name", kTokenVolume}, {"downwardAPI", {{"items", json::array({token})}}}});
   const Variables variables = environment(job, place, settings);
   json& containers = array_at(spec, "containers");
   for (json& container : containers) {
     if (!container.is_object()) continue;
     if (&container == &containers.front()) add_default_resources(container, settings.resources);
     add_environment(container, variables);
+    report_by_kubeflow(container, job, settings);
     apply_patch(container, settings.container_patch, "container");
   }
   apply_patch(pod, settings.pod_patch, "pod");

@@ -2,7 +2,9 @@
 //
 // The pod is the job's pod template with the additions that the contract between jobs and schedulers requires: the name
 // {job}-{uid}-{group}-{rank}, labels, annotations with the group and the rank, the node, environment variables
-// (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders need.
+// (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders need. Programs that
+// report progress as in a job of Kubeflow Trainer report it to the supervisor: they read the job's token from a file,
+// which is an annotation of the pod.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@ inline constexpr const char* kRankAnnotation = "adaptdl/rank";
 inline constexpr const char* kReplicasAnnotation = "adaptdl/replicas";
 // Number of a replica in its group, which stays when its rank changes.
 inline constexpr const char* kReplicaAnnotation = "adaptdl/replica";
+inline constexpr const char* kTokenAnnotation = "adaptdl/token";
 inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
 
 // Settings of the cluster's administrator that apply to all jobs.

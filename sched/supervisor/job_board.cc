@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "secret.h"
 
 namespace adaptdl::sched {
@@ -46,19 +48,33 @@ void JobBoard::set_generation(const std::string& job_id, std::optional<Generatio
 
 void JobBoard::set_hints(const std::string& job_id, json hints) {
   const std::lock_guard lock(mutex_);
-  if (const auto job = jobs_.find(job_id); job != jobs_.end())
-    job->second.hints = hints.is_object() ? std::move(hints) : json::object();
+  const auto job = jobs_.find(job_id);
+  if (job == jobs_.end()) return;
+  job->second.hints = hints.is_object() ? std::move(hints) : json::object();
+  job->second.reported_progress = job->second.hints.size() == 2 && job->second.hints.contains("progress") &&
+                                  job->second.hints.contains("targetProgress");
 }
 
 bool JobBoard::merge_hints(const std::string& job_id, const json& hints) {
   const std::lock_guard lock(mutex_);
   const auto job = jobs_.find(job_id);
   if (job == jobs_.end()) return false;
-  json merged = job->second.hints;
+  json merged = std::exchange(job->second.reported_progress, false) ? json::object() : job->second.hints;
   merged.merge_patch(hints);
   if (merged == job->second.hints) return false;
   job->second.hints = std::move(merged);
   return true;
+}
+
+bool JobBoard::take_progress(const std::string& job_id, const json& report) {
+  const std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end() || !report.contains("progress")) return false;
+  Job& job = found->second;
+  if (!job.hints.empty() && !job.reported_progress) return false;
+  job.reported_progress = true;
+  const json hints{{"progress", report.at("progress")}, {"targetProgress", report.at("targetProgress")}};
+  return std::exchange(job.hints, hints) != hints;
 }
 
 json JobBoard::hints(const std::string& job_id) const {

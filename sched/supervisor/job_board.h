@@ -44,6 +44,9 @@ class JobBoard {
   void set_hints(const std::string& job_id, nlohmann::json hints);
   // Merges hints that were checked. Returns whether that changed anything.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
+  // Makes the `progress` and `targetProgress` of a report the job's hints, unless the job sends hints of its own: those
+  // count progress in another unit. Returns whether that changed anything.
+  bool take_progress(const std::string& job_id, const nlohmann::json& report);
   nlohmann::json hints(const std::string& job_id) const;
 
   // Returns the refusal of a request for the job, or none. A request is refused if the job does not exist, or if it has
@@ -60,6 +63,7 @@ class JobBoard {
     std::vector<std::string> addresses;
     std::optional<Generation> generation;
     nlohmann::json hints = nlohmann::json::object();
+    bool reported_progress = false;  // the hints are those of take_progress()
   };
 
   Answer unknown(const std::string& job_id) const;

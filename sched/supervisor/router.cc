@@ -13,6 +13,7 @@
 #include "foreign_json.h"
 #include "printable.h"
 #include "socket.h"
+#include "supervisor/kubeflow_report.h"
 
 namespace adaptdl::sched {
 namespace {
@@ -93,24 +94,26 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   const bool hints = path.size() == 3 && path[0] == "hints";
   const bool discovers = path.size() == 4 && path[0] == "discover";
   const bool generations = path.size() == 3 && path[0] == "generation";
+  const bool kubeflow = path.size() == 3 && path[0] == "kubeflow";
   const bool metrics = options_.metrics && path.size() == 1 && path[0] == "metrics";
-  if (!healthz && !hints && !discovers && !generations && !metrics)
+  if (!healthz && !hints && !discovers && !generations && !kubeflow && !metrics)
     return Answer{404,
-                  fmt::format("path not found; use {}/healthz, /discover, /generation or /hints",
+                  fmt::format("path not found; use {}/healthz, /discover, /generation, /hints or /kubeflow",
                               options_.metrics ? "/metrics, " : ""),
                   ""};
-  const std::string allow = hints ? "PUT" : "GET";
+  const std::string allow = hints ? "PUT" : kubeflow ? "POST" : "GET";
   if (request.method != allow) return Answer{405, fmt::format("the method is not allowed: takes {}", allow), allow};
   if (healthz) return Answer{200, R"({"healthy":true})", ""};
   if (metrics) return Answer{200, options_.metrics(), "", "text/plain; version=0.0.4; charset=utf-8"};
 
   const std::string job_id = path[1] + "/" + path[2];
   // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
-  // does.
-  const auto token_needed = [&] { return generations || needs_token(request); };
+  // does. Kubeflow's clients always send one.
+  const auto token_needed = [&] { return generations || kubeflow || needs_token(request); };
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), token_needed)) return *refused;
   try {
     if (hints) return put_hints(job_id, request.body);
+    if (kubeflow) return post_progress(job_id, *target, request.body);
     if (generations) return next_generation(job_id, *target);
     if (bearer(request.authorization).empty()) listener_.foreign_discovers(job_id);
     return discover(job_id, *target);
@@ -133,6 +136,13 @@ Answer Router::put_hints(const std::string& job_id, std::string_view body) const
   take_zeros_for_unknown(hints);
   check_sched_hints(hints);
   if (board_.merge_hints(job_id, hints)) listener_.hints_changed(job_id);
+  return {200, "{}", ""};
+}
+
+Answer Router::post_progress(const std::string& job_id, const Target& target, std::string_view body) const {
+  const json report = kubeflow_report(parse_body(body));
+  listener_.progress_reported(job_id, replica_of(target), report);
+  if (board_.take_progress(job_id, report)) listener_.hints_changed(job_id);
   return {200, "{}", ""};
 }
 

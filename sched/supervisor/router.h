@@ -38,6 +38,7 @@ class Router {
  private:
   bool needs_token(const HttpRequest& request) const;
   Answer put_hints(const std::string& job_id, std::string_view body) const;
+  Answer post_progress(const std::string& job_id, const Target& target, std::string_view body) const;
   std::variant<Answer, Wait> discover(const std::string& job_id, const Target& target) const;
   std::variant<Answer, Wait> next_generation(const std::string& job_id, const Target& target) const;
   std::variant<Answer, Wait> answer_or_wait(Poll poll, const Target& target) const;

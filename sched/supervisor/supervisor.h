@@ -1,8 +1,8 @@
 // The supervisor: the HTTP server that replicas ask who their peers are, and tell how their training goes.
 //
 // One implementation for the runs of a machine and for a cluster. What it answers is docs/formats.md's protocol:
-// /healthz, /discover, /generation (both as long polls), /hints, and /metrics where the owner has some. It decides
-// nothing: its owner sets what is answered, and hears through a listener what replicas say.
+// /healthz, /discover, /generation (both as long polls), /hints, /kubeflow, and /metrics where the owner has some. It
+// decides nothing: its owner sets what is answered, and hears through a listener what replicas say.
 //
 // Whoever can reach the port can send it anything. Every request but /healthz must prove that it is a replica's: by the
 // job's token, or as WithoutToken says. Requests are bounded in size and time, hints are checked, and the
@@ -45,6 +45,11 @@ class SupervisorListener {
   // A member of generation `after`, in which all members train, asks for the next one without waiting for it. Called for
   // each such request, before its answer.
   virtual void member_follows(const std::string& job_id, int after) = 0;
+  // A program reports its progress in the format of Kubeflow, with the keys of adaptdl/progress.h (kubeflow_report.h).
+  // `replica_id` is empty if the request names no replica. Called before hints_changed(), for progress that becomes a
+  // hint.
+  virtual void progress_reported(const std::string& job_id, const std::string& replica_id,
+                                 const nlohmann::json& report) = 0;
 };
 
 // Version of the protocol that replicas are told (ADAPTDL_SCHED_VERSION). The Python package rejects other major
@@ -109,7 +114,8 @@ class Supervisor {
   // From now on there is none, so that numbers can begin anew: before the whole job is restarted.
   void clear_generation(const std::string& job_id);
 
-  // All that the job said so far, merged: an object without nulls. Empty if it said nothing or is not there.
+  // All that the job said so far, merged: an object without nulls. Empty if it said nothing or is not there. Progress
+  // in the format of Kubeflow is among the hints, as `progress` of `targetProgress`, as long as the job sends no hints.
   nlohmann::json hints(const std::string& job_id) const;
 
  private:

@@ -1,13 +1,13 @@
 """Tests that jobs recover from what other clients of the API server write: into the status of a job, into the annotations of its
-pods, and into the place of one of its pods. Tests also that the supervisor refuses wrong hints and the requests of strangers. Other
-jobs are not affected."""
+pods, and into the place of one of its pods. Tests also that the supervisor refuses wrong hints and the requests of strangers, and
+accepts progress in the format of Kubeflow. Other jobs are not affected."""
 
 import http.client
 import json
 import time
 
 import cluster_support
-from operator_support import INTERVAL, NODES, ONE_GPU, OperatorTest
+from operator_support import IMAGE, INTERVAL, NODES, ONE_GPU, OperatorTest
 
 SUPERVISOR_PORT = 8080
 FAR = "2126-11-21T12:00:00Z"
@@ -40,6 +40,14 @@ HUGE = {
     "gradParams": {"norm": 1e308, "var": 1e-308},
     "perfParams": {"alpha_c": 1e308, "beta_c": 1e-308, "alpha_n": 1e308, "beta_n": 0, "alpha_r": 1e308, "beta_r": 1e308, "gamma": 1.0},
 }  # fmt: skip
+
+# Posts progress in the format of Kubeflow until it is accepted.
+POST = r'''
+until wget -q -O /dev/null --header "Authorization: Bearer $(cat $KUBEFLOW_TRAINER_SERVER_TOKEN)" --header "Content-Type: application/json" \
+    --post-data '{"trainerStatus": {"progressPercentage": 29, "metrics": [{"name": "loss", "value": "0.5"}]}}' $KUBEFLOW_TRAINER_SERVER_URL
+do sleep 1; done
+sleep 100000
+'''
 
 
 class ForeignTest(OperatorTest):
@@ -132,6 +140,18 @@ class ForeignTest(OperatorTest):
             self.finish(name)
             self.wait_for_phase(name, "Succeeded")
             self.assert_trained_once(name)
+
+    def test_progress_that_a_program_posts_in_the_format_of_kubeflow_is_shown(self):
+        template = self.make_template(POST, image=IMAGE, resources=ONE_GPU)
+        template["spec"]["securityContext"] = {"runAsUser": 1000, "runAsNonRoot": True}
+        self.create_job("job", template, maxReplicas=1)
+        self.wait_for_status("29% done", "job", lambda status: status.get("train") == {"progress": 29, "targetProgress": 100})
+        self.assertIn(" 29% ", self.adaptdl("ls", "job").stdout)
+        url = self.environment_of("job")["KUBEFLOW_TRAINER_SERVER_URL"]
+        path = url[url.index("/kubeflow/") :]
+        body = '{"trainerStatus": {"progressPercentage": 50}}'
+        self.assertEqual(self.ask("POST", path, body), 403)
+        self.assertEqual(self.ask("POST", path, body, "wrong"), 403)
 
     def containers_of_operator(self):
         return [(status["containerID"], status["restartCount"]) for status in self.operator_pod()["status"]["containerStatuses"]]

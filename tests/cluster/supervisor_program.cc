@@ -14,6 +14,7 @@ struct NoListener final : adaptdl::sched::SupervisorListener {
   void foreign_discovers(const std::string&) override {}
   void replica_waits(const std::string&, const std::string&, int, bool) override {}
   void member_follows(const std::string&, int) override {}
+  void progress_reported(const std::string&, const std::string&, const nlohmann::json&) override {}
 };
 
 void serve(const std::string& address, const std::string& port, const std::string& job) {

@@ -27,6 +27,9 @@ ADAPTDL = "--no-deps adaptdl==0.2.11"
 # The published package with all that its part for PyTorch imports; it does not run with semver 3.
 ADAPTDL_TORCH = [*NUMPY, "portpicker==1.6.0", "semver==2.13.0", "requests==2.34.2", "setuptools==79.0.1", ADAPTDL]
 
+# Hugging Face's Trainer, which finds PyTorch in another environment.
+TRANSFORMERS = ["transformers==5.24.0", "psutil==7.2.2", "--no-deps accelerate==1.15.0"]
+
 
 def cache_directory():
     chosen = os.environ.get("ADAPTDL_TEST_CACHE")
@@ -96,6 +99,7 @@ def _call(name, command):
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         said = next((line for line in lines if line.startswith("ERROR")), lines[-1] if lines else "nothing")
         raise unittest.SkipTest(f"no Python environment \"{name}\": \"{' '.join(command)}\" says: {said}")
+    return done.stdout
 
 
 def python_with_torch():
@@ -110,6 +114,15 @@ def python_with_torch():
 def adaptdl_torch():
     """The Python of an environment with PyTorch and the published package. Raises unittest.SkipTest without PyTorch."""
     return venv("adaptdl-torch", ADAPTDL_TORCH, system_site_packages=True, python=python_with_torch())
+
+
+def transformers():
+    """The Python of an environment with Hugging Face's Trainer, and a PYTHONPATH with the PyTorch of tests/torch-wheel.
+    Raises unittest.SkipTest without them."""
+    script = pathlib.Path(__file__).resolve().parents[1] / "torch-wheel"
+    wheel = pathlib.Path(_call("torch-wheel", [script]).splitlines()[-1])
+    [packages] = wheel.glob("lib/python3*/site-packages")
+    return venv("transformers", TRANSFORMERS, python=wheel / "bin" / "python"), str(packages)
 
 
 def main():

@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import pathlib
 import pty
 import re
 import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -113,6 +115,15 @@ class TerminalTest(RunTest):
         # Nothing of it is left.
         self.assertEqual([line for line in terminal.screen() if "step " in line and "/60" in line], [])
         self.assertIn("[0] done at step 60", terminal.screen())
+
+    def test_the_status_line_shows_what_a_program_posts_in_the_format_of_kubeflow(self):
+        go_on = self.directory / "go"
+        program = pathlib.Path(__file__).with_name("kubeflow_program.py")
+        terminal = self.start_on_terminal("-n", 1, sys.executable, program, go_on)
+        line = re.compile(r"epoch 0\.29  step 29/100  loss 0\.2347  1 replica  0:\d\d  13:15 left")
+        terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
+        go_on.touch()
+        self.assertEqual(terminal.finish(), 0)
 
     def test_it_is_redrawn_at_most_ten_times_a_second(self):
         program = self.python(

@@ -14,7 +14,9 @@ namespace adaptdl::progress {
 
 // Remembers `value` under `key` for the following reports. Cheap enough for every step; writes nothing.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
-// "samples_per_s", "goodput" (samples_per_s x their efficiency), "batch_size" (total over replicas), "replicas".
+// "samples_per_s", "goodput" (samples_per_s x their efficiency), "batch_size" (total over replicas), "replicas"; of
+// programs that report in the format of Kubeflow also "progress" (of "targetProgress", which is 100), "remaining_s"
+// (estimated time to the end) and other metrics.
 void set(std::string_view key, double value);
 
 // Writes what `set` remembered, at most ten times a second: calls in between return at once.

@@ -22,13 +22,16 @@ kube::JobView make_job(const std::string& name) {
 }  // namespace
 
 TEST_CASE("runs and jobs stand in one table, and what is not known is a dash") {
-  std::vector<sched::RunStatus> runs(1);
+  std::vector<sched::RunStatus> runs(2);
   runs[0].name = "mine";
   runs[0].state = "running";
   runs[0].replicas = 1;
   runs[0].wanted = 2;
   runs[0].started = kNoon - 65s;
   runs[0].progress = {{"epoch", 3}};
+  runs[1] = runs[0];
+  runs[1].name = "other";
+  runs[1].progress = {{"epoch", 0.3}, {"progress", 29}, {"targetProgress", 100}};
   std::vector<kube::JobView> jobs = {make_job("trains"), make_job("new"), make_job("over")};
   jobs[0].job.phase = "Running";
   jobs[0].job.group = 2;
@@ -41,6 +44,7 @@ TEST_CASE("runs and jobs stand in one table, and what is not known is a dash") {
   CHECK(cli::jobs_table(runs, jobs, {.context = "dev", .namespaces = false, .wide = false}, kNoon).render() ==
         "NAME    WHERE  STATUS     REPLICAS  RESTARTS  PROGRESS    AGE      RUNTIME  WHY\n"
         "mine    local  running         1/2         0   epoch 3  1m 5s         1:05\n"
+        "other   local  running         1/2         0       29%  1m 5s         1:05\n"
         "trains  dev    running         1/2         2       99%  1d 2h  1d 02:00:00\n"
         "new     dev    pending         0/0         0         -  1d 2h            -  no node fits\n"
         "over    dev    succeeded         -         0         -  1d 2h      1:00:00\n");

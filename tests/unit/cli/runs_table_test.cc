@@ -12,6 +12,7 @@ TEST_CASE("a run is a row, and what is not known of it is a dash") {
   std::vector<sched::RunStatus> runs(3);
   runs[0].name = "new";
   runs[0].started = noon;
+  runs[0].progress = {{"epoch", 0.294}};
   runs[1].name = "trains";
   runs[1].state = "rescaling";
   runs[1].why = "the other run ended";
@@ -29,7 +30,7 @@ TEST_CASE("a run is a row, and what is not known of it is a dash") {
   runs[2].progress = {{"loss", "nan"}, {"epoch", nullptr}};
   CHECK(cli::runs_table(runs, noon + 5s).render() ==
         "NAME    STATE      REPLICAS  EPOCH    LOSS  BATCH  SAMPLES/S  GOODPUT  RESTARTS         TIME  WHY\n"
-        "new     starting        0/0      -       -      -          -        -         0         0:05\n"
+        "new     starting        0/0   0.29       -      -          -        -         0         0:05\n"
         "trains  rescaling       2/3      3  0.1235  4,096     12,346      7.2         2  1d 02:00:05  the other run "
         "ended\n"
         "over    done            -/4      -       -      -          -        -         0         1:05\n");

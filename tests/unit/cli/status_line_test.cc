@@ -1,6 +1,7 @@
 #include "terminal/status_line.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <limits>
@@ -31,6 +32,25 @@ TEST_CASE("what is no number is left out") {
                          {"batch_size", json::array()}};
   CHECK(status_text(progress, 3, 0s, 80) == "0.5 samples/s  3 replicas  0:00");
   CHECK(status_text({{"step", 1e300}}, 1, 0s, 80) == "step 1e+300  1 replica  0:00");
+}
+
+TEST_CASE("a program that reports in the format of Kubeflow shows its epoch in parts, and the time that is left") {
+  json progress = {{"progress", 29}, {"targetProgress", 100}, {"remaining_s", 795}, {"epoch", 0.294}, {"loss", 0.23469},
+                   {"step", 29},     {"steps", 100}};
+  CHECK(status_text(progress, 1, 5s, 200) == "epoch 0.29  step 29/100  loss 0.2347  1 replica  0:05  13:15 left");
+  progress.erase("step");
+  progress["epoch"] = 2.0;
+  CHECK(status_text(progress, 1, 5s, 200) == "epoch 2  29%  loss 0.2347  1 replica  0:05  13:15 left");
+  CHECK(status_text({{"remaining_s", 1e300}}, 1, 5s, 80) == "1 replica  0:05");
+}
+
+TEST_CASE("of 100 steps each is one percent, and only what is done is 100%") {
+  for (int i = 0; i <= 100; ++i)
+    CHECK(percent_text({{"progress", i}, {"targetProgress", 100}}) == fmt::format("{}%", i));
+  CHECK(percent_text({{"progress", 99.99}, {"targetProgress", 100}}) == "99%");
+  CHECK(percent_text({{"progress", 7}, {"targetProgress", 3}}) == "100%");
+  CHECK_FALSE(percent_text({{"progress", 7}, {"targetProgress", 0}}));
+  CHECK_FALSE(percent_text({{"progress", 7}}));
 }
 
 TEST_CASE("the line never exceeds the width") {

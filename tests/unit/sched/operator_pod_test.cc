@@ -96,6 +96,7 @@ TEST_CASE("a replica's pod has the name, labels, owner and node that the contrac
                                          {"adaptdl/rank", "2"},
                                          {"adaptdl/replica", "2"},
                                          {"adaptdl/replicas", "3"},
+                                         {"adaptdl/token", "secret"},
                                          {"adaptdl/node", "b"}}));
   REQUIRE(metadata["ownerReferences"].size() == 1);
   CHECK(metadata["ownerReferences"][0]["uid"] == "1-2");
@@ -120,11 +121,24 @@ TEST_CASE("every container has the replica's environment, which overrides the te
                                               {"ADAPTDL_REPLICA_RANK", "2"},
                                               {"ADAPTDL_SCHED_VERSION", "0.0.0"},
                                               {"ADAPTDL_SUPERVISOR_URL", "http://s:8080"},
-                                              {"ADAPTDL_SUPERVISOR_TOKEN", "secret"}};
+                                              {"ADAPTDL_SUPERVISOR_TOKEN", "secret"},
+                                              {"KUBEFLOW_TRAINER_SERVER_URL", "http://s:8080/kubeflow/ns/job"},
+                                              {"KUBEFLOW_TRAINER_SERVER_TOKEN", "/var/run/secrets/adaptdl/token"}};
   CHECK(environment(pod, 1) == expected);
   expected["A"] = "1";
   CHECK(environment(pod) == expected);
   CHECK(parse_pod(pod).token == "secret");
+}
+
+TEST_CASE("a container that reports progress to another place by Kubeflow's variables keeps that") {
+  json pod_template = kTemplate;
+  pod_template["spec"]["containers"].push_back({{"name", "other"}});
+  pod_template["spec"]["containers"][1]["env"] = {{{"name", "KUBEFLOW_TRAINER_SERVER_URL"}, {"value", "https://k"}}};
+  const json pod = make_replica_pod(make_job(pod_template), kPlace, {});
+  const auto variables = environment(pod, 1);
+  CHECK(variables.at("KUBEFLOW_TRAINER_SERVER_URL") == "https://k");
+  CHECK_FALSE(variables.contains("KUBEFLOW_TRAINER_SERVER_TOKEN"));
+  CHECK(pod["spec"]["containers"][1]["volumeMounts"].size() == 1);
 }
 
 TEST_CASE("the port is valid for any number of starts") {
@@ -166,9 +180,14 @@ TEST_CASE("containers get shared memory unless they mount their own") {
   pod_template["spec"]["containers"].push_back(
       {{"name", "other"}, {"volumeMounts", {{{"name", "mine"}, {"mountPath", "/dev/shm"}}}}});
   const json pod = make_replica_pod(make_job(pod_template), kPlace, {});
-  CHECK(pod["spec"]["containers"][0]["volumeMounts"] == json({{{"name", "adaptdl-shm"}, {"mountPath", "/dev/shm"}}}));
-  CHECK(pod["spec"]["containers"][1]["volumeMounts"].size() == 1);
-  CHECK(pod["spec"]["volumes"] == json({{{"name", "adaptdl-shm"}, {"emptyDir", {{"medium", "Memory"}}}}}));
+  const json token = {{"name", "adaptdl-token"}, {"mountPath", "/var/run/secrets/adaptdl"}, {"readOnly", true}};
+  CHECK(pod["spec"]["containers"][0]["volumeMounts"] ==
+        json::array({{{"name", "adaptdl-shm"}, {"mountPath", "/dev/shm"}}, token}));
+  CHECK(pod["spec"]["containers"][1]["volumeMounts"].size() == 2);
+  CHECK(pod["spec"]["volumes"] == json::parse(R"([
+      {"name": "adaptdl-shm", "emptyDir": {"medium": "Memory"}},
+      {"name": "adaptdl-token", "downwardAPI": {"items": [
+          {"path": "token", "fieldRef": {"fieldPath": "metadata.annotations['adaptdl/token']"}}]}}])"));
 }
 
 TEST_CASE("default resources are those that the first container does not specify") {

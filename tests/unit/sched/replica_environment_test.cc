@@ -81,6 +81,39 @@ TEST_CASE("what the caller has of another job does not reach the replicas") {
   }
 }
 
+TEST_CASE("a program reports by Kubeflow's variables to the supervisor, unless the caller has another place for that") {
+  LaunchPlan plan;
+  plan.job_id = "local/a job";
+  const ReplicaPlace place{
+      .id = "2-1", .supervisor_url = "http://127.0.0.1:1", .supervisor_token = "t", .token_file = "/runs/a/token"};
+  const std::string url = "KUBEFLOW_TRAINER_SERVER_URL", token = "KUBEFLOW_TRAINER_SERVER_TOKEN";
+  Environment result = replica_environment(plan, {}, place, 1);
+  CHECK(result.at(url) == "http://127.0.0.1:1/kubeflow/local/a%20job?replica=2-1");
+  CHECK(result.at(token) == "/runs/a/token");
+  for (const char* own : {"https://kubeflow/status", ""}) {
+    result = replica_environment(plan, {{url, own}, {token, "/k"}}, place, 1);
+    CHECK(result.at(url) == own);
+    CHECK(result.at(token) == "/k");
+  }
+  plan.settings = {{url, "http://other"}};
+  result = replica_environment(plan, {}, place, 1);
+  CHECK(result.at(url) == "http://other");
+  CHECK_FALSE(result.contains(token));
+}
+
+TEST_CASE("Kubeflow's variables of a replica around this run, or without a supervisor, are not passed on") {
+  const std::string url = "KUBEFLOW_TRAINER_SERVER_URL", token = "KUBEFLOW_TRAINER_SERVER_TOKEN";
+  const Environment outer = {{"ADAPTDL_SUPERVISOR_URL", "http://127.0.0.1:1"},
+                             {url, "http://127.0.0.1:1/kubeflow/local/outer?replica=0-0"},
+                             {token, "/outer"}};
+  Environment result = replica_environment({}, outer, {}, 1);
+  CHECK_FALSE(result.contains(url));
+  CHECK_FALSE(result.contains(token));
+  result = replica_environment({}, outer, {.id = "0-0", .supervisor_url = "http://127.0.0.1:2", .token_file = "/t"}, 1);
+  CHECK(result.at(url) == "http://127.0.0.1:2/kubeflow/local/job?replica=0-0");
+  CHECK(result.at(token) == "/t");
+}
+
 TEST_CASE("what the caller prefers stays") {
   const Environment caller = {{"OMP_NUM_THREADS", "7"},
                               {"PYTHONUNBUFFERED", ""},

@@ -50,6 +50,16 @@ class Heard : public sched::SupervisorListener {
     followers_.emplace_back(job_id, after);
   }
 
+  void progress_reported(const std::string& job_id, const std::string& replica_id,
+                         const nlohmann::json& report) override {
+    const std::lock_guard lock(mutex_);
+    progress_.emplace_back(job_id, replica_id, report);
+  }
+
+  std::vector<std::tuple<std::string, std::string, nlohmann::json>> progress() {
+    const std::lock_guard lock(mutex_);
+    return progress_;
+  }
   std::vector<std::pair<std::string, int>> followers() {
     const std::lock_guard lock(mutex_);
     return followers_;
@@ -74,6 +84,7 @@ class Heard : public sched::SupervisorListener {
   std::condition_variable changed_;
   std::vector<Waiter> waiters_;
   std::vector<std::pair<std::string, int>> followers_;
+  std::vector<std::tuple<std::string, std::string, nlohmann::json>> progress_;
   std::vector<std::string> hints_, foreign_;
 };
 

@@ -1,0 +1,107 @@
+"""Programs that report their progress in the format of Kubeflow Trainer, as Hugging Face's Trainer does, under `adaptdl run`."""
+
+import json
+import os
+import pathlib
+import stat
+import sys
+import unittest
+
+from run_support import RunTest, eventually
+
+PROGRAM = pathlib.Path(__file__).with_name("kubeflow_program.py")
+MIDDLE = {
+    "progress": 29, "targetProgress": 100, "remaining_s": 795, "loss": 0.2347, "grad_norm": 1.5, "learning_rate": 5e-05,
+    "epoch": 0.29, "step": 29, "steps": 100,
+}  # fmt: skip
+END = {
+    "progress": 100, "targetProgress": 100, "remaining_s": 0, "loss": 0.1, "grad_norm": 1.5, "learning_rate": 5e-05,
+    "epoch": 1, "train_loss": 0.3,
+}  # fmt: skip
+SHOW = """
+import json, os
+names = ("KUBEFLOW_TRAINER_SERVER_URL", "KUBEFLOW_TRAINER_SERVER_TOKEN")
+print(json.dumps([os.environ.get(name) for name in names]))
+"""
+# Reports on the status descriptor, then in the other format, and once more.
+BOTH = """
+import os, sys
+sys.path.insert(0, {directory!r})
+import kubeflow_program
+os.write(int(os.environ["ADAPTDL_STATUS_FD"]), b'{{"epoch": 3, "loss": 0.5}}\\n')
+print("posted", kubeflow_program.post(29, 795, {{"loss": 0.2347}}), flush=True)
+"""
+
+
+class KubeflowTest(RunTest):
+    def go_on(self):
+        (self.directory / "go").touch()
+
+    def start_program(self, name, *options, **more):
+        return self.start("--name", name, *options, "--", sys.executable, PROGRAM, self.directory / "go", **more)
+
+    def progress(self, name):
+        return self.listed(name)[name]["progress"]
+
+    def test_the_run_shows_what_the_program_posts_and_ends_with_its_last_post(self):
+        proxy = "http://127.0.0.1:9"  # may not come between the program and the run
+        run = self.start_program("job", http_proxy=proxy, no_proxy="example.org")
+        run.wait_for("[0] middle 200")
+        self.assertTrue(eventually(lambda: self.progress("job") == MIDDLE), self.progress("job"))
+        heading, row = self.adaptdl("ls", "job").splitlines()
+        shown = dict(zip(heading.split(), row.split()))
+        self.assertEqual((shown["EPOCH"], shown["LOSS"]), ("0.29", "0.2347"))
+        self.assertIn("remaining_s", self.adaptdl("describe", "job"))
+        token = self.runs / "job" / "token"
+        self.assertEqual(stat.S_IMODE(token.stat().st_mode), 0o600)
+        self.go_on()
+        self.assertEqual(run.finish(), 0, run.text())
+        self.assertEqual(self.progress("job"), END)
+        self.assertFalse(token.exists())
+
+    def test_of_several_replicas_that_post_the_first_is_shown(self):
+        program = self.python(
+            "two", f"import os, sys\nsys.path.insert(0, {str(PROGRAM.parent)!r})\nimport kubeflow_program\n"
+            "rank = int(os.environ['ADAPTDL_REPLICA_RANK'])\nprint('posted', kubeflow_program.post(50 + rank), flush=True)\n"
+        )  # fmt: skip
+        run = self.run_to_end("--name", "job", "-n", 3, program)
+        self.assertEqual(sorted(run.out), [f"[{rank}] posted 200" for rank in range(3)])
+        self.assertEqual(self.progress("job"), {"progress": 50, "targetProgress": 100})
+
+    def test_reports_of_our_own_are_not_replaced(self):
+        self.run_to_end("--name", "job", self.python("both", BOTH.format(directory=str(PROGRAM.parent))))
+        self.assertEqual(self.progress("job"), {"epoch": 3, "loss": 0.5})
+
+    def test_the_variables_are_not_changed_if_the_user_has_set_them_or_there_is_no_record(self):
+        program = self.python("show", SHOW)
+
+        def shown(*options, **more):
+            [line] = self.run_to_end("-n", 1, *options, program, **more).out
+            return json.loads(line.split(" ", 1)[1])
+
+        url, token = shown("--name", "job")
+        self.assertRegex(url, r"^http://127\.0\.0\.1:\d+/kubeflow/local/job\?replica=0-0$")
+        self.assertEqual(token, str(self.runs / "job" / "token"))
+        own = {"KUBEFLOW_TRAINER_SERVER_URL": "https://elsewhere", "KUBEFLOW_TRAINER_SERVER_TOKEN": "/mine"}
+        self.assertEqual(shown(**own), ["https://elsewhere", "/mine"])
+        self.assertEqual(shown("--env", "KUBEFLOW_TRAINER_SERVER_URL="), ["", None])
+        self.assertEqual(shown("--no-checkpoint", HOME=None), [None, None])
+
+    def test_a_token_that_a_killed_run_left_is_replaced(self):
+        run = self.start_program("job")
+        run.wait_for("[0] middle 200")
+        run.process.kill()
+        run.finish()
+        token = self.runs / "job" / "token"
+        before = token.read_text(encoding="utf-8")
+        self.go_on()
+        os.chmod(token, 0o644)
+        again = self.start_program("job")
+        again.wait_for("[0] end 200")
+        self.assertEqual(again.finish(), 0, again.text())
+        self.assertRegex(before, "^[0-9a-f]{32}$")
+        self.assertFalse(token.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
