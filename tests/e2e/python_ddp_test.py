@@ -1,0 +1,118 @@
+"""Training side by side with Python's DistributedDataParallel on the same LibTorch: the same model, parameters and
+batches on two replicas of one thread each, whose losses must agree in each of 100 steps. Needs Debian's python3-torch.
+"""
+
+import os
+import pathlib
+import tempfile
+import unittest
+
+import peer_jobs
+import python_peer
+
+PROGRAM = os.environ["DDP_PROGRAM"]
+PEER = pathlib.Path(__file__).with_name("python_ddp_peer.py")
+REPLICAS = 2
+STEPS = 100
+TOLERANCE = 1e-6  # relative, of a loss; of a tensor, relative to its largest element
+DOUBLE_TOLERANCE = 1e-12
+
+# side: of the square images
+# channels, widths: of convolutions, each with a pooling after it, and of hidden layers
+# samples: of a pass of a replica
+# passes: of a step, all but the last one under no_sync()
+# clip: norm of the gradients; 0: without
+# double: the precision of all numbers. In single precision, both ways to compute SyncBatchNorm are rounded, each
+#   differently, and the difference grows as the loss falls: hence the lower learning rate there.
+# adaptive: whether our optimizer is an Adaptive one; it has no loader, so that the scale is 1
+PLAIN = dict(side=8, channels=[4, 8], widths=[32], samples=4, passes=1, lr=0.02, clip=0, bf16=False, double=False,
+             sync_batch_norm=False, adaptive=False)
+CASES = {
+    "plain": {},
+    "accumulation": dict(passes=2),
+    "SyncBatchNorm": dict(sync_batch_norm=True, lr=0.001),
+    "SyncBatchNorm, double": dict(sync_batch_norm=True, double=True),
+    "clipping": dict(clip=0.5),
+    "bf16": dict(bf16=True),
+    "adaptive": dict(adaptive=True),
+    "all but bf16, double": dict(passes=2, clip=0.5, sync_batch_norm=True, double=True, adaptive=True),
+    "all but SyncBatchNorm": dict(passes=2, clip=0.5, bf16=True, adaptive=True),
+}
+
+
+def answers(job, name, case):
+    job.ask(what="make", case={**PLAIN, **case, "name": name})
+    losses = [answer["losses"] for answer in job.ask(what="train", steps=STEPS)]
+    return losses, job.ask(what="state")
+
+
+def difference(ours, python):
+    """Of lists of numbers, relative to the largest of them."""
+    return max(abs(a - b) for a, b in zip(ours, python, strict=True)) / max(map(abs, python))
+
+
+class PythonDdpTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        python = python_peer.python_with_torch()
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            peer_jobs.Job.ours(PROGRAM, REPLICAS) as ours,
+            peer_jobs.Job.of_python(python, PEER, REPLICAS, pathlib.Path(directory, "store")) as theirs,
+        ):
+            peer_jobs.require_same_torch(ours, theirs)
+            cls.ours = {name: answers(ours, name, case) for name, case in CASES.items()}
+            cls.python = {name: answers(theirs, name, case) for name, case in CASES.items()}
+
+    def compare(self, name):
+        (losses, states), (python_losses, python_states) = self.ours[name], self.python[name]
+        passes = CASES[name].get("passes", 1)
+        tolerance = DOUBLE_TOLERANCE if CASES[name].get("double") else TOLERANCE
+        largest_loss = largest_state = 0
+        for rank in range(REPLICAS):
+            self.assertEqual(len(losses[rank]), STEPS * passes)
+            for number, (mine, theirs) in enumerate(zip(losses[rank], python_losses[rank], strict=True)):
+                largest_loss = max(largest_loss, difference([mine], [theirs]))
+                what = f"loss of pass {number} on replica {rank}: {mine}, of Python {theirs}"
+                self.assertLessEqual(difference([mine], [theirs]), tolerance, what)
+            self.assertEqual(states[rank].keys(), python_states[rank].keys())
+            for tensor, values in states[rank].items():
+                largest_state = max(largest_state, difference(values, python_states[rank][tensor]))
+                self.assertLessEqual(difference(values, python_states[rank][tensor]), tolerance, tensor)
+            # It learns, and differently from the plain case.
+            epoch = 5 * passes
+            self.assertLess(sum(losses[rank][-epoch:]), 0.9 * sum(losses[rank][:epoch]))
+        self.assertNotEqual(losses[0], losses[1])
+        self.assertEqual(losses == self.ours["plain"][0], name in ("plain", "adaptive"))
+        print(f"{name}: largest relative difference of a loss {largest_loss:.1e}, of a tensor {largest_state:.1e}")
+
+    def test_plain_sgd(self):
+        self.compare("plain")
+
+    def test_gradients_of_passes_under_no_sync(self):
+        self.compare("accumulation")
+
+    def test_batch_normalization_over_all_replicas(self):
+        self.compare("SyncBatchNorm")
+
+    def test_batch_normalization_in_double_precision(self):
+        self.compare("SyncBatchNorm, double")
+
+    def test_clipped_gradients(self):
+        self.compare("clipping")
+
+    def test_mixed_precision(self):
+        self.compare("bf16")
+
+    def test_an_adaptive_optimizer_at_scale_1_is_a_plain_one(self):
+        self.compare("adaptive")
+
+    def test_all_but_mixed_precision_at_once(self):
+        self.compare("all but bf16, double")
+
+    def test_all_but_batch_normalization_at_once(self):
+        self.compare("all but SyncBatchNorm")
+
+
+if __name__ == "__main__":
+    python_peer.main()
