@@ -1,10 +1,12 @@
 // Logs for TensorBoard to read: events_program all DIRECTORY, or events_program steps DIRECTORY FIRST LAST [PURGE].
+#include <ATen/record_function.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,26 @@
 namespace {
 
 using adaptdl::SummaryWriter;
+
+struct Net : torch::nn::Module {
+  Net() {
+    register_module("hidden", hidden);
+    register_module("last", last);
+  }
+  at::Tensor forward(const at::Tensor& x) { return last(torch::relu(hidden->forward(x))); }
+  torch::nn::Sequential hidden{torch::nn::Linear(4, 8), torch::nn::LayerNorm(torch::nn::LayerNormOptions({8}))};
+  torch::nn::Linear last{8, 2};
+};
+
+// The graph of a model, and the trace of a step.
+void log_model(SummaryWriter& writer) {
+  auto net = std::make_shared<Net>();
+  const auto input = torch::ones({3, 4});
+  writer.add_graph(net, input);
+  const auto trace = writer.profile(5);
+  RECORD_USER_SCOPE("forward");
+  net->forward(input).sum().backward();
+}
 
 // One of everything.
 void log_all(SummaryWriter& writer) {
@@ -33,6 +55,7 @@ void log_all(SummaryWriter& writer) {
   writer.add_pr_curve("pr/many", labels, predictions, 9, 1000);
   writer.add_hparams({{"lr", 0.1}, {"layers", std::int64_t{3}}, {"nesterov", true}, {"optimizer", std::string("SGD")}},
                      {{"hparam/accuracy", 0.75}}, 900);
+  log_model(writer);
 }
 
 }  // namespace

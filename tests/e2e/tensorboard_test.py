@@ -138,8 +138,10 @@ class TensorBoardTest(unittest.TestCase):
             self.check_images(board)
             self.check_runs(board)
             self.check_pr_curves(board)
+            self.check_graph(board)
 
         self.on_each_loader(check)
+        self.check_trace()
 
     def check_scalars(self, board):
         losses, count = board.scalars("loss/train", lambda steps: len(steps) == 10)
@@ -211,6 +213,59 @@ class TensorBoardTest(unittest.TestCase):
         answer = board.await_answer(lambda runs: runs.get("job"), "plugin/pr_curves/pr_curves", run="job", tag="pr/many")
         [curve] = answer["job"]
         self.assertEqual((len(curve["thresholds"]), len(curve["precision"])), (1000, 1000))
+
+    def check_graph(self, board):
+        info = board.await_answer(lambda runs: runs.get("job", {}).get("run_graph"), "plugin/graphs/info")
+        self.assertEqual(info["job"]["tags"], {})
+        text = board.ask("plugin/graphs/graph", run="job", conceptual="false")
+        # As TensorBoard's protocol buffers print it.
+        to_json = "import sys; from google.protobuf import json_format, text_format; from tensorboard.compat.proto.graph_pb2 import GraphDef;" \
+                  "print(json_format.MessageToJson(text_format.Parse(sys.stdin.read(), GraphDef())))"
+        parsed = subprocess.run([self.python, "-c", to_json], input=text, stdout=subprocess.PIPE, check=True, timeout=PATIENCE)
+        nodes = {node["name"]: node for node in json.loads(parsed.stdout)["node"]}
+
+        def shape(name):
+            [only] = nodes[name]["attr"]["_output_shapes"]["list"]["shape"]
+            return [int(size["size"]) for size in only["dim"]]
+
+        parameters = {name for name, node in nodes.items() if node["op"] == "Parameter"}
+        self.assertEqual(parameters, {f"{module}/{name}" for module in ("hidden/0", "hidden/1", "last") for name in ("weight", "bias")})
+        self.assertEqual((nodes["input"]["op"], shape("input")), ("Input", [3, 4]))
+        self.assertEqual((shape("last/weight"), shape("output")), ([2, 8], [3, 2]))
+        reached = set()
+
+        def reach(name):
+            if name not in reached:
+                reached.add(name)
+                for source in nodes[name].get("input", []):
+                    reach(source.split(":")[0])
+
+        reach("output")
+        self.assertEqual(reached, set(nodes))
+        self.assertLess(parameters | {"input", "relu"}, reached)
+        [relu_input] = nodes["relu"]["input"]
+        self.assertEqual(relu_input.rsplit("/", 1)[0], "hidden/1")
+
+    def check_trace(self):
+        """That the trace is what Perfetto and chrome://tracing read: complete events of a thread are apart or within each other."""
+        [file] = self.run_directory.glob("*.pt.trace.json")
+        self.assertRegex(file.name, r"^\S+_\d+\.\d+\.pt\.trace\.json$")
+        events = json.loads(file.read_text())["traceEvents"]
+        threads = {}
+        for event in events:
+            self.assertLessEqual({"ph", "name", "pid", "tid"}, set(event))
+            if event["ph"] == "X":
+                threads.setdefault(event["tid"], []).append((round(1000 * event["ts"]), -round(1000 * event["dur"]), event["name"]))
+        for spans in threads.values():
+            open_until = []
+            for begin, minus_duration, _ in sorted(spans):
+                while open_until and open_until[-1] <= begin:
+                    open_until.pop()
+                if open_until:
+                    self.assertLessEqual(begin - minus_duration, open_until[-1])
+                open_until.append(begin - minus_duration)
+        names = {event["name"] for event in events if event["ph"] == "X"}
+        self.assertLess({"ProfilerStep#5", "forward", "aten::relu", "ReluBackward0"}, names)
 
     def check_steps(self, board, last):
         """That each step up to `last` is shown once."""

@@ -36,12 +36,6 @@ std::uint32_t masked_crc32c(std::string_view data) {
   return (sum >> 15 | sum << 17) + 0xa282ead8u;
 }
 
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
-  return name;
-}
-
 [[noreturn]] void refuse(const std::filesystem::path& path, int error) {
   throw Error(
       fmt::format("TensorBoard: cannot write events to {}: {}; give another directory, or unset "
@@ -60,6 +54,12 @@ OpenFiles& open_files() {
 }
 
 }  // namespace
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0 || name[0] == '\0') return "localhost";
+  return name;
+}
 
 std::string tfrecord(std::string_view data) {
   std::string record;

@@ -18,6 +18,9 @@
 
 namespace adaptdl::internal {
 
+// The name of this machine, for names of files.
+std::string host_name();
+
 // Frames `data` as one record.
 std::string tfrecord(std::string_view data);
 

@@ -121,4 +121,7 @@ void resume_rng() {
   state->resume();
 }
 
+RngStateGuard::RngStateGuard() : states_(snapshot()) {}
+RngStateGuard::~RngStateGuard() { restore(states_); }
+
 }  // namespace adaptdl::internal

@@ -4,6 +4,11 @@
 // and the like draw after a restart on as many replicas is what they would have drawn without it.
 #pragma once
 
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
 namespace adaptdl::internal {
 
 // To be called at the first step boundary of the process: there training goes on, and no earlier, for the code before
@@ -12,5 +17,17 @@ namespace adaptdl::internal {
 // set on all of them in the same way, so that no two replicas draw the same dropout masks. Makes the state, which is
 // registered from then on.
 void resume_rng();
+
+// Restores the generators to where they are now when it is destroyed.
+class RngStateGuard {
+ public:
+  RngStateGuard();
+  ~RngStateGuard();
+  RngStateGuard(const RngStateGuard&) = delete;
+  RngStateGuard& operator=(const RngStateGuard&) = delete;
+
+ private:
+  std::map<std::string, std::vector<std::byte>> states_;
+};
 
 }  // namespace adaptdl::internal

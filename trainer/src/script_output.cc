@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "adaptdl/torch/parallel.h"
+#include "adaptdl/torch/internal/model_output.h"
 
 namespace adaptdl::internal {
 

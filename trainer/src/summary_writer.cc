@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "adaptdl/env.h"
+#include "model_graph.h"
 #include "replicas.h"
 #include "summary_writer_impl.h"
 
@@ -19,6 +20,7 @@ namespace {
 
 using internal::Histogram;
 
+constexpr std::string_view kGraphTag = "__run_graph__";          // as TensorBoard calls it
 constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at once, so that copies stay small
 
 // The upper limits of TensorFlow's buckets, ascending: 0, and from 1e-12 to 1e20 in steps of 10% on both sides of it.
@@ -148,6 +150,14 @@ void SummaryWriter::add_hparams(const HParams& hparams, const std::map<std::stri
   impl_->file->append(internal::hparams_start_event(hparams));
   for (const auto& [tag, value] : metrics) add_scalar(tag, value, step);
   if (!metrics.empty()) impl_->file->append(internal::hparams_end_event());
+}
+
+bool SummaryWriter::writes() const noexcept { return impl_->file.has_value(); }
+
+void SummaryWriter::add_traced_graph(torch::nn::Module& model, const std::vector<at::Tensor>& inputs,
+                                     const Forward& forward) {
+  impl_->log(kGraphTag, 0,
+             [&](const std::string&) { return internal::graph_event(internal::trace_model(model, inputs, forward)); });
 }
 
 void SummaryWriter::flush() { impl_->flush(); }

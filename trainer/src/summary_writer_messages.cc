@@ -12,7 +12,14 @@ namespace {
 using protozero::pbf_builder;
 
 // Field numbers, a message an enum.
-enum class Event : protozero::pbf_tag_type { wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7 };
+enum class Event : protozero::pbf_tag_type {
+  wall_time = 1,
+  step = 2,
+  file_version = 3,
+  graph_def = 4,
+  summary = 5,
+  session_log = 7
+};
 enum class SessionLog : protozero::pbf_tag_type { status = 1 };
 enum class Summary : protozero::pbf_tag_type { value = 1 };
 enum class Value : protozero::pbf_tag_type {
@@ -28,7 +35,7 @@ enum class Metadata : protozero::pbf_tag_type { plugin_data = 1 };
 enum class PluginData : protozero::pbf_tag_type { plugin_name = 1, content = 2 };
 enum class Histo : protozero::pbf_tag_type { min = 1, max, num, sum, sum_squares, bucket_limit, bucket };
 enum class Tensor : protozero::pbf_tag_type { dtype = 1, shape = 2, float_val = 5, string_val = 8 };
-enum class Shape : protozero::pbf_tag_type { dim = 2 };
+enum class Shape : protozero::pbf_tag_type { dim = 2, unknown_rank = 3 };
 enum class Dim : protozero::pbf_tag_type { size = 1 };
 enum class PrCurveData : protozero::pbf_tag_type { num_thresholds = 2 };
 enum class HParamsData : protozero::pbf_tag_type { experiment = 2, session_start_info = 3, session_end_info = 4 };
@@ -38,6 +45,11 @@ enum class MetricInfo : protozero::pbf_tag_type { name = 1 };
 enum class MetricName : protozero::pbf_tag_type { tag = 2 };
 enum class SessionStart : protozero::pbf_tag_type { hparams = 1, start_time_secs = 5 };
 enum class SessionEnd : protozero::pbf_tag_type { status = 1, end_time_secs = 2 };
+enum class Graph : protozero::pbf_tag_type { node = 1, versions = 4 };
+enum class Versions : protozero::pbf_tag_type { producer = 1 };
+enum class Node : protozero::pbf_tag_type { name = 1, op = 2, input = 3, attr = 5 };
+enum class AttrValue : protozero::pbf_tag_type { list = 1, s = 2 };
+enum class AttrList : protozero::pbf_tag_type { shape = 7 };
 enum class Entry : protozero::pbf_tag_type { key = 1, value = 2 };
 enum class JsonValue : protozero::pbf_tag_type { number = 2, string = 3, boolean = 4 };
 
@@ -45,6 +57,7 @@ constexpr std::int32_t kSessionStart = 1;                   // SessionLog.Sessio
 constexpr std::int32_t kFloat = 1, kString = 7;             // DataType
 constexpr std::int32_t kText = 1, kBool = 2, kFloat64 = 3;  // hparams.DataType
 constexpr std::int32_t kSuccess = 1;                        // hparams.Status
+constexpr std::int32_t kGraphProducer = 22;                 // a version that TensorBoard's readers know
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -95,12 +108,47 @@ void add_metadata(pbf_builder<Value>& value, const std::string& plugin, const st
   data.add_bytes(PluginData::content, content);
 }
 
-void add_shape(pbf_builder<Tensor>& tensor, std::initializer_list<std::int64_t> sizes) {
-  pbf_builder<Shape> shape(tensor, Tensor::shape);
+void add_sizes(pbf_builder<Shape>& shape, std::span<const std::int64_t> sizes) {
   for (const auto size : sizes) {
     pbf_builder<Dim> dim(shape, Shape::dim);
     dim.add_int64(Dim::size, size);
   }
+}
+
+void add_shape(pbf_builder<Tensor>& tensor, std::initializer_list<std::int64_t> sizes) {
+  pbf_builder<Shape> shape(tensor, Tensor::shape);
+  add_sizes(shape, {sizes.begin(), sizes.size()});
+}
+
+// An entry of a node's map of attributes.
+template <class Fill>
+void add_attribute(pbf_builder<Node>& node, std::string_view name, Fill fill) {
+  pbf_builder<Entry> entry(node, Node::attr);
+  entry.add_string(Entry::key, mended_utf8(name));
+  pbf_builder<AttrValue> value(entry, Entry::value);
+  fill(value);
+}
+
+void add_node(pbf_builder<Graph>& graph, const GraphNode& content) {
+  pbf_builder<Node> node(graph, Graph::node);
+  node.add_string(Node::name, mended_utf8(content.name));
+  node.add_string(Node::op, mended_utf8(content.op));
+  for (const auto& input : content.inputs) node.add_string(Node::input, mended_utf8(input));
+  for (const auto& [name, text] : content.attributes)
+    add_attribute(node, name, [&](auto& value) { value.add_bytes(AttrValue::s, mended_utf8(text)); });
+  add_attribute(node, "_output_shapes", [&](auto& value) {
+    pbf_builder<AttrList> list(value, AttrValue::list);
+    for (const auto& sizes : content.output_shapes) {
+      std::string message;
+      pbf_builder<Shape> shape(message);
+      if (sizes) {
+        add_sizes(shape, *sizes);
+      } else {
+        shape.add_bool(Shape::unknown_rank, true);
+      }
+      list.add_message(AttrList::shape, message);  // that of a scalar is empty, which a nested builder leaves out
+    }
+  });
 }
 
 // The hparams plugin keeps its data in the metadata of a tensor without elements.
@@ -213,6 +261,14 @@ std::string pr_curve_event(std::string_view tag, std::span<const float> curve, s
     add_shape(tensor, {kRows, static_cast<std::int64_t>(thresholds)});
     tensor.add_packed_float(Tensor::float_val, curve.begin(), curve.end());
   });
+}
+
+std::string graph_event(const std::vector<GraphNode>& nodes) {
+  std::string content;
+  pbf_builder<Graph> graph(content);
+  for (const auto& node : nodes) add_node(graph, node);
+  pbf_builder<Versions>(graph, Graph::versions).add_int32(Versions::producer, kGraphProducer);
+  return event(0, [&](auto& message) { message.add_bytes(Event::graph_def, content); });
 }
 
 std::string hparams_experiment_event(const HParams& hparams, const std::map<std::string, double>& metrics) {

@@ -34,6 +34,15 @@ struct Tensor {
   std::vector<float> floats;
 };
 
+using Shapes = std::vector<std::vector<std::int64_t>>;
+
+struct Node {
+  std::string name, op;
+  std::vector<std::string> inputs;
+  std::map<std::string, std::string> attributes;
+  Shapes output_shapes;
+};
+
 // An event, of which one of the optional parts is there.
 struct Event {
   std::int64_t step = 0;
@@ -43,6 +52,7 @@ struct Event {
   std::optional<Histogram> histogram;
   std::optional<Image> image;
   Tensor tensor;
+  std::vector<Node> graph;
 };
 
 inline Histogram parse_histogram(protozero::pbf_reader message) {
@@ -100,13 +110,63 @@ inline Image parse_image(protozero::pbf_reader message) {
   return image;
 }
 
+inline std::vector<std::int64_t> parse_shape(protozero::pbf_reader shape) {
+  std::vector<std::int64_t> sizes;
+  while (shape.next(2)) {
+    for (auto dim = shape.get_message(); dim.next();) sizes.push_back(dim.get_int64());
+  }
+  return sizes;
+}
+
+inline void parse_attribute(protozero::pbf_reader entry, Node& node) {
+  std::string name;
+  while (entry.next()) {
+    if (entry.tag() == 1) {
+      name = entry.get_string();
+      continue;
+    }
+    for (auto value = entry.get_message(); value.next();) {
+      if (value.tag() == 2) {
+        node.attributes[name] = value.get_bytes();
+      } else {
+        for (auto list = value.get_message(); list.next(7);)
+          node.output_shapes.push_back(parse_shape(list.get_message()));
+      }
+    }
+  }
+}
+
+inline std::vector<Node> parse_graph(protozero::pbf_reader graph) {
+  std::vector<Node> nodes;
+  while (graph.next(1)) {
+    auto& node = nodes.emplace_back();
+    for (auto message = graph.get_message(); message.next();) {
+      switch (message.tag()) {
+        case 1:
+          node.name = message.get_string();
+          break;
+        case 2:
+          node.op = message.get_string();
+          break;
+        case 3:
+          node.inputs.push_back(message.get_string());
+          break;
+        case 5:
+          parse_attribute(message.get_message(), node);
+          break;
+        default:
+          message.skip();
+      }
+    }
+  }
+  return nodes;
+}
+
 inline void parse_tensor(protozero::pbf_reader message, Event& event) {
   while (message.next()) {
     switch (message.tag()) {
       case 2:
-        for (auto shape = message.get_message(); shape.next();) {
-          for (auto dim = shape.get_message(); dim.next();) event.tensor.shape.push_back(dim.get_int64());
-        }
+        event.tensor.shape = parse_shape(message.get_message());
         break;
       case 5:
         for (const auto number : message.get_packed_float()) event.tensor.floats.push_back(number);
@@ -164,6 +224,9 @@ inline Event parse(const std::string& data) {
         break;
       case 3:
         event.version = message.get_string();
+        break;
+      case 4:
+        event.graph = parse_graph(message.get_message());
         break;
       case 5:
         for (auto summary = message.get_message(); summary.next();) parse_value(summary.get_message(), event);

@@ -24,7 +24,6 @@
 // thread.
 #pragma once
 
-#include <ATen/core/ivalue.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -33,13 +32,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "adaptdl/torch/gradient_noise_scale.h"
+#include "adaptdl/torch/internal/model_output.h"
 #include "adaptdl/torch/scaling_rules.h"
 
 namespace adaptdl {
@@ -141,37 +138,6 @@ class DataParallel {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-namespace internal {
-
-// Appends the tensors in a forward pass's result to `out`. Returns false if there may be others: those of a type that
-// is not known here and for which there is no tensors_of().
-bool collect_value(const c10::IValue& value, std::vector<at::Tensor>& out);
-template <class T>
-bool collect(const T& result, std::vector<at::Tensor>& out) {
-  if constexpr (std::is_same_v<T, at::Tensor>) {
-    out.push_back(result);
-  } else if constexpr (std::is_same_v<T, c10::IValue>) {
-    return collect_value(result, out);
-  } else if constexpr (requires { tensors_of(result); }) {
-    for (const at::Tensor& tensor : tensors_of(result)) out.push_back(tensor);
-  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>) {
-    // It has none.
-  } else if constexpr (requires { result.begin(), result.end(); }) {
-    bool complete = true;
-    for (const auto& each : result) complete = collect(each, out) && complete;
-    return complete;
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    return std::apply([&](const auto&... each) { return (collect(each, out) & ... & true); }, result);
-  } else if constexpr (requires { result.has_value(), *result; }) {
-    return !result.has_value() || collect(*result, out);
-  } else {
-    return false;
-  }
-  return true;
-}
-
-}  // namespace internal
 
 // A data-parallel model: called like the model it wraps. `Model` is a module holder (TORCH_MODULE) or a shared_ptr to a
 // module.

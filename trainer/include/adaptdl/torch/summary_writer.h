@@ -21,21 +21,34 @@
 // disk, is a single warning: training goes on, events wait in memory, 64 MiB at most, and are written when that works
 // again.
 //
-// Threading: add_* and flush may be called from any thread; made and destroyed by the training thread.
+// Threading: add_* and flush may be called from any thread, but add_graph and profile by the training thread, which
+// also makes and destroys the writer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 #include <variant>
+#include <vector>
+
+#include "adaptdl/torch/internal/model_output.h"
+
+namespace torch::nn {
+class Module;
+}
 
 namespace adaptdl {
 
@@ -58,6 +71,28 @@ struct SummaryWriterOptions {
 
 // Hyperparameters by name.
 using HParams = std::map<std::string, std::variant<bool, std::int64_t, double, std::string>>;
+
+// A recording of the operators that run in this process while it lives, with their times, on all threads: those of
+// forward and backward passes, optimizers, data loaders and collective operations, and what the program marks with
+// RECORD_USER_SCOPE("name") of <ATen/record_function.h>. On a GPU, the times are those of the calls that launch
+// kernels, not of the kernels.
+//
+// The destructor writes it, also when an exception leaves the scope, to the file `HOST_PID.TIME.pt.trace.json` in the
+// writer's directory, which TensorBoard's plugin torch-tb-profiler, Perfetto and chrome://tracing show. A file that
+// cannot be written is a warning. The recording has 200,000 operators at most, which take some 30 MB; it lacks those
+// that end later. It may outlive its writer.
+class [[nodiscard]] ProfilerTrace {
+ public:
+  ProfilerTrace(ProfilerTrace&&) noexcept;
+  ProfilerTrace& operator=(ProfilerTrace&&) noexcept;
+  ~ProfilerTrace();
+
+ private:
+  friend class SummaryWriter;
+  struct Impl;
+  explicit ProfilerTrace(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;  // null on replicas that do not write
+};
 
 // Tags group by what stands before a slash ("loss/train"). Text that is not UTF-8 is mended. `step` is the x axis, in
 // a unit of the caller's choice, the same one for all events of a writer; events of one tag should come in its order.
@@ -113,12 +148,74 @@ class SummaryWriter {
   // for one directory, TensorBoard shows the first one's hyperparameters.
   void add_hparams(const HParams& hparams, const std::map<std::string, double>& metrics = {}, std::int64_t step = 0);
 
+  // The graph of a model, with the shapes of its tensors: what model.forward(inputs...) does, traced by one pass in
+  // evaluation mode, without gradients. It communicates nothing, and leaves the model, the inputs and the random
+  // generators as they are. `model` is a module holder, a shared_ptr to a module, or an AdaptiveDataParallel, whose
+  // module is traced. Parameters are grouped by their names, operators with the parameters that they use, and operators
+  // without parameters by those that run before and after them. TensorBoard shows the last graph of a directory. Throws
+  // UsageError if an operation in forward() fails.
+  template <class Model, class... Inputs>
+  void add_graph(Model& model, const Inputs&... inputs);
+
+  // Records the operators of a training step, from now until the result is destroyed:
+  //
+  //   std::optional<adaptdl::ProfilerTrace> trace;
+  //   if (step == 100) trace = writer.profile(step);
+  //
+  // Throws UsageError while another one is recorded in this process.
+  ProfilerTrace profile(std::int64_t step);
+
   // Writes what has gathered; returns when it is in the file, or when that failed.
   void flush();
 
  private:
+  using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+  bool writes() const noexcept;
+  void add_traced_graph(torch::nn::Module& model, const std::vector<at::Tensor>& inputs, const Forward& forward);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+namespace internal {
+
+// An argument of a forward pass, with replace(TENSOR) in the place of each tensor.
+template <class T, class Replace>
+T replace_tensors(const T& input, Replace replace) {
+  if constexpr (std::is_same_v<T, at::Tensor>) {
+    return input.defined() ? replace(input) : input;
+  } else if constexpr (std::is_same_v<T, c10::IValue>) {
+    return input.isTensor() ? T(replace_tensors(input.toTensor(), replace)) : input;
+  } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
+    T tensors;
+    for (const auto& each : input) tensors.push_back(replace_tensors(each, replace));
+    return tensors;
+  } else {
+    return input;
+  }
+}
+
+}  // namespace internal
+
+template <class Model, class... Inputs>
+void SummaryWriter::add_graph(Model& model, const Inputs&... inputs) {
+  if constexpr (requires { model.module(); }) {
+    add_graph(model.module(), inputs...);
+  } else if (writes()) {
+    std::vector<at::Tensor> tensors;
+    const auto keep = [&](const at::Tensor& tensor) { return tensors.emplace_back(tensor); };
+    (void)std::tuple<std::decay_t<Inputs>...>{internal::replace_tensors<std::decay_t<Inputs>>(inputs, keep)...};
+    add_traced_graph(*model, tensors, [&](const std::vector<at::Tensor>& traced) {
+      std::size_t next = 0;
+      const auto take = [&](const at::Tensor&) { return traced[next++]; };
+      // Braces, for the order.
+      std::tuple<std::decay_t<Inputs>...> arguments{internal::replace_tensors<std::decay_t<Inputs>>(inputs, take)...};
+      const auto output = std::apply([&](auto&... each) { return model->forward(each...); }, arguments);
+      std::vector<at::Tensor> outputs;
+      internal::collect(output, outputs);
+      return outputs;
+    });
+  }
+}
 
 }  // namespace adaptdl

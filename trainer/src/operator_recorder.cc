@@ -1,0 +1,96 @@
+#include "operator_recorder.h"
+
+#include <ATen/record_function.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::internal {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// LibTorch's observers are functions without an object. Never destroyed: operators may end at any time.
+struct Recording {
+  std::atomic<std::uint64_t> current{0};  // number of the recording; 0: none
+  std::mutex mutex;                       // guards what follows
+  std::uint64_t last = 0;
+  at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+  OperatorRecord record;
+};
+Recording& recording() {
+  static auto* const instance = new Recording;
+  return *instance;
+}
+
+struct OperatorStart final : at::ObserverContext {
+  std::uint64_t number = 0;  // of the recording
+  pid_t thread = 0;
+  Clock::time_point begin;
+};
+
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction&) {
+  const auto number = recording().current.load(std::memory_order_relaxed);
+  if (number == 0) return nullptr;
+  auto start = std::make_unique<OperatorStart>();
+  start->number = number;
+  start->thread = ::gettid();
+  start->begin = Clock::now();
+  return start;
+}
+
+void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  if (context == nullptr) return;
+  const auto now = Clock::now();
+  const auto& start = static_cast<const OperatorStart&>(*context);
+  const std::string_view name = function.name();
+  RecordedOperator recorded{.name = std::string(name.substr(0, OperatorRecorder::kMaxName)),
+                            .begin = start.begin,
+                            .end = now,
+                            .thread = start.thread,
+                            .user_scope = function.scope() == at::RecordScope::USER_SCOPE,
+                            .async = function.isAsync()};
+  auto& all = recording();
+  const std::lock_guard lock(all.mutex);
+  if (all.current.load(std::memory_order_relaxed) != start.number) return;
+  if (all.record.operators.size() < OperatorRecorder::kMaxOperators) {
+    all.record.operators.push_back(std::move(recorded));
+  } else {
+    ++all.record.dropped;
+  }
+}
+
+std::uint64_t begin_recording() {
+  auto& all = recording();
+  const std::lock_guard lock(all.mutex);
+  if (all.current != 0) throw UsageError("a profiler trace is being recorded already; end it before the next");
+  all.current = ++all.last;
+  using enum at::RecordScope;
+  all.handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
+                                         .scopes({FUNCTION, BACKWARD_FUNCTION, TORCHSCRIPT_FUNCTION, USER_SCOPE}));
+  return all.current;
+}
+
+}  // namespace
+
+OperatorRecorder::OperatorRecorder() : number_(begin_recording()) {}
+OperatorRecorder::~OperatorRecorder() { finish(); }
+
+OperatorRecord OperatorRecorder::finish() {
+  auto& all = recording();
+  const std::lock_guard lock(all.mutex);
+  if (all.current != number_) return {};
+  at::removeCallback(all.handle);
+  all.current = 0;
+  return std::exchange(all.record, {});
+}
+
+}  // namespace adaptdl::internal
