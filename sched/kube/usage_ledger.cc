@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kData = "usage.json";
+constexpr const char* kLedgerData = "usage.json";
 constexpr std::size_t kMaxUser = 256;  // bytes; longer names are not those of users
 
 std::optional<double> number(const json& object, const char* name) {
@@ -81,10 +81,10 @@ UsageRecord parse_usage_record(const json& job) {
 
 UsageLedger UsageLedger::parse(Month month, const json& config_map) {
   UsageLedger ledger(month);
-  const json stored = parse_foreign_json(text_field(config_map, {"data", kData}));
+  const json stored = parse_foreign_json(text_field(config_map, {"data", kLedgerData}));
   if (!stored.is_object())
     throw Error(fmt::format("ConfigMap '{}': {} is not valid; correct it, or delete the ConfigMap", name_of(config_map),
-                            kData));
+                            kLedgerData));
   if (const json& jobs = field(stored, {"jobs"}); jobs.is_object()) {
     for (const auto& [uid, value] : jobs.items()) {
       Job& job = ledger.jobs_[uid];
@@ -123,7 +123,7 @@ json UsageLedger::data() const {
     set(value, "cost", sum.cost);
   }
   const json stored{{"jobs", std::move(jobs)}, {"deleted", std::move(deleted)}};
-  return {{kData, stored.dump(-1, ' ', false, json::error_handler_t::replace)}};
+  return {{kLedgerData, stored.dump(-1, ' ', false, json::error_handler_t::replace)}};
 }
 
 bool UsageLedger::is_deleted(const std::string& uid) const {
