@@ -31,6 +31,17 @@ import kubeflow_program
 os.write(int(os.environ["ADAPTDL_STATUS_FD"]), b'{{"epoch": 3, "loss": 0.5}}\\n')
 print("posted", kubeflow_program.post(29, 795, {{"loss": 0.2347}}), flush=True)
 """
+# Ends when all three have posted: of those that still run, the first is shown.
+SEVERAL = """
+import os, sys, time
+sys.path.insert(0, {directory!r})
+import kubeflow_program
+rank = int(os.environ["ADAPTDL_REPLICA_RANK"])
+print("posted", kubeflow_program.post(50 + rank), flush=True)
+open({posted!r} + str(rank), "w").close()
+while not all(os.path.exists({posted!r} + str(other)) for other in range(3)):
+    time.sleep(0.01)
+"""
 
 
 class KubeflowTest(RunTest):
@@ -60,10 +71,7 @@ class KubeflowTest(RunTest):
         self.assertFalse(token.exists())
 
     def test_of_several_replicas_that_post_the_first_is_shown(self):
-        program = self.python(
-            "two", f"import os, sys\nsys.path.insert(0, {str(PROGRAM.parent)!r})\nimport kubeflow_program\n"
-            "rank = int(os.environ['ADAPTDL_REPLICA_RANK'])\nprint('posted', kubeflow_program.post(50 + rank), flush=True)\n"
-        )  # fmt: skip
+        program = self.python("three", SEVERAL.format(directory=str(PROGRAM.parent), posted=str(self.directory / "posted")))
         run = self.run_to_end("--name", "job", "-n", 3, program)
         self.assertEqual(sorted(run.out), [f"[{rank}] posted 200" for rank in range(3)])
         self.assertEqual(self.progress("job"), {"progress": 50, "targetProgress": 100})
