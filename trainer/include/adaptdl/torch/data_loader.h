@@ -234,8 +234,8 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
         : slots_(internal::LoaderLoop::count_slots(loader.options_)),
           loop_(loader.helper(), loader.sampler_, loader.options_,
                 [this, &loader](std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot) {
-                  auto& batch = slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
-                  if (loader.options_.pin_memory) internal::pin(batch);
+                  auto& made = slots_[slot].emplace(loader.collate_(loader.of_worker(worker).get_batch(samples)));
+                  if (loader.options_.pin_memory) internal::pin(made);
                 }) {}
 
     bool next() {
