@@ -89,8 +89,9 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     for (std::size_t i = 0; i < tensors.size(); ++i)
       used.push_back(i < inputs ? tensors[i].detach().set_requires_grad(tensors[i].requires_grad()) : tensors[i]);
     const RandomState now(part.device);
-    std::vector<at::Tensor> buffers;
-    for (const auto& buffer : part.module->buffers()) buffers.push_back(buffer.clone());
+    const auto buffers = part.module->buffers();
+    std::vector<at::Tensor> before;
+    for (const auto& buffer : buffers) before.push_back(buffer.clone());
     part.random.restore();
     variable_list outputs;
     {
@@ -102,7 +103,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     now.restore();
     auto result = gradients_of(outputs, used, gradients);
     const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < buffers.size(); ++i) part.module->buffers()[i].copy_(buffers[i]);
+    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(before[i]);
     result.resize(tensors.size() + 2);  // none for the other arguments
     return result;
   }
