@@ -64,7 +64,7 @@ json parse_body(std::string_view body) {
   try {
     return json::parse(body);
   } catch (const json::parse_error& error) {
-    throw BadRequest(fmt::format("the body is no JSON: see its byte {}", error.byte));
+    throw BadRequest(fmt::format("invalid JSON in the body, at byte {}", error.byte));
   } catch (const json::exception&) {
     throw BadRequest("the body has a number that is too large");
   }

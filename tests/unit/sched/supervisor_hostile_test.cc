@@ -90,11 +90,11 @@ TEST_CASE("hints of another form are refused with one line that names the key, a
   CHECK(served.refusal(R"({"bad\nkey\u0007": 1})").find("\"bad key \"") != std::string::npos);
   CHECK(served.refusal(R"({"progress": 1, "liveRescale": "yes"})").find("\"liveRescale\"") != std::string::npos);
   CHECK(served.refusal("[]").find("takes an object") != std::string::npos);
-  CHECK(served.refusal("") == "the body is no JSON: see its byte 1");
-  CHECK(served.refusal(R"({"progress": )") == "the body is no JSON: see its byte 14");
-  CHECK(served.refusal("{\"progress\": \"\xff\"}").find("no JSON") != std::string::npos);
-  CHECK(served.refusal(R"({"progress": NaN})").find("no JSON") != std::string::npos);
-  CHECK(served.refusal(R"({"progress": Infinity})").find("no JSON") != std::string::npos);
+  CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
+  CHECK(served.refusal(R"({"progress": )") == "invalid JSON in the body, at byte 14");
+  CHECK(served.refusal("{\"progress\": \"\xff\"}").find("invalid JSON") != std::string::npos);
+  CHECK(served.refusal(R"({"progress": NaN})").find("invalid JSON") != std::string::npos);
+  CHECK(served.refusal(R"({"progress": Infinity})").find("invalid JSON") != std::string::npos);
   CHECK(served.refusal(R"({"progress": 1e999})") == "the body has a number that is too large");
   CHECK(served.supervisor.hints("ns/job") == json::object());
   CHECK(served.heard.hints().empty());

@@ -114,8 +114,8 @@ TEST_CASE("an operator that replaces another one continues with the posted progr
 
 TEST_CASE("a body of another form is refused with one line that names the field") {
   Served served;
-  CHECK(served.refusal("") == "the body is no JSON: see its byte 1");
-  CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": NaN}})").find("no JSON") != std::string::npos);
+  CHECK(served.refusal("") == "invalid JSON in the body, at byte 1");
+  CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": NaN}})").find("invalid JSON") != std::string::npos);
   CHECK(served.refusal(R"({"trainerStatus": {"progressPercentage": 1e999}})") ==
         "the body has a number that is too large");
   CHECK(served.refusal(std::string(60000, '[')) == "the body is nested deeper than 8 levels");
@@ -142,7 +142,7 @@ TEST_CASE("a body of another form is refused with one line that names the field"
   CHECK(served.hints() == json::object());
 }
 
-TEST_CASE("metrics that are no finite numbers, or have a name that cannot be used, are left out") {
+TEST_CASE("metrics are left out if their values are not finite or their names cannot be used") {
   Served served;
   json metrics = {{{"name", "loss"}, {"value", "nan"}},
                   {{"name", "a"}, {"value", "inf"}},
