@@ -57,7 +57,7 @@ struct IterableLoaderOptions {
   // Samples of an epoch over all replicas, rounded up to a multiple of these; 0: the data set's size(), if it has one
   // that it knows, else what is in the stream.
   std::int64_t epoch_samples = 0;
-  // Batches that a thread reads ahead at most; 0: there is no thread.
+  // Batches that a thread reads ahead at most; 0: the training thread reads each when it is due.
   std::int64_t prefetch = 0;
   // Whether batches are put into page-locked memory; see DataLoaderOptions.
   bool pin_memory = false;
