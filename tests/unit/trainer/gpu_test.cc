@@ -7,18 +7,23 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
 
 #include "adaptdl/collective.h"
 #include "adaptdl/signal.h"
+#include "adaptdl/torch/accumulator.h"
+#include "adaptdl/torch/activation_checkpoint.h"
 #include "adaptdl/torch/amp.h"
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
 #include "adaptdl/torch/scaling_rules.h"
+#include "adaptdl/torch/summary_writer.h"
+#include "adaptdl/torch/sync_batch_norm.h"
 #include "device_time.h"
 #include "elastic_job.h"
 #include "numbers.h"
@@ -106,6 +111,19 @@ std::string train(const ElasticJob& job, const std::string& backend, int replica
 }
 
 const at::Device kGpu(at::kCUDA, 0), kCpu(at::kCPU);
+
+// A small net that keeps its activations or computes them again.
+struct CheckpointedNetImpl : nn::Module {
+  explicit CheckpointedNetImpl(bool recomputes) : recomputes_(recomputes) { register_module("net", net_); }
+  at::Tensor forward(const at::Tensor& x) {
+    return recomputes_ ? adaptdl::checkpoint_activations(net_, x) : net_->forward(x);
+  }
+
+ private:
+  nn::Sequential net_ = small_net(0.5);
+  const bool recomputes_;
+};
+TORCH_MODULE(CheckpointedNet);
 
 }  // namespace
 
@@ -339,6 +357,115 @@ TEST_CASE("the time of a step is that of the GPU's work, not that of handing it 
     EXPECT(seconds().has_value());
     EXPECT(*seconds() > queued.count());
     EXPECT(*seconds() <= whole.count());
+  });
+}
+
+TEST_CASE("pinned batches are copied to the GPU while the loader makes the next ones, and arrive whole") {
+  for (const std::int64_t workers : {0, 2}) {
+    CAPTURE(workers);
+    const ElasticJob job;
+    expect_replicas(1, [&](int) {
+      job.prepare();
+      adaptdl::init_process_group();
+      Loader loader(Numbers(4000), {.batch_size = 100, .shuffle = true, .workers = workers, .pin_memory = true});
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(2)) {
+        auto times = torch::zeros({4000}, torch::TensorOptions(kGpu).dtype(at::kLong));
+        auto busy = torch::randn({2048, 2048}, kGpu);
+        for (auto& batch : loader) {
+          EXPECT(batch.data.is_pinned());
+          busy = busy.mm(busy).tanh();  // the copy waits for it, and the host does not
+          times.index_add_(0, batch.data.to(kGpu, at::kLong, /*non_blocking=*/true),
+                           torch::ones({100}, times.options()));
+        }
+        EXPECT(times.eq(1).all().item<bool>());
+      }
+      adaptdl::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("recomputed activations on a GPU give the gradients of kept ones, bit for bit, with dropout and autocast") {
+  for (const bool autocast : {false, true}) {
+    CAPTURE(autocast);
+    expect_replicas(1, [&](int) {
+      adaptdl::init_process_group();
+      std::vector<at::Tensor> parameters, random;
+      for (const bool recomputed : {false, true}) {
+        CheckpointedNet net(recomputed);
+        net->to(kGpu);
+        SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05));
+        AdaptiveDataParallel model(net, optimizer, {.name = recomputed ? "recomputed" : "kept"});
+        torch::manual_seed(11);
+        for (int step = 0; step < 5; ++step) {
+          const auto [x, y] = regression(torch::arange(32) + 32 * step);
+          at::Tensor loss;
+          {
+            const adaptdl::Autocast region(at::kCUDA, at::kBFloat16, autocast);
+            loss = torch::mse_loss(model(x.to(kGpu)), y.to(kGpu));
+          }
+          optimizer.zero_grad();
+          loss.backward();
+          optimizer.step();
+        }
+        parameters.push_back(flat(*net));
+        random.push_back(torch::rand({4}, kGpu));
+      }
+      EXPECT(torch::equal(parameters[0], parameters[1]));
+      EXPECT(torch::equal(random[0], random[1]));
+      adaptdl::destroy_process_group();
+    });
+  }
+}
+
+TEST_CASE("replicas that share a GPU normalize a batch together by SyncBatchNorm") {
+  expect_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    adaptdl::SyncBatchNorm norm(nn::BatchNormOptions(3));
+    nn::BatchNorm2d whole(nn::BatchNormOptions(3));
+    norm->to(kGpu);
+    torch::manual_seed(5);
+    for (int step = 0; step < 3; ++step) {
+      auto all = torch::randn({8, 3, 4, 4}) + 3;
+      auto part = all.narrow(0, 4 * rank, 4).to(kGpu).requires_grad_();
+      all.requires_grad_();
+      const auto output = norm->forward(part), expected = whole->forward(all);
+      EXPECT(torch::allclose(output.cpu(), expected.narrow(0, 4 * rank, 4), 1e-4, 1e-5));
+      output.square().mean(at::IntArrayRef{1, 2, 3}).pow(2).sum().backward();
+      expected.square().mean(at::IntArrayRef{1, 2, 3}).pow(2).sum().backward();
+      EXPECT(torch::allclose(part.grad().cpu(), all.grad().narrow(0, 4 * rank, 4), 1e-3, 1e-5));
+      EXPECT(torch::allclose(norm->running_var.cpu(), whole->running_var, 1e-4, 1e-5));
+    }
+    adaptdl::destroy_process_group();
+  });
+}
+
+TEST_CASE("TensorBoard's events and statistics take tensors of a GPU") {
+  const ElasticJob job;
+  expect_replicas(1, [&](int) {
+    job.prepare();
+    adaptdl::init_process_group();
+    auto net = small_net();
+    net->to(kGpu);
+    const auto x = torch::rand({4, kFeatures}, kGpu);
+    {
+      adaptdl::SummaryWriter writer(job.path() / "events");
+      writer.add_histogram("values", x, 0);
+      writer.add_images("images", torch::rand({3, 1, 8, 8}, kGpu), 0);
+      writer.add_pr_curve("curve", x > 0.5, x, 0);
+      writer.add_graph(net, x);
+      const auto trace = writer.profile(0);
+      net->forward(x).sum().backward();
+    }
+    std::size_t traces = 0;
+    for (const auto& file : std::filesystem::directory_iterator(job.path() / "events"))
+      traces += file.path().native().ends_with(".pt.trace.json");
+    EXPECT(traces == 1);
+    adaptdl::Accumulator sums;
+    sums["values"] += x;
+    sums["values"] += x;
+    const auto synchronized = sums.synchronized();
+    EXPECT(sums["values"].tensor().equal((x + x).cpu()));
+    adaptdl::destroy_process_group();
   });
 }
 
