@@ -30,6 +30,13 @@ void at_end_of_backward(std::function<void()> callback) {
 
 std::string previous_name(std::size_t param) { return kPreviousPrefix + std::to_string(param); }
 
+// The first sum of each group.
+std::vector<double> firsts(const std::vector<double>& sums) {
+  std::vector<double> result;
+  for (std::size_t i = 0; i < sums.size(); i += kSums) result.push_back(sums[i]);
+  return result;
+}
+
 // Whether `total`, to which `gradient` has just been added, has more than that.
 bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
   if (total.is_sparse() != gradient.is_sparse()) return true;
@@ -105,6 +112,7 @@ void GradientStatistics::expect(int batch, bool last, bool reduce, const std::fu
 void GradientStatistics::begin_step() {
   begun_ = true;
   if (!options_.measure) return;
+  measured_at_end_ = false;
   local_.clear();
   mean_.clear();
 }
@@ -115,7 +123,7 @@ void GradientStatistics::set_aside() {
     local_earlier_ = local_.tensor().clone();
   } else if (options_.measure) {
     if (reducing_) std::exchange(reducing_, {})->wait();
-    const auto sums = local_.values();
+    const auto sums = measured_at_end_ ? firsts(mean_.values()) : local_.values();
     earlier_.resize(sums.size());
     std::transform(sums.begin(), sums.end(), earlier_.begin(), earlier_.begin(), std::plus<>());
   }
@@ -189,10 +197,8 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   }
 }
 
-// The local gradients of a step on one GPU are the averaged ones, and cheaper to measure together.
-bool GradientStatistics::measures_at_end() const {
-  return last_ && reduce_ && single() && !untaken_ && params_[0].device().is_cuda();
-}
+// The local gradients of a step on one replica are the averaged ones, and are measured with them.
+bool GradientStatistics::measures_at_end() const { return last_ && reduce_ && single() && !untaken_; }
 
 // The end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
@@ -267,9 +273,8 @@ void GradientStatistics::on_mean_gradients() {
     previous.push_back(previous_[i]);
   }
   if (!single()) return mean_.add_squared_norms(gradients);
-  if (measures_at_end()) local_.add_squared_norms(gradients);
-  // One that is left out is not what the next is compared with.
-  if (all_finite(local_.values())) mean_.add_pairs(gradients, previous);
+  measured_at_end_ = measures_at_end();
+  mean_.add_pairs(gradients, previous);
 }
 
 void GradientStatistics::check_all_used() const {
@@ -390,14 +395,15 @@ GradientSample GradientStatistics::several(double batch_scale, double loss_scale
 
 std::optional<GradientSample> GradientStatistics::differenced(double batch_scale, double loss_scale) {
   GradientSample sample{.count = 2, .scale = 2 * batch_scale, .differenced = true};
-  const auto local = local_.values();
+  const auto sums = mean_.values();
+  const auto local = firsts(sums);
   if (!all_finite(local)) {
     sample.local_sqr = sample.total_sqr = local;
+    previous_loss_scale_ = 0;  // the next one has nothing to be compared with
     return sample;
   }
   const double before = std::exchange(previous_loss_scale_, loss_scale), now = loss_scale;
   if (before == 0) return {};
-  const auto sums = mean_.values();
   for (std::size_t i = 0; i < sums.size(); i += kSums) {
     const double current_sqr = sums[i] / (now * now);
     const double previous_sqr = sums[i + 1] / (before * before);

@@ -139,6 +139,7 @@ class GradientStatistics {
   bool queued_ = false;        // its end will be noticed
   bool has_gradient_ = false;  // a gradient has come in the current pass
   bool complete_ = false;      // all of the step's gradients are there, and not taken yet
+  bool measured_at_end_ = false;  // what local_ would have is in mean_
   bool void_ = false;
   // Accumulation by hand:
   bool untaken_ = false;  // complete gradients were not taken before this step, and may still be there

@@ -126,62 +126,77 @@ at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
   return divisor.defined() ? values / divisor : values;
 }
 
-// Dense gradients of one group on one GPU, of which all or none have a preconditioner.
-struct Batch {
-  std::vector<at::Tensor> gradients, previous, exp_avg_sq;
-  std::vector<at::Scalar> corrections, eps;
-  std::int64_t elements = 0;
+bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
+  return b.is_non_overlapping_and_dense() && a.strides() == b.strides();
+}
 
-  void add(const GroupGradient& gradient) {
-    gradients.push_back(of_values(gradient.gradient));
-    elements += gradients.back().numel();
-    if (!gradient.preconditioner.exp_avg_sq.defined()) return;
-    exp_avg_sq.push_back(gradient.preconditioner.exp_avg_sq);
-    corrections.emplace_back(gradient.preconditioner.correction);
-    eps.emplace_back(gradient.preconditioner.eps);
+// Dense gradients of one group on one GPU, flat, of which all or none have a preconditioner, with equal numbers. An
+// operation on all of them together takes the time of one on a single gradient, unless they are large.
+class Batch {
+ public:
+  void add(const GroupGradient& gradient, const at::Tensor* previous) {
+    const auto& by = gradient.preconditioner;
+    const auto& first = gradient.gradient;
+    // A copy takes an operation, and is not needed where all have their elements in the same order in memory.
+    const bool alike = dense_alike(first, first) && (!previous || dense_alike(first, *previous)) &&
+                       (!by.exp_avg_sq.defined() || dense_alike(first, by.exp_avg_sq));
+    const auto flat = [alike](const at::Tensor& tensor) {
+      return alike ? tensor.detach().as_strided({tensor.numel()}, {1}) : tensor.detach().reshape(-1);
+    };
+    gradients_.push_back(flat(first));
+    if (previous) previous_.push_back(flat(*previous));
+    if (by.exp_avg_sq.defined()) exp_avg_sq_.push_back(flat(by.exp_avg_sq));
+    by_ = {{}, by.correction, by.eps};
+    elements_ += first.numel();
   }
-  // Divides the gradients and the previous ones.
-  void divide() {
-    if (exp_avg_sq.empty()) return;
-    auto divisors = at::_foreach_sqrt(exp_avg_sq);
-    at::_foreach_div_(divisors, corrections);
-    at::_foreach_add_(divisors, eps);
-    gradients = at::_foreach_div(gradients, divisors);
-    if (!previous.empty()) previous = at::_foreach_div(previous, divisors);
+  std::int64_t elements() const noexcept { return elements_; }
+  at::Device device() const { return gradients_[0].device(); }
+
+  // Their norm and, if they have previous ones, the norms of these and of the sum.
+  std::vector<at::Tensor> norms() const {
+    auto a = of_values(joined(gradients_));
+    const auto divisors = exp_avg_sq_.empty() ? at::Tensor() : divisor({joined(exp_avg_sq_), by_.correction, by_.eps});
+    if (divisors.defined()) a = a / divisors;
+    if (previous_.empty()) return {at::norm(a)};
+    auto b = of_values(joined(previous_));
+    if (divisors.defined()) b = b / divisors;
+    return {at::norm(a), at::norm(b), at::norm(a + b)};
   }
+
+ private:
+  static at::Tensor joined(const std::vector<at::Tensor>& flat) { return flat.size() == 1 ? flat[0] : at::cat(flat); }
+
+  std::vector<at::Tensor> gradients_, previous_, exp_avg_sq_;
+  Preconditioner by_;
+  std::int64_t elements_ = 0;
 };
 
-// By group, device, and whether there is a preconditioner. Calls `use` with each batch, which has not much more
-// elements than kMostElements: that bounds the memory of what is computed from it.
+// By group, device and preconditioner. Calls `use` with each batch, which has not much more elements than
+// kMostElements: that bounds the memory of what is computed from it.
 class Batches {
  public:
   template <class Use>
   void add(const GroupGradient& gradient, const at::Tensor* previous, Use use) {
-    const at::Device device = gradient.gradient.device();
-    const Key key{gradient.group, device.index(), gradient.preconditioner.exp_avg_sq.defined()};
+    const auto& by = gradient.preconditioner;
+    const Key key{gradient.group, gradient.gradient.get_device(), by.exp_avg_sq.defined(), by.correction, by.eps};
     Batch& batch = batches_[key];
-    batch.add(gradient);
-    if (previous) batch.previous.push_back(of_values(*previous));
-    if (batch.elements >= kMostElements) {
-      use(gradient.group, std::move(batch));
+    batch.add(gradient, previous);
+    if (batch.elements() >= kMostElements) {
+      use(gradient.group, batch);
       batches_.erase(key);
     }
   }
   template <class Use>
   void finish(Use use) {
-    for (auto& [key, batch] : batches_) use(std::get<0>(key), std::move(batch));
+    for (const auto& [key, batch] : batches_) use(std::get<0>(key), batch);
     batches_.clear();
   }
 
  private:
   static constexpr std::int64_t kMostElements = std::int64_t{1} << 24;
-  using Key = std::tuple<std::size_t, at::DeviceIndex, bool>;
+  using Key = std::tuple<std::size_t, std::int64_t, bool, double, double>;
   std::map<Key, Batch> batches_;
 };
-
-void append(std::vector<at::Tensor>& all, std::vector<at::Tensor> more) {
-  std::ranges::move(more, std::back_inserter(all));
-}
 
 }  // namespace
 
@@ -264,9 +279,8 @@ void GroupSums::add_squared_norm(const GroupGradient& gradient) {
 
 void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
   torch::NoGradGuard no_grad;
-  const auto measure = [this](std::size_t group, Batch batch) {
-    batch.divide();
-    append(norms_[{group, batch.gradients[0].get_device()}], at::_foreach_norm(batch.gradients));
+  const auto measure = [this](std::size_t group, const Batch& batch) {
+    norms_[{group, batch.device().index()}].push_back(batch.norms()[0]);
   };
   Batches batches;
   for (const auto& gradient : gradients) {
@@ -280,13 +294,7 @@ void GroupSums::add_squared_norms(const std::vector<GroupGradient>& gradients) {
 
 void GroupSums::add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous) {
   torch::NoGradGuard no_grad;
-  const auto measure = [this](std::size_t group, Batch batch) {
-    batch.divide();
-    auto norms = at::_foreach_norm(batch.gradients);
-    append(norms, at::_foreach_norm(batch.previous));
-    append(norms, at::_foreach_norm(at::_foreach_add(batch.gradients, batch.previous)));
-    add_norms(group, norms, 3);
-  };
+  const auto measure = [this](std::size_t group, const Batch& batch) { add_norms(group, batch.norms(), 3); };
   Batches batches;
   std::vector<at::Tensor> to, from;
   for (std::size_t i = 0; i < gradients.size(); ++i) {

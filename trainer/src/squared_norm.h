@@ -33,7 +33,8 @@ struct GroupGradient {
 };
 
 // Sums by parameter group, in double. On a GPU, where handing over an operation takes longer than computing most
-// gradients' norms, many gradients are added by few operations, and the norm of each is rounded to single precision.
+// gradients' norms, many gradients are added by few operations, and the norm of all of them is rounded to single
+// precision.
 class GroupSums {
  public:
   GroupSums(std::size_t groups, std::size_t sums, at::Device device);
