@@ -2,8 +2,8 @@
 each train the same model on the same batches, in turns of some steps: ours with LibTorch's SGD, ours with an Adaptive
 one, which measures the gradient noise scale, and Python's with its own SGD. All drop the gradients of the last step.
 
-Prints the ratios of the median step times; exits with 1 if one is over 1.02: a figure for a machine that does nothing
-else. Skipped without Debian's python3-torch. An argument is the number of rounds (default: 25).
+Prints the ratios of the median step times. Exits with 1 if that of the plain one is over 1.02, a figure for a machine
+that does nothing else; that of the adaptive one, which does more than Python's, is for information. Skipped without Debian's python3-torch. An argument is the number of rounds (default: 25).
 """
 
 import os
@@ -65,7 +65,7 @@ def main():
     for name, ratio in ratios.items():
         print(f"{name} step / step of DistributedDataParallel: {ratio:.4f} ({ratio * theirs * 1e3:.2f} ms / "
               f"{theirs * 1e3:.2f} ms, medians of {len(seconds[name])})")
-    return int(max(ratios.values()) > MAX_RATIO)
+    return int(ratios["plain"] > MAX_RATIO)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
 
@@ -53,6 +57,21 @@ TEST_CASE("squared norms of gradients of all kinds are those of double precision
   for (std::size_t group = 0; group < 2; ++group) {
     CHECK(single.values()[group] == doctest::Approx(expected[group]).epsilon(1e-6));
     CHECK(together.values()[group] == doctest::Approx(expected[group]).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("every element counts once, however many there are") {
+  std::vector<std::int64_t> sizes(300);
+  std::iota(sizes.begin(), sizes.end(), 0);
+  for (const std::int64_t more : {-1, 0, 1, 63, 64, 65}) sizes.push_back((std::int64_t{1} << 16) + more);
+  for (const auto size : sizes) {
+    CAPTURE(size);
+    const auto gradient = at::arange(size).remainder(7).to(at::kFloat), previous = gradient + 1;
+    GroupSums norms(1, 1, at::kCPU), pairs(1, 3, at::kCPU);
+    norms.add_squared_norm({0, gradient, {}});
+    pairs.add_pairs({{0, gradient, {}}}, {previous.clone()});
+    CHECK(norms.values()[0] == squared(gradient));
+    CHECK(pairs.values() == std::vector<double>{squared(gradient), squared(previous), squared(gradient + previous)});
   }
 }
 
