@@ -3,10 +3,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <mutex>
-#include <optional>
 
+#include "adaptdl/error.h"
 #include "adaptdl/torch/amp.h"
+#include "forward_guard.h"
 #include "torch_compat.h"
 
 namespace adaptdl::internal {
@@ -16,56 +16,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The state of the default generators that a forward pass on `device` draws from.
-class RandomState {
- public:
-  explicit RandomState(at::Device device) {
-    take(at::globalContext().defaultGenerator(at::kCPU));
-    if (device.is_cuda()) take(at::globalContext().defaultGenerator(device));
-  }
-  void restore() const {
-    for (auto [generator, state] : states_) {
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(state);
-    }
-  }
-
- private:
-  void take(at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    states_.emplace_back(generator, generator.get_state());
-  }
-  std::vector<std::pair<at::Generator, at::Tensor>> states_;
-};
-
-// Weights that are cast without gradients must not be taken from the cache by a pass that needs them.
-class NoAutocastCache {
- public:
-  NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
-  ~NoAutocastCache() { at::autocast::set_autocast_cache_enabled(before_); }
-  NoAutocastCache(const NoAutocastCache&) = delete;
-  NoAutocastCache& operator=(const NoAutocastCache&) = delete;
-
- private:
-  const bool before_ = at::autocast::is_autocast_cache_enabled();
-};
-
 // A part of a model, and what its forward pass depended on besides its inputs.
 struct Part : torch::CustomClassHolder {
-  Part(std::shared_ptr<torch::nn::Module> part, TensorFunction function, at::Device where)
+  Part(std::shared_ptr<torch::nn::Module> part, TensorFunction function, at::DeviceType type)
       : module(std::move(part)),
         forward(std::move(function)),
-        device(where),
-        autocast(compat::autocast_enabled(where.type())),
-        dtype(compat::autocast_dtype(where.type())),
-        random(where) {}
+        device(type),
+        autocast(compat::autocast_enabled(type)),
+        dtype(compat::autocast_dtype(type)) {}
 
   std::shared_ptr<torch::nn::Module> module;
   TensorFunction forward;
-  at::Device device;
+  at::DeviceType device;
   bool autocast;
   at::ScalarType dtype;
-  RandomState random;
+  RngStates generators;
 };
 
 // Inputs and then parameters -> outputs. The parameters are arguments so that they get their gradients as in any other
@@ -81,6 +46,9 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    if (torch::GradMode::is_enabled())
+      throw UsageError(
+          "checkpoint_activations supports no second derivatives; call the part itself where create_graph is set");
     const auto tensors = context->get_saved_variables();
     const auto capsule = context->saved_data["part"].toCapsule();
     const auto& part = static_cast<const Part&>(*capsule);
@@ -88,22 +56,15 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     variable_list used;
     for (std::size_t i = 0; i < tensors.size(); ++i)
       used.push_back(i < inputs ? tensors[i].detach().set_requires_grad(tensors[i].requires_grad()) : tensors[i]);
-    const RandomState now(part.device);
-    const auto buffers = part.module->buffers();
-    std::vector<at::Tensor> before;
-    for (const auto& buffer : buffers) before.push_back(buffer.clone());
-    part.random.restore();
+    const ForwardGuard guard(*part.module);
+    part.generators.restore();
     variable_list outputs;
     {
       const at::AutoGradMode enabled(true);
-      std::optional<Autocast> autocast;
-      if (part.autocast) autocast.emplace(part.device.type(), part.dtype);
+      const Autocast autocast(part.device, part.dtype, part.autocast);
       outputs = part.forward({used.begin(), used.begin() + static_cast<std::ptrdiff_t>(inputs)});
     }
-    now.restore();
     auto result = gradients_of(outputs, used, gradients);
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(before[i]);
     result.resize(tensors.size() + 2);  // none for the other arguments
     return result;
   }
@@ -131,16 +92,29 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
 
 }  // namespace
 
-std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, TensorFunction forward,
+std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, const TensorFunction& forward,
                                               const std::vector<at::Tensor>& inputs) {
-  auto tensors = inputs;
+  std::vector<at::Tensor> tensors;
+  std::vector<bool> defined;
+  for (const auto& input : inputs) {
+    defined.push_back(input.defined());
+    if (input.defined()) tensors.push_back(input);
+  }
+  const auto count = tensors.size();
   for (const auto& param : module->parameters()) tensors.push_back(param);
   const bool plain = !torch::GradMode::is_enabled() ||
                      std::ranges::none_of(tensors, [](const auto& tensor) { return tensor.requires_grad(); });
   if (plain) return forward(inputs);
-  const auto device = tensors[0].device();
-  const auto part = c10::make_intrusive<Part>(std::move(module), std::move(forward), device);
-  return Recomputed::apply(at::TensorList(tensors), part, inputs.size());
+  // Autograd takes no undefined inputs.
+  const auto with_undefined = [forward, defined](const std::vector<at::Tensor>& given) {
+    std::vector<at::Tensor> all;
+    for (std::size_t i = 0, next = 0; i < defined.size(); ++i) all.push_back(defined[i] ? given[next++] : at::Tensor());
+    return forward(all);
+  };
+  const auto on_gpu = std::ranges::find_if(tensors, [](const auto& tensor) { return tensor.is_cuda(); });
+  const auto device = on_gpu == tensors.end() ? at::kCPU : at::kCUDA;
+  const auto part = c10::make_intrusive<Part>(std::move(module), with_undefined, device);
+  return Recomputed::apply(at::TensorList(tensors), part, count);
 }
 
 }  // namespace adaptdl::internal

@@ -20,9 +20,10 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "adaptdl/log.h"
 #include "adaptdl/torch/script_module.h"
+#include "forward_guard.h"
 #include "printable.h"
-#include "rng_state.h"
 
 namespace adaptdl::internal {
 
@@ -32,10 +33,10 @@ namespace jit = torch::jit;
 
 constexpr std::size_t kMaxReason = 300;  // LibTorch's may have tensors in it
 
-// Puts a model into evaluation mode, and restores what a forward pass may change when destroyed.
-class ForwardGuard {
+// The modes, training or evaluation, of a model's modules, which it restores when destroyed.
+class ModesGuard {
  public:
-  explicit ForwardGuard(torch::nn::Module& model) {
+  explicit ModesGuard(const torch::nn::Module& model) {
     for (const auto& module : model.modules()) {
       modes_.emplace_back(module, module->is_training());
       if (auto* const script = dynamic_cast<ScriptModuleImpl*>(module.get())) {
@@ -44,40 +45,23 @@ class ForwardGuard {
         }
       }
     }
-    for (const auto& buffer : model.buffers()) {
-      if (buffer.defined()) buffers_.push_back({buffer, buffer._version(), buffer.clone()});
-    }
-    model.eval();
-    at::autocast::set_autocast_cache_enabled(false);
   }
-
-  ~ForwardGuard() {
-    at::autocast::set_autocast_cache_enabled(autocast_cache_);
-    // Parents first, as each changes the mode of its children.
-    for (const auto& [module, training] : modes_) module->train(training);
-    for (auto& [module, training] : script_modes_) module.setattr("training", training);
-    for (const auto& buffer : buffers_) {
-      if (buffer.tensor._version() != buffer.version) buffer.tensor.copy_(buffer.content);
+  ~ModesGuard() {
+    try {
+      // Parents first, as each changes the mode of its children.
+      for (const auto& [module, training] : modes_) module->train(training);
+      for (auto& [module, training] : script_modes_) module.setattr("training", training);
+    } catch (const std::exception& error) {
+      log::warn(
+          fmt::format("add_graph: cannot bring the model back to its mode: {}", one_line(error.what(), kMaxReason)));
     }
   }
-
-  ForwardGuard(const ForwardGuard&) = delete;
-  ForwardGuard& operator=(const ForwardGuard&) = delete;
+  ModesGuard(const ModesGuard&) = delete;
+  ModesGuard& operator=(const ModesGuard&) = delete;
 
  private:
-  struct Buffer {
-    at::Tensor tensor;
-    std::int64_t version;
-    at::Tensor content;
-  };
-
-  const c10::NoGradGuard no_grad_;
-  const RngStateGuard rng_;
-  // What it casts without gradients is of no use for training, and what it cast before is unknown to the tracer.
-  const bool autocast_cache_ = at::autocast::is_autocast_cache_enabled();
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
   std::vector<std::pair<jit::Module, bool>> script_modes_;
-  std::vector<Buffer> buffers_;
 };
 
 // A tensor that a trace begins with.
@@ -310,13 +294,14 @@ class GraphReader {
 
   std::string unique(const std::string& name) {
     auto candidate = name;
-    for (int i = 1; !names_.insert(candidate).second; ++i) candidate = fmt::format("{}_{}", name, i);
+    for (int& i = taken_[name]; !names_.insert(candidate).second;) candidate = fmt::format("{}_{}", name, ++i);
     return candidate;
   }
 
   const std::vector<Known>& known_;
   std::vector<GraphNode> nodes_;
   std::set<std::string> names_;
+  std::unordered_map<std::string, int> taken_;                               // the last suffix that a name got
   std::unordered_map<const jit::Value*, std::vector<std::string>> sources_;  // as GraphNode::inputs
   std::unordered_map<const jit::Value*, std::string> module_of_value_;
   std::unordered_map<const jit::Node*, std::string> module_of_node_;
@@ -328,7 +313,11 @@ class GraphReader {
 std::vector<GraphNode> trace_model(
     torch::nn::Module& model, const std::vector<at::Tensor>& inputs,
     const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>& forward) {
-  const ForwardGuard guard(model);
+  const c10::NoGradGuard no_grad;
+  const ForwardGuard forward_guard(model);
+  const ModesGuard modes(model);
+  model.eval();
+  const NoAutocastCache no_cache;
   const auto known = known_tensors(model, inputs);
   jit::Stack values;
   for (const auto& each : known) values.emplace_back(each.tensor);

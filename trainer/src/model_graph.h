@@ -15,7 +15,7 @@
 
 namespace adaptdl::internal {
 
-// Runs `forward` once, which gets `inputs` or copies of them and returns the tensors of the output, with the model in
+// Runs `forward` once, which gets copies of `inputs` and returns the tensors of the output, with the model in
 // evaluation mode and without gradients. Modes and buffers of the model and the random generators are as before
 // afterwards. Throws UsageError if `forward` fails, or uses a tensor that requires a gradient and is neither an input
 // nor registered in the model.

@@ -121,7 +121,7 @@ void resume_rng() {
   state->resume();
 }
 
-RngStateGuard::RngStateGuard() : states_(snapshot()) {}
-RngStateGuard::~RngStateGuard() { restore(states_); }
+RngStates::RngStates() : states_(snapshot()) {}
+void RngStates::restore() const { internal::restore(states_); }
 
 }  // namespace adaptdl::internal

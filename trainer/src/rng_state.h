@@ -18,13 +18,12 @@ namespace adaptdl::internal {
 // registered from then on.
 void resume_rng();
 
-// Restores the generators to where they are now when it is destroyed.
-class RngStateGuard {
+// Where the generators are when it is made.
+class RngStates {
  public:
-  RngStateGuard();
-  ~RngStateGuard();
-  RngStateGuard(const RngStateGuard&) = delete;
-  RngStateGuard& operator=(const RngStateGuard&) = delete;
+  RngStates();
+  // Brings them back to there.
+  void restore() const;
 
  private:
   std::map<std::string, std::vector<std::byte>> states_;

@@ -4,9 +4,11 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "adaptdl/error.h"
 #include "adaptdl/torch/amp.h"
 #include "adaptdl/torch/parallel.h"
 #include "adaptdl/torch/process_group.h"
@@ -160,6 +162,63 @@ TEST_CASE("several inputs and outputs, of which some have no gradient, and param
     const torch::NoGradGuard no_grad;
     EXPECT(!checkpoint_activations(pair, a, b)[0].requires_grad());
   });
+}
+
+namespace {
+
+struct FailingImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    const auto result = norm(linear(x)) * torch::rand({4});
+    if (++passes == 2) throw std::runtime_error("out of memory");
+    return result;
+  }
+  nn::Linear linear{register_module("linear", nn::Linear(4, 4))};
+  nn::BatchNorm1d norm{register_module("norm", nn::BatchNorm1d(4))};
+  int passes = 0;
+};
+TORCH_MODULE(Failing);
+
+struct ScaleImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask = {}) {
+    return mask.defined() ? x * weight * factor * mask : x * weight * factor;
+  }
+  at::Tensor weight = register_parameter("weight", torch::ones({2}));
+  at::Tensor factor = register_buffer("factor", torch::full({2}, 3.0));
+};
+TORCH_MODULE(Scale);
+
+}  // namespace
+
+TEST_CASE("a part that fails in the backward pass leaves the random generator and the buffers as they were") {
+  Failing part;
+  const auto loss = checkpoint_activations(part, torch::randn({8, 4})).sum();
+  const auto generator = at::globalContext().defaultGenerator(at::kCPU);
+  const auto state = generator.get_state(), mean = part->norm->running_mean.clone();
+  CHECK_THROWS_WITH_AS(loss.backward(), "out of memory", std::runtime_error);
+  CHECK(generator.get_state().equal(state));
+  CHECK(part->norm->running_mean.equal(mean));
+  CHECK(part->norm->num_batches_tracked.item<std::int64_t>() == 1);
+}
+
+TEST_CASE("a part shares its buffers with the rest of a model") {
+  Scale part;
+  const auto x = torch::ones({2});
+  checkpoint_activations(part, part(x)).sum().backward();
+  CHECK(part->weight.grad().equal(torch::full({2}, 18.0)));
+}
+
+TEST_CASE("an input may be undefined") {
+  Scale part;
+  const auto x = torch::ones({2}).set_requires_grad(true);
+  checkpoint_activations(part, x, at::Tensor()).sum().backward();
+  CHECK(x.grad().equal(torch::full({2}, 3.0)));
+}
+
+TEST_CASE("second derivatives are refused") {
+  Scale part;
+  const auto x = torch::ones({2}).set_requires_grad(true);
+  const auto result = checkpoint_activations(part, x).sum();
+  CHECK_THROWS_AS(torch::autograd::grad({result}, {x}, {}, true, /*create_graph=*/true), adaptdl::UsageError);
 }
 
 }  // namespace activation_checkpoint_test

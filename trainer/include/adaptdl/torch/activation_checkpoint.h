@@ -1,12 +1,14 @@
 // Activation checkpointing, which takes less memory and more time: a part of a model keeps its inputs alone in the
-// forward pass, and computes its activations again in the backward pass (Chen et al., "Training Deep Nets with Sublinear
-// Memory Cost", 2016). Known in PyTorch as torch.utils.checkpoint.
+// forward pass, and computes its activations again in the backward pass (Chen et al., "Training Deep Nets with
+// Sublinear Memory Cost", 2016). Known in PyTorch as torch.utils.checkpoint.
 //
 //   for (auto& block : blocks) x = checkpoint_activations(block, x);   // was: x = block(x)
 //
 // Gradients are those of the plain pass: random numbers, such as those of dropout, are drawn alike, operations compute
-// in the same types under Autocast, and buffers, such as the running statistics of batch normalization, change once. The
-// forward pass of the part must have no other effects. All replicas take the same parts, as some may communicate.
+// in the same types under Autocast, and buffers, such as the running statistics of batch normalization, change once.
+// The forward pass of the part must have no other effects, and must not read a buffer that it changes, as spectral
+// normalization does. All replicas take the same parts, as some may communicate. With LibTorch 2, a hook on a parameter
+// of the part runs twice.
 //
 // Threading: used by the training thread; where LibTorch runs a backward pass in threads of its own, so do the parts.
 #pragma once
@@ -27,7 +29,7 @@ namespace internal {
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 // The result of `forward`, which uses the parameters of `module` and no others that need gradients.
-std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, TensorFunction forward,
+std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module> module, const TensorFunction& forward,
                                               const std::vector<at::Tensor>& inputs);
 
 template <class Model>
@@ -42,8 +44,9 @@ std::shared_ptr<torch::nn::Module> shared_module(const Model& model) {
 }  // namespace internal
 
 // model->forward(inputs...), whose activations are computed again in the backward pass. `Model` is a module holder
-// (TORCH_MODULE) or a shared_ptr to a module, which is kept until then. `forward` takes tensors and returns one or a
-// vector of them. With gradients disabled it is a plain forward pass. Second derivatives are not supported.
+// (TORCH_MODULE) or a shared_ptr to a module, which is kept until then. `forward` takes tensors, which may be
+// undefined, and returns one or a vector of them. With gradients disabled it is a plain forward pass. A backward pass
+// with create_graph, as for second derivatives, throws UsageError.
 template <class Model, class... Tensors>
 requires(std::is_convertible_v<const Tensors&, const at::Tensor&>&&...) auto checkpoint_activations(
     Model model, const Tensors&... inputs) {

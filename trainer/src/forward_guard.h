@@ -1,0 +1,50 @@
+// What a forward pass changes besides what it returns.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <utility>
+#include <vector>
+
+#include "rng_state.h"
+
+namespace adaptdl::internal {
+
+// Restores the random generators and the buffers of a module when destroyed. Graphs that have saved these stay valid.
+class ForwardGuard {
+ public:
+  explicit ForwardGuard(const torch::nn::Module& module) {
+    for (const auto& buffer : module.buffers()) buffers_.emplace_back(buffer, buffer.detach().clone());
+  }
+  ~ForwardGuard() {
+    generators_.restore();
+    const c10::NoGradGuard no_grad;
+    for (const auto& [buffer, content] : buffers_) {
+      if (buffer.sizes() != content.sizes()) buffer.resize_(content.sizes());
+      // Without a new version. Not every operation that writes to a buffer counts one either.
+      buffer.variable_data().copy_(content);
+    }
+  }
+  ForwardGuard(const ForwardGuard&) = delete;
+  ForwardGuard& operator=(const ForwardGuard&) = delete;
+
+ private:
+  const RngStates generators_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their contents
+};
+
+// While it lives, autocast keeps no casts: those made without gradients must not serve a pass that needs them.
+class NoAutocastCache {
+ public:
+  NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
+  ~NoAutocastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  NoAutocastCache(const NoAutocastCache&) = delete;
+  NoAutocastCache& operator=(const NoAutocastCache&) = delete;
+
+ private:
+  const bool before_ = at::autocast::is_autocast_cache_enabled();
+};
+
+}  // namespace adaptdl::internal
