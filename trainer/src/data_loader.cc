@@ -115,7 +115,9 @@ void LoaderLoop::fetch(std::size_t worker, std::size_t batch) const {
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.is_cpu() && torch::cuda::is_available() ? tensor.pin_memory() : tensor;
+  return tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided && torch::cuda::is_available()
+             ? tensor.pin_memory()
+             : tensor;
 }
 
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable) {

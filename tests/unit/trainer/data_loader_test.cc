@@ -4,11 +4,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "adaptdl/torch/epoch.h"
 #include "elastic_job.h"
@@ -373,6 +379,25 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
   ElasticJob().run_to(0, 1, [](int) {
     EXPECT(says(error_of<UsageError>([] { adaptdl::sample_generator(); }), "sample_generator(index)"));
   });
+}
+
+TEST_CASE("tensors are found in batches of any type, to be pinned") {
+  const auto count = [](auto batch) {
+    int found = 0;
+    const auto use = [&](const at::Tensor&) { ++found; };
+    adaptdl::internal::each_tensor(batch, use, adaptdl::internal::NoOther());
+    adaptdl::internal::pin(batch);
+    return found;
+  };
+  const auto x = torch::ones({2});
+  CHECK(count(x) == 1);
+  CHECK(count(torch::data::Example<>(x, x)) == 2);
+  CHECK(count(std::vector{torch::data::TensorExample(x), torch::data::TensorExample(x)}) == 2);
+  CHECK(count(std::make_tuple(x, 1, std::optional(x), std::optional<at::Tensor>())) == 2);
+  CHECK(count(std::map<std::string, std::vector<at::Tensor>>{{"a", {x, x}}, {"b", {x}}}) == 3);
+  CHECK(count(c10::ivalue::Tuple::create({x, 1, std::vector{x, x}})) == 0);  // a pointer
+  CHECK(count(c10::IValue(c10::ivalue::Tuple::create({x, 1, std::vector{x, x}}))) == 3);
+  CHECK(count(std::make_pair(std::vector{true, false}, std::string("text"))) == 0);
 }
 
 }  // namespace data_loader_test

@@ -332,6 +332,59 @@ TEST_CASE("a graph leaves modes, buffers, gradients, inputs and the random gener
   CHECK(graphs_in(directory.path()).size() == 1);
 }
 
+namespace {
+
+// Its buffers change without a new version, and in size.
+struct Remembering : nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    const auto seen = cache.size(0);
+    cache.resize_({seen + x.size(0), x.size(1)});
+    cache.slice(0, seen).copy_(x);
+    return torch::batch_norm(x, {}, {}, mean, variance, /*training=*/true, 0.1, 1e-5, false);
+  }
+  at::Tensor cache = register_buffer("cache", torch::zeros({1, 4}));
+  at::Tensor mean = register_buffer("mean", torch::zeros({4}));
+  at::Tensor variance = register_buffer("variance", torch::ones({4}));
+};
+
+struct Recurrent : nn::Module {
+  at::Tensor forward(const at::Tensor& x, const std::tuple<at::Tensor, at::Tensor>& state) {
+    std::get<0>(state).add_(1);
+    return std::get<0>(lstm(x, state));
+  }
+  nn::LSTM lstm = register_module("lstm", nn::LSTM(4, 4));
+};
+
+}  // namespace
+
+TEST_CASE("a graph leaves buffers as they are that change in size, or without a new version") {
+  auto net = std::make_shared<Remembering>();
+  graph_of(net, torch::ones({3, 4}));
+  CHECK(net->cache.equal(torch::zeros({1, 4})));
+  CHECK(net->mean.equal(torch::zeros({4})));
+  CHECK(net->variance.equal(torch::ones({4})));
+}
+
+TEST_CASE("tensors in a tuple are inputs of a graph, and stay as they are") {
+  auto net = std::make_shared<Recurrent>();
+  const auto hidden = torch::zeros({1, 2, 4}).requires_grad_() * 1;
+  const auto nodes = graph_of(net, torch::ones({3, 2, 4}), std::make_tuple(hidden, torch::zeros({1, 2, 4})));
+  for (const auto* const name : {"input_0", "input_1", "input_2"}) CHECK(find(nodes, name).op == "Input");
+  CHECK(hidden.equal(torch::zeros({1, 2, 4})));
+}
+
+TEST_CASE("operators of equal names are numbered") {
+  struct Unrolled : nn::Module {
+    at::Tensor forward(at::Tensor x) {
+      for (int i = 0; i < 3; ++i) x = torch::relu(x);
+      return x;
+    }
+  };
+  auto net = std::make_shared<Unrolled>();
+  const auto names = names_of(graph_of(net, torch::ones({2})));
+  for (const auto* const name : {"relu", "relu_1", "relu_2"}) CHECK(std::ranges::count(names, name) == 1);
+}
+
 TEST_CASE("a graph that is written under autocast leaves no cast weights without gradients") {
   nn::Linear net(4, 2);
   at::Tensor loss;

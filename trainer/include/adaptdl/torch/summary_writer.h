@@ -44,6 +44,7 @@
 #include <variant>
 #include <vector>
 
+#include "adaptdl/torch/internal/each_tensor.h"
 #include "adaptdl/torch/internal/model_output.h"
 
 namespace torch::nn {
@@ -177,39 +178,24 @@ class SummaryWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-namespace internal {
-
-// An argument of a forward pass, with replace(TENSOR) in the place of each tensor.
-template <class T, class Replace>
-T replace_tensors(const T& input, Replace replace) {
-  if constexpr (std::is_same_v<T, at::Tensor>) {
-    return input.defined() ? replace(input) : input;
-  } else if constexpr (std::is_same_v<T, c10::IValue>) {
-    return input.isTensor() ? T(replace_tensors(input.toTensor(), replace)) : input;
-  } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
-    T tensors;
-    for (const auto& each : input) tensors.push_back(replace_tensors(each, replace));
-    return tensors;
-  } else {
-    return input;
-  }
-}
-
-}  // namespace internal
-
 template <class Model, class... Inputs>
 void SummaryWriter::add_graph(Model& model, const Inputs&... inputs) {
   if constexpr (requires { model.module(); }) {
     add_graph(model.module(), inputs...);
   } else if (writes()) {
+    std::tuple<std::decay_t<Inputs>...> arguments{inputs...};
     std::vector<at::Tensor> tensors;
-    const auto keep = [&](const at::Tensor& tensor) { return tensors.emplace_back(tensor); };
-    (void)std::tuple<std::decay_t<Inputs>...>{internal::replace_tensors<std::decay_t<Inputs>>(inputs, keep)...};
+    const auto keep = [&](const at::Tensor& tensor) {
+      if (tensor.defined()) tensors.push_back(tensor);
+    };
+    const internal::NoOther no_other;
+    internal::each_tensor(arguments, keep, no_other);
     add_traced_graph(*model, tensors, [&](const std::vector<at::Tensor>& traced) {
       std::size_t next = 0;
-      const auto take = [&](const at::Tensor&) { return traced[next++]; };
-      // Braces, for the order.
-      std::tuple<std::decay_t<Inputs>...> arguments{internal::replace_tensors<std::decay_t<Inputs>>(inputs, take)...};
+      const auto take = [&](at::Tensor& tensor) {
+        if (tensor.defined()) tensor = traced[next++];
+      };
+      internal::each_tensor(arguments, take, no_other);
       const auto output = std::apply([&](auto&... each) { return model->forward(each...); }, arguments);
       std::vector<at::Tensor> outputs;
       internal::collect(output, outputs);

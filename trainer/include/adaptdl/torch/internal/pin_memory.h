@@ -3,34 +3,20 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tuple>
-#include <type_traits>
+#include "adaptdl/torch/internal/each_tensor.h"
 
 namespace adaptdl::internal {
 
-// `tensor` in page-locked memory if it is on the CPU and LibTorch sees a GPU, else as it is.
+// `tensor` in page-locked memory if it is dense and on the CPU and LibTorch sees a GPU, else as it is.
 at::Tensor pinned(const at::Tensor& tensor);
 
-// Looks for tensors in LibTorch's examples, containers, tuples and optionals, and calls pin_memory(Batch&) where that is
-// defined in the namespace of the batch. Values of other types are left as they are.
+// Pins the tensors in `batch`, and calls pin_memory(Batch&) where that is defined in the namespace of a value in it.
 template <class T>
-void pin(T& value) {
-  if constexpr (std::is_const_v<T>) {
-    // The key of a map.
-  } else if constexpr (std::is_same_v<T, at::Tensor>) {
-    value = pinned(value);
-  } else if constexpr (requires { pin_memory(value); }) {
-    pin_memory(value);
-  } else if constexpr (requires { value.data, value.target; }) {
-    pin(value.data);
-    pin(value.target);
-  } else if constexpr (requires { std::tuple_size<T>::value; }) {
-    std::apply([](auto&... each) { (pin(each), ...); }, value);
-  } else if constexpr (requires { value.begin(), value.end(); }) {
-    for (auto& each : value) pin(each);
-  } else if constexpr (requires { value.has_value(), *value; }) {
-    if (value.has_value()) pin(*value);
-  }
+void pin(T& batch) {
+  const auto use = [](at::Tensor& tensor) { tensor = pinned(tensor); };
+  const auto other = [](auto& value) requires requires { pin_memory(value); }
+  { pin_memory(value); };
+  each_tensor(batch, use, other);
 }
 
 }  // namespace adaptdl::internal
