@@ -251,10 +251,13 @@ void GradientStatistics::on_mean_gradients() {
   if (std::exchange(had_unreduced_, false) && !options_.unused) average_unused();
   if (untaken_ && options_.measure) count_passes();
   if (internal::group_is_broken()) return drop_gradients();
+  if (options_.measure) measure_mean();
   ++version_.count;
   held_.assign(held_.size(), {});
   complete_ = true;
-  if (!options_.measure) return;
+}
+
+void GradientStatistics::measure_mean() {
   std::vector<GroupGradient> gradients;
   std::vector<at::Tensor> previous;
   for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -265,8 +268,8 @@ void GradientStatistics::on_mean_gradients() {
       if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
       if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
       // A checkpoint has all of them dense.
-      if (gradient.defined() && gradient.is_sparse() && !previous_[i].is_sparse())
-        previous_[i] = previous_[i].to_sparse(gradient.sparse_dim());
+      if (gradient.defined() && gradient.is_sparse() != previous_[i].is_sparse())
+        previous_[i] = gradient.is_sparse() ? previous_[i].to_sparse(gradient.sparse_dim()) : previous_[i].to_dense();
     }
     if (!gradient.defined()) continue;
     gradients.push_back({*groups_[i], std::move(gradient), preconditioner(i)});

@@ -2,10 +2,10 @@
 // step, and measures what the gradient noise scale needs.
 //
 // It hooks into the accumulation of each parameter's gradient, before c10d::Reducer's own hook. So the local gradient
-// is measured where the backward pass has just left it, in the cache (that of a single GPU is measured at the end, with
-// all others); held gradients are added before the reduction; and the reduction keeps its fused division. The averaged
-// gradient is measured right after the reduction. The local sums are all-reduced once, while the last buckets still
-// are. The time from the end of the local pass to the end of the reduction goes to the profile of the step.
+// is measured where the backward pass has just left it, in the cache (that of a single replica is measured at the end,
+// with all others); held gradients are added before the reduction; and the reduction keeps its fused division. The
+// averaged gradient is measured right after the reduction. The local sums are all-reduced once, while the last buckets
+// still are. The time from the end of the local pass to the end of the reduction goes to the profile of the step.
 //
 // Held gradients are out of the program's reach: a zero_grad() between two accumulated batches changes nothing, and an
 // optimizer's step() finds no gradient to step with.
@@ -102,6 +102,7 @@ class GradientStatistics {
   void on_gradient(std::size_t param, const at::Tensor& gradient);
   void on_local_gradients();
   void on_mean_gradients();
+  void measure_mean();
   void drop_gradients();
   void drop_local_gradients();
   void forget_passes();

@@ -66,8 +66,9 @@ ADAPTDL_VECTOR_CLONES double sum_squares(const float* g, const float* v, float c
   return sum;
 }
 
-// |a|^2, |b|^2 and a·b.
-ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* a, float* b, std::int64_t n) {
+// |a|^2, |b|^2 and a·b; then b is a.
+ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* __restrict a, float* __restrict b,
+                                                         std::int64_t n) {
   std::array<double, kLanes> aa{}, bb{}, ab{};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -91,18 +92,21 @@ ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* a, float* 
   return sums;
 }
 
-// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the results up in order.
+// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the arrays that it returns up in order.
 template <class Sum>
-double sum_chunks(std::int64_t n, Sum sum) {
+auto sum_chunks(std::int64_t n, Sum sum) {
+  using Sums = decltype(sum(n, n));
   if (n <= kSumChunk) return sum(std::int64_t{0}, n);
   const auto chunks = (n + kSumChunk - 1) / kSumChunk;
-  std::vector<double> parts(static_cast<std::size_t>(chunks));
+  std::vector<Sums> parts(static_cast<std::size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto chunk = begin; chunk < end; ++chunk)
       parts[static_cast<std::size_t>(chunk)] = sum(chunk * kSumChunk, std::min(kSumChunk, n - chunk * kSumChunk));
   });
-  double total = 0;
-  for (const double part : parts) total += part;
+  Sums total{};
+  for (const Sums& part : parts) {
+    for (std::size_t i = 0; i < part.size(); ++i) total[i] += part[i];
+  }
   return total;
 }
 
@@ -111,10 +115,13 @@ bool plain(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// Whether the elements of both lie in memory in the same order, as floats without gaps.
-bool plain_alike(const at::Tensor& a, const at::Tensor& b) {
-  return plain(a) && plain(b) && a.strides() == b.strides();
+// Whether the elements of both lie in memory in the same order, without gaps.
+bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
 }
+
+// The same, as floats on the CPU.
+bool plain_alike(const at::Tensor& a, const at::Tensor& b) { return plain(a) && plain(b) && dense_alike(a, b); }
 
 // As a vector of values, of at least single precision; a sparse one without what it does not have.
 at::Tensor of_values(const at::Tensor& gradient) {
@@ -135,10 +142,6 @@ at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
   return divisor.defined() ? values / divisor : values;
 }
 
-bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
-  return b.is_non_overlapping_and_dense() && a.strides() == b.strides();
-}
-
 // Dense gradients of one group on one GPU, flat, of which all or none have a preconditioner, with equal numbers. An
 // operation on all of them together takes the time of one on a single gradient, unless they are large.
 class Batch {
@@ -147,7 +150,7 @@ class Batch {
     const auto& by = gradient.preconditioner;
     const auto& first = gradient.gradient;
     // A copy takes an operation, and is not needed where all have their elements in the same order in memory.
-    const bool alike = dense_alike(first, first) && (!previous || dense_alike(first, *previous)) &&
+    const bool alike = first.is_non_overlapping_and_dense() && (!previous || dense_alike(first, *previous)) &&
                        (!by.exp_avg_sq.defined() || dense_alike(first, by.exp_avg_sq));
     const auto flat = [alike](const at::Tensor& tensor) {
       return alike ? tensor.detach().as_strided({tensor.numel()}, {1}) : tensor.detach().reshape(-1);
@@ -180,20 +183,20 @@ class Batch {
   std::int64_t elements_ = 0;
 };
 
-// By group, device and preconditioner. Calls `use` with each batch, which has not much more elements than
-// kMostElements: that bounds the memory of what is computed from it.
+// By group, device and preconditioner. Calls `use` with each batch, which has at most kMostElements unless it is a
+// single gradient: that bounds the memory of what is computed from it.
 class Batches {
  public:
   template <class Use>
   void add(const GroupGradient& gradient, const at::Tensor* previous, Use use) {
     const auto& by = gradient.preconditioner;
     const Key key{gradient.group, gradient.gradient.get_device(), by.exp_avg_sq.defined(), by.correction, by.eps};
-    Batch& batch = batches_[key];
-    batch.add(gradient, previous);
-    if (batch.elements() >= kMostElements) {
-      use(gradient.group, batch);
-      batches_.erase(key);
+    if (const auto found = batches_.find(key);
+        found != batches_.end() && found->second.elements() + gradient.gradient.numel() > kMostElements) {
+      use(gradient.group, found->second);
+      batches_.erase(found);
     }
+    batches_[key].add(gradient, previous);
   }
   template <class Use>
   void finish(Use use) {
@@ -247,14 +250,16 @@ bool GroupSums::add_plain(const GroupGradient& gradient) {
   const auto& by = gradient.preconditioner;
   if (!by.exp_avg_sq.defined() && plain(gradient.gradient)) {
     const float* const g = gradient.gradient.data_ptr<float>();
-    sum += sum_chunks(gradient.gradient.numel(), [&](auto first, auto count) { return sum_squares(g + first, count); });
+    sum += sum_chunks(gradient.gradient.numel(),
+                      [&](auto first, auto count) { return std::array{sum_squares(g + first, count)}; })[0];
     return true;
   }
   if (by.exp_avg_sq.defined() && plain_alike(gradient.gradient, by.exp_avg_sq)) {
     const float *const g = gradient.gradient.data_ptr<float>(), *const v = by.exp_avg_sq.data_ptr<float>();
     sum += sum_chunks(gradient.gradient.numel(), [&](auto first, auto count) {
-      return sum_squares(g + first, v + first, static_cast<float>(by.correction), static_cast<float>(by.eps), count);
-    });
+      return std::array{
+          sum_squares(g + first, v + first, static_cast<float>(by.correction), static_cast<float>(by.eps), count)};
+    })[0];
     return true;
   }
   return false;
@@ -267,12 +272,11 @@ bool GroupSums::add_plain_pair(const GroupGradient& gradient, const at::Tensor& 
   const float* const a = gradient.gradient.data_ptr<float>();
   float* const b = previous.data_ptr<float>();
   double* const sums = sums_.data_ptr<double>() + static_cast<std::int64_t>(gradient.group) * sums_.size(1);
-  for (std::int64_t first = 0; first < previous.numel(); first += kSumChunk) {
-    const auto [aa, bb, ab] = sum_products(a + first, b + first, std::min(kSumChunk, previous.numel() - first));
-    sums[0] += aa;
-    sums[1] += bb;
-    sums[2] += aa + bb + 2 * ab;
-  }
+  const auto [aa, bb, ab] =
+      sum_chunks(previous.numel(), [&](auto first, auto count) { return sum_products(a + first, b + first, count); });
+  sums[0] += aa;
+  sums[1] += bb;
+  sums[2] += aa + bb + 2 * ab;
   return true;
 }
 
