@@ -34,9 +34,11 @@
 #include "form_timeout.h"
 #include "regroup.h"
 #include "rendezvous_store.h"
+#include "rng_state.h"
 #include "secret.h"
 #include "socket.h"
 #include "step_boundary.h"
+#include "summary_writer_state.h"
 #include "uncaught_errors.h"
 
 namespace adaptdl {
@@ -314,6 +316,8 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   }
   form([&] { make_group(reachable(options.master_addr)); });
   checkpoint::agree();
+  internal::register_rng();
+  internal::register_events();
   decline_what_cannot_follow();
   if (options.rank == 0 && generation::follows()) generation::announce();
 }

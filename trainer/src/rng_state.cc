@@ -77,10 +77,9 @@ void derive(const Generators& states, int rank) {
 
 class RngState : public checkpoint::State {
  public:
-  RngState() : State("adaptdl-rng") {}
+  RngState() : State("adaptdl-rng") { checkpoint::load_state(*this); }
 
   void resume() {
-    checkpoint::load_state(*this);
     if (!own_.empty()) {
       restore(own_);
     } else if (const int rank = replica_rank(); rank != 0) {
@@ -92,16 +91,16 @@ class RngState : public checkpoint::State {
     rank0_.clear();
   }
 
-  void save(checkpoint::Writer& writer) const override { write(writer); }
+  void save(checkpoint::Writer& writer) const override { write(writer, rank0_); }
   void load(const checkpoint::Reader& reader) override { rank0_ = read(reader); }
 
   bool has_parts() const override { return true; }
-  void save_part(checkpoint::Writer& writer) const override { write(writer); }
+  void save_part(checkpoint::Writer& writer) const override { write(writer, own_); }
   void load_part(const checkpoint::Reader& reader) override { own_ = read(reader); }
 
  private:
-  static void write(checkpoint::Writer& writer) {
-    for (auto& [name, state] : snapshot()) writer.bytes(name, Bytes(state));
+  static void write(checkpoint::Writer& writer, const Generators& loaded) {
+    for (auto& [name, state] : loaded.empty() ? snapshot() : loaded) writer.bytes(name, Bytes(state));
   }
 
   static Generators read(const checkpoint::Reader& reader) {
@@ -110,16 +109,19 @@ class RngState : public checkpoint::State {
     return states;
   }
 
-  Generators own_, rank0_;  // as loaded
+  Generators own_, rank0_;  // as loaded; empty once the generators are there
 };
+
+// Never destroyed: saved as long as the process lives.
+RngState& rng_state() {
+  static auto* const state = new RngState;
+  return *state;
+}
 
 }  // namespace
 
-void resume_rng() {
-  // Never destroyed: saved as long as the process lives.
-  static auto* const state = new RngState;
-  state->resume();
-}
+void resume_rng() { rng_state().resume(); }
+void register_rng() { rng_state(); }
 
 RngStates::RngStates() : states_(snapshot()) {}
 void RngStates::restore() const { internal::restore(states_); }

@@ -111,6 +111,7 @@ SummaryWritersState& writers_state() {
 }  // namespace
 
 void end_event_replay() { writers_state().end_replay(); }
+void register_events() { writers_state(); }
 
 std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step,
                                           const std::string& parent) {

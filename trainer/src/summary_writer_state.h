@@ -13,9 +13,12 @@
 
 namespace adaptdl::internal {
 
-// To be called at the first step boundary: from here on nothing is replayed. Every replica has the state from then on,
-// whether or not that one made a writer, as checkpoints ask of it.
+// To be called at the first step boundary: from here on nothing is replayed.
 void end_event_replay();
+
+// Makes the state, if that has not happened. Every replica has it, whether or not that one makes a writer, as
+// checkpoints require.
+void register_events();
 
 // To be called when a writer for `log_dir` opens. `purge_step`: what its user asks for. `parent`: for a run of
 // add_scalars, the directory of the writer that it belongs to. Returns the step from which on earlier files are void,

@@ -4,14 +4,19 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
 #include <set>
+#include <string>
 
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/torch/data_loader.h"
 #include "adaptdl/torch/epoch.h"
+#include "adaptdl/torch/process_group.h"
+#include "adaptdl/torch/summary_writer.h"
 #include "elastic_job.h"
 #include "numbers.h"
+#include "replica_processes.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
@@ -141,6 +146,33 @@ TEST_CASE("the checkpoint has the generators of every rank, and each is found ag
     return std::string();
   };
   CHECK(first_of_rank_0(three) == first_of_rank_0(one));
+}
+
+TEST_CASE("a finished job that is run again keeps its generators and TensorBoard's steps, and all its states") {
+  const auto program = [](const ElasticJob& job, int epochs) {
+    return [&job, epochs](int rank) {
+      job.prepare();
+      torch::manual_seed(42);
+      adaptdl::init_process_group("gloo");
+      std::optional<adaptdl::SummaryWriter> writer;
+      if (rank == 0) writer.emplace(job.path() / "events");
+      Loader loader(Numbers(12), {.batch_size = 6});
+      for (int epoch : remaining_epochs_until(epochs)) {
+        for ([[maybe_unused]] auto& batch : loader) job.note(fmt::format("{} {} {}", rank, epoch, draw()));
+        if (writer) writer->add_scalar("loss", 1, epoch);
+      }
+      adaptdl::checkpoint::save_all_states();
+      adaptdl::destroy_process_group();
+    };
+  };
+  const ElasticJob once, again;
+  testing::expect_replicas(2, program(once, 1));
+  testing::expect_replicas(2, program(again, 1));
+  testing::expect_replicas(2, program(again, 1));
+  CHECK(again.errors().find("was not loaded by this program") == std::string::npos);
+  for (const auto* const job : {&once, &again}) testing::expect_replicas(2, program(*job, 2));
+  CHECK(sorted_notes(once).size() == 8);
+  CHECK(sorted_notes(again) == sorted_notes(once));
 }
 
 }  // namespace rng_state_test
