@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <latch>
+#include <string>
 #include <thread>
 
 #include "adaptdl/error.h"
@@ -33,8 +35,12 @@ bool all_ids() { return build_namespace.one_id.empty(); }
 // Processes of this machine whose command line has the text.
 int processes_with(const std::string& text) {
   int count = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator("/proc"))
-    if (read(entry.path() / "cmdline").find(text) != std::string::npos) ++count;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    std::string line;
+    std::getline(file, line);  // fails where the process has just ended, while a stream's iterators throw
+    if (line.find(text) != std::string::npos) ++count;
+  }
   return count;
 }
 // An argument of sleep that no other process of the machine has.
