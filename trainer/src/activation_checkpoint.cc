@@ -48,7 +48,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     if (torch::GradMode::is_enabled())
       throw UsageError(
-          "checkpoint_activations supports no second derivatives; call the part itself where create_graph is set");
+          "checkpoint_activations does not support second derivatives; with create_graph, call the module directly");
     const auto tensors = context->get_saved_variables();
     const auto capsule = context->saved_data["part"].toCapsule();
     const auto& part = static_cast<const Part&>(*capsule);

@@ -52,8 +52,8 @@ class ModesGuard {
       for (const auto& [module, training] : modes_) module->train(training);
       for (auto& [module, training] : script_modes_) module.setattr("training", training);
     } catch (const std::exception& error) {
-      log::warn(
-          fmt::format("add_graph: cannot bring the model back to its mode: {}", one_line(error.what(), kMaxReason)));
+      log::warn(fmt::format("add_graph: cannot restore the training mode of the model: {}",
+                            one_line(error.what(), kMaxReason)));
     }
   }
   ModesGuard(const ModesGuard&) = delete;

@@ -18,14 +18,14 @@ namespace adaptdl::internal {
 void resume_rng();
 
 // Makes the state, which is registered from then on, if that has not happened. Checkpoints that are saved before
-// resume_rng() have the generators of the checkpoint that was loaded: a job that has finished is run again, say.
+// resume_rng(), as by a finished job that is run again, have the generators of the checkpoint that was loaded.
 void register_rng();
 
-// Where the generators are when it is made.
+// The states of the generators at its construction.
 class RngStates {
  public:
   RngStates();
-  // Brings them back to there.
+  // Sets the generators to these states.
   void restore() const;
 
  private:

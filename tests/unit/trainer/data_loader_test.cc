@@ -385,7 +385,7 @@ TEST_CASE("tensors are found in batches of any type, to be pinned") {
   const auto count = [](auto batch) {
     int found = 0;
     const auto use = [&](const at::Tensor&) { ++found; };
-    adaptdl::internal::each_tensor(batch, use, adaptdl::internal::NoOther());
+    adaptdl::internal::each_tensor(batch, use);
     adaptdl::internal::pin(batch);
     return found;
   };

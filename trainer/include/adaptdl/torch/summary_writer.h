@@ -188,14 +188,13 @@ void SummaryWriter::add_graph(Model& model, const Inputs&... inputs) {
     const auto keep = [&](const at::Tensor& tensor) {
       if (tensor.defined()) tensors.push_back(tensor);
     };
-    const internal::NoOther no_other;
-    internal::each_tensor(arguments, keep, no_other);
+    internal::each_tensor(arguments, keep);
     add_traced_graph(*model, tensors, [&](const std::vector<at::Tensor>& traced) {
       std::size_t next = 0;
       const auto take = [&](at::Tensor& tensor) {
         if (tensor.defined()) tensor = traced[next++];
       };
-      internal::each_tensor(arguments, take, no_other);
+      internal::each_tensor(arguments, take);
       const auto output = std::apply([&](auto&... each) { return model->forward(each...); }, arguments);
       std::vector<at::Tensor> outputs;
       internal::collect(output, outputs);

@@ -11,20 +11,19 @@
 
 namespace adaptdl::internal {
 
-// Whether `other(value)` of EachTensor deals with values of this type.
+// Whether each_tensor's `other` takes values of this type.
 template <class Other, class T>
 concept Takes = requires(const Other& other, T& value) {
   other(value);
 };
 
-// Takes values of no type.
+// One that takes none.
 struct NoOther {};
 
 // Calls `use` with each tensor in `value`, to look at or to replace: in LibTorch's examples, containers, tuples,
-// optionals and IValues. `other` is called in the place of that for values of the types that it takes. The rest is left
-// as it is.
-template <class T, class Use, class Other>
-void each_tensor(T&& value, const Use& use, const Other& other) {
+// optionals and IValues. Values of types that `other` takes are passed to it instead. The rest is left as it is.
+template <class T, class Use, class Other = NoOther>
+void each_tensor(T&& value, const Use& use, const Other& other = {}) {
   using Value = std::remove_cvref_t<T>;
   if constexpr (std::is_const_v<std::remove_reference_t<T>>) {
     // The key of a map.
