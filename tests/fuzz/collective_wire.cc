@@ -34,6 +34,7 @@ using Random = std::mt19937_64;
 
 constexpr std::size_t kMaxMessage = 1 << 20;
 constexpr std::size_t kCalls = 3;
+constexpr const char* kPurpose = "a sum";
 constexpr unsigned kHangSeconds = 30;                 // a round takes milliseconds
 constexpr std::chrono::milliseconds kPatient{20000};  // where all must go well
 constexpr std::chrono::milliseconds kHasty{50};
@@ -111,17 +112,18 @@ class Socket {
   int fd_;
 };
 
-std::string frame(wire::Type type, wire::Kind kind, std::uint64_t sequence, const std::string& payload) {
-  const wire::Header header = wire::encode_header({type, kind, sequence, {}}, payload.size());
-  return std::string(header.data(), header.size()) + payload;
+std::string frame(wire::Type type, wire::Kind kind, std::uint64_t sequence, const std::string& payload,
+                  const std::string& purpose = {}) {
+  return wire::encode_head({type, kind, sequence, {}, purpose}, payload.size()) + payload;
 }
 
 // What a well-behaved end sends for the calls that the other end makes.
 std::string good_frames(bool as_root) {
   std::string bytes = as_root ? frame(wire::Type::kStart, wire::Kind::kAllreduce, 0, "") : "";
   for (std::uint64_t call = 1; call <= kCalls; ++call)
-    bytes += frame(wire::Type::kValue, wire::Kind::kAllreduce, call,
-                   std::string(1, static_cast<char>(call)));  // MessagePack
+    bytes +=
+        frame(wire::Type::kValue, wire::Kind::kAllreduce, call, std::string(1, static_cast<char>(call)),  // MessagePack
+              as_root ? "" : kPurpose);
   return bytes;
 }
 
@@ -173,7 +175,7 @@ std::string mutated(std::string bytes, Random& random) {
 bool make_calls(const Options& options, const std::function<void(std::uint16_t)>& on_listening = {}) {
   try {
     Communicator communicator(options, on_listening);
-    for (std::size_t call = 0; call < kCalls; ++call) communicator.allreduce(json(1));
+    for (std::size_t call = 0; call < kCalls; ++call) communicator.allreduce(json(1), sum, kPurpose);
     return true;
   } catch (const CollectiveError&) {
     return false;
@@ -188,7 +190,7 @@ void beset_a_job(Random& random) {
       Communicator communicator(options_of(rank, port, kPatient),
                                 [&](std::uint16_t bound) { listening.set_value(bound); });
       for (std::size_t call = 0; call < kCalls; ++call)
-        if (communicator.allreduce(json(1)) != 2) return;
+        if (communicator.allreduce(json(1), sum, kPurpose) != 2) return;
       communicator.teardown();
       ++succeeded;
     } catch (const CollectiveError& error) {

@@ -124,7 +124,7 @@ class Accumulator::SumState : public checkpoint::State {
   SumState(const std::string& name, Map initial) : State(name), results(std::move(initial)) {}
 
   void sync() override {
-    add(results, decode_map(collective::world().allreduce(encode_map(updates), join)));
+    add(results, decode_map(collective::world().allreduce(encode_map(updates), join, name())));
     updates.clear();
     ++version.count;
   }

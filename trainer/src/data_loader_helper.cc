@@ -212,7 +212,8 @@ void AdaptiveDataLoaderHelper::choose_anew() {
   auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
   nlohmann::json chosen;
   try {
-    chosen = collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}});
+    chosen = collective::broadcast({{"local_bsz", size.local_bsz}, {"accumulation_steps", size.accumulation_steps}},
+                                   "batch size of " + name());
   } catch (const collective::CollectiveError&) {
     internal::recover();
     return choose_anew();

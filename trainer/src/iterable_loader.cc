@@ -107,7 +107,8 @@ std::size_t StreamLoop::batches_of_step() const { return static_cast<std::size_t
 // Whether every replica has an example for every batch of a step. A collective call.
 bool StreamLoop::can_begin() {
   fill(batches_of_step());
-  return collective::allreduce(source_.queued() < batches_of_step() ? 1 : 0) == 0;
+  return collective::allreduce(source_.queued() < batches_of_step() ? 1 : 0, collective::sum,
+                               "examples left of " + helper_.name()) == 0;
 }
 
 // One pass. The replicas agree on its end one step ahead, so each needs an example for every batch of the next step.

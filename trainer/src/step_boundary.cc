@@ -167,7 +167,7 @@ class Boundaries {
     }
     if (world.rank() == 0 && generation::follows())
       if (const auto next = generation::announced()) message.generation = static_cast<std::uint32_t>(next->number);
-    agreement_ = world.allreduce_async(encode(message), joined);
+    agreement_ = world.allreduce_async(encode(message), joined, "step boundary");
     furthest_ = ++passed_;
     if (world.rank() == 0) report(position, world.size());
   }
@@ -187,7 +187,7 @@ class Boundaries {
   bool step_is_invalid() const noexcept { return invalid_; }
 
   void recover() {
-    if (!begun_ || !generation::follows()) throw;
+    rethrow_unless_recoverable();
     void_ = false;  // its loop was left: too late to do it again
     form_anew();
   }
@@ -205,6 +205,16 @@ class Boundaries {
   }
 
  private:
+  void rethrow_unless_recoverable() const {
+    if (!begun_ || !generation::follows()) throw;
+    try {
+      throw;
+    } catch (const collective::MismatchError&) {
+      throw;  // it would be the same in any group
+    } catch (const collective::CollectiveError&) {
+    }
+  }
+
   void form_anew() {
     log::warn("replicas were lost: going on with those that are left");
     for (;;) {
@@ -223,6 +233,8 @@ class Boundaries {
         log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
       }
     }
+      } catch (const collective::MismatchError&) {
+        throw;
   }
 
   void take_up(const generation::Generation& next) {
@@ -278,7 +290,7 @@ class Boundaries {
   static generation::Generation told_by_rank_0(collective::Communicator& world) {
     nlohmann::json told;
     if (world.rank() == 0) told = generation::announced().value().to_json();
-    return generation::Generation::from_json(world.broadcast(told));
+    return generation::Generation::from_json(world.broadcast(told, "next generation"));
   }
 
   bool save(const collective::Communicator& world, const std::string& why) {

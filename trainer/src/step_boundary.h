@@ -63,7 +63,7 @@ void note_step(const std::string& model, bool valid);
 bool step_is_invalid() noexcept;
 // To be called in a catch block for a CollectiveError of a call at a boundary, or outside of loader loops: forms a new
 // group, after which that call is to be made again. Throws what is being handled if that is not possible: before the
-// first boundary, or in a job that does not follow generations.
+// first boundary, in a job that does not follow generations, or after a MismatchError.
 void recover();
 // To be called where a step ends: forms a new group if it is void. Returns whether it must be repeated. `undo` sets the
 // position of the loop back to where the step began, `keep` reverts that.

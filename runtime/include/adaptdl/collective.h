@@ -5,7 +5,7 @@
 // through LibTorch's process groups.
 //
 // Calls are matched by their order: every replica makes the same calls in the same order. A call of another kind in the
-// same place (an allreduce against a broadcast) is an error on all replicas.
+// same place (an allreduce against a broadcast), or for another purpose, is a MismatchError on all replicas.
 //
 // Failures: a peer that dies, leaves early or breaks the protocol makes every pending and later call on every other
 // replica throw CollectiveError, which names that peer's rank, within a second; no call hangs. After an error the
@@ -24,6 +24,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adaptdl/error.h"
@@ -33,6 +34,12 @@ namespace adaptdl::collective {
 // A collective call failed. The message names the rank that caused it, if one did.
 class CollectiveError : public Error {
   using Error::Error;
+};
+
+// Replicas made different calls in the same place: their programs have taken different ways, for instance by a variable
+// that is not the same on all of them. No replica can be blamed, and none can go on.
+class MismatchError : public CollectiveError {
+  using CollectiveError::CollectiveError;
 };
 
 // A value of a collective call.
@@ -128,21 +135,24 @@ class Communicator {
   int size() const noexcept;
   std::uint16_t port() const noexcept;  // of rank 0; master_port for a single replica
 
+  // In all calls, `purpose` says what the call is for ("accumulator loss"), up to 255 bytes: a call for one purpose is
+  // not taken for one for another.
+
   // Reduces `value` over all replicas; everyone gets the result. Blocks until all have called.
-  Bytes allreduce(Bytes value, const Reduce& reduce);
+  Bytes allreduce(Bytes value, const Reduce& reduce, std::string_view purpose = {});
   // The same without blocking: sends the value and returns at once. (A replica that is a thousand calls, or max_message
   // bytes, ahead of the slowest waits for it, up to the timeout.) A Future that is dropped does not undo the call.
-  Future allreduce_async(Bytes value, Reduce reduce);
+  Future allreduce_async(Bytes value, Reduce reduce, std::string_view purpose = {});
   // Everyone gets the value of rank 0; `value` is ignored on the others.
-  Bytes broadcast(Bytes value);
+  Bytes broadcast(Bytes value, std::string_view purpose = {});
   // Everyone gets the values of all replicas, by rank. The sum of their sizes is bounded by max_message.
-  std::vector<Bytes> allgather(Bytes value);
+  std::vector<Bytes> allgather(Bytes value, std::string_view purpose = {});
   // Blocks until all replicas have called it, then closes the connections on all of them without an error anywhere.
   void teardown();
 
   // The same on JSON values.
-  nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum);
-  nlohmann::json broadcast(const nlohmann::json& value);
+  nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum, std::string_view purpose = {});
+  nlohmann::json broadcast(const nlohmann::json& value, std::string_view purpose = {});
 
  private:
   struct Impl;
@@ -161,11 +171,15 @@ Communicator& world();
 void teardown();
 
 // Shorthands for world().
-inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum) {
-  return world().allreduce(value, reduce);
+inline nlohmann::json allreduce(const nlohmann::json& value, const ReduceJson& reduce = sum,
+                                std::string_view purpose = {}) {
+  return world().allreduce(value, reduce, purpose);
 }
 // Without blocking, as Communicator::allreduce_async; get() of the result waits for it, as Future::get does.
-std::future<nlohmann::json> allreduce_async(const nlohmann::json& value, const ReduceJson& reduce = sum);
-inline nlohmann::json broadcast(const nlohmann::json& value) { return world().broadcast(value); }
+std::future<nlohmann::json> allreduce_async(const nlohmann::json& value, const ReduceJson& reduce = sum,
+                                            std::string_view purpose = {});
+inline nlohmann::json broadcast(const nlohmann::json& value, std::string_view purpose = {}) {
+  return world().broadcast(value, purpose);
+}
 
 }  // namespace adaptdl::collective

@@ -22,20 +22,20 @@ Group Group::for_loading() {
   return {env::replica_rank(), 1};
 }
 
-std::vector<std::string> Group::allgather(std::string value) const {
+std::vector<std::string> Group::allgather(std::string value, std::string_view purpose) const {
   if (size == 1) return {std::move(value)};
-  return collective::world().allgather(std::move(value));
+  return collective::world().allgather(std::move(value), purpose);
 }
 
 std::string Group::broadcast(std::string value) const {
   if (size == 1) return value;
-  return collective::world().broadcast(std::move(value));
+  return collective::world().broadcast(std::move(value), "the saved checkpoint");
 }
 
 void Group::agree_on_success(const std::string& action, const std::optional<std::string>& error) const {
   std::vector<std::string> errors;
   try {
-    errors = allgather(error ? "!" + *error : "");
+    errors = allgather(error ? "!" + *error : "", "checkpoint");
   } catch (const collective::CollectiveError&) {
     // A replica that failed in the middle of a collective call of its own may have lost the others already.
     if (error) throw CheckpointError(fmt::format("{}: {}{}", action, prefix(rank), *error));

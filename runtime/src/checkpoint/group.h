@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adaptdl/checkpoint.h"
@@ -19,7 +20,7 @@ struct Group {
   static Group for_loading();
 
   // Everyone's value, by rank.
-  std::vector<std::string> allgather(std::string value) const;
+  std::vector<std::string> allgather(std::string value, std::string_view purpose) const;
   // Rank 0's value.
   std::string broadcast(std::string value) const;
 

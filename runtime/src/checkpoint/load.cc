@@ -191,7 +191,7 @@ void agree() {
   // With the reasons, so that whoever reads the error need not look for them in the logs of all replicas.
   std::string reasons;
   if (choice()) reasons = fmt::format("{}", fmt::join(choice()->passed_over, "; "));
-  const auto all = group.allgather(mine + "\n" + reasons);
+  const auto all = group.allgather(mine + "\n" + reasons, "checkpoint to load");
   bool same = true;
   std::vector<std::string> texts;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

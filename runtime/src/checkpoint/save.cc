@@ -75,7 +75,7 @@ json part_files(const State& state, int rank) {
 void check_same_states(const Group& group, bool have_path) {
   json own = json::array();
   for (const auto& [name, state] : states()) own.push_back(name);
-  const auto all = group.allgather(json{{"path", have_path}, {"states", own}}.dump());
+  const auto all = group.allgather(json{{"path", have_path}, {"states", own}}.dump(), "states of a checkpoint");
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     const json first = json::parse(all[0]), other = json::parse(all[rank]);
@@ -107,7 +107,8 @@ std::vector<json> gather_parts(const Group& group) {
   std::string content;
   json::to_cbor(own, content);
   std::vector<json> parts;
-  for (const std::string& part : group.allgather(std::move(content))) parts.push_back(json::from_cbor(part));
+  for (const std::string& part : group.allgather(std::move(content), "parts of a checkpoint"))
+    parts.push_back(json::from_cbor(part));
   return parts;
 }
 

@@ -26,7 +26,7 @@ class Solo final : public Engine {
  public:
   explicit Solo(const Options& options) : options_(options) {}
 
-  StatePtr submit(Kind kind, Bytes value, Reduce) override {
+  StatePtr submit(Kind kind, Bytes value, Reduce, std::string_view) override {
     if (!closed_.empty()) throw CollectiveError(closed_);
     auto state = std::make_shared<Future::State>();
     state->engine = shared_from_this();
@@ -54,7 +54,7 @@ class Solo final : public Engine {
 class Refusal final : public Engine {
  public:
   explicit Refusal(std::function<void()> refuse) : refuse_(std::move(refuse)) {}
-  StatePtr submit(Kind, Bytes, Reduce) override {
+  StatePtr submit(Kind, Bytes, Reduce, std::string_view) override {
     refuse_();
     throw CollectiveError("this communicator takes no calls");
   }
@@ -109,6 +109,11 @@ std::string oversize_text(const Options& options, std::size_t size) {
   return fmt::format("a value of {} bytes is over the bound of {} (max_message)", size, options.max_message);
 }
 
+void raise(const std::string& why, bool mismatch) {
+  if (mismatch) throw MismatchError(why);
+  throw CollectiveError(why);
+}
+
 Options options_from_env() {
   Options options;
   options.master_addr = env::master_addr();
@@ -138,8 +143,8 @@ struct Communicator::Impl {
   Options options;
   std::shared_ptr<Engine> engine;
 
-  Bytes call(Kind kind, Bytes value, Reduce reduce = {}) {
-    const StatePtr state = engine->submit(kind, std::move(value), std::move(reduce));
+  Bytes call(Kind kind, Bytes value, std::string_view purpose, Reduce reduce = {}) {
+    const StatePtr state = engine->submit(kind, std::move(value), std::move(reduce), purpose);
     return engine->wait(*state);
   }
 };
@@ -174,26 +179,26 @@ int Communicator::rank() const noexcept { return impl_->options.rank; }
 int Communicator::size() const noexcept { return impl_->options.size; }
 std::uint16_t Communicator::port() const noexcept { return impl_->engine->port(); }
 
-Bytes Communicator::allreduce(Bytes value, const Reduce& reduce) {
-  return impl_->call(Kind::kAllreduce, std::move(value), reduce);
+Bytes Communicator::allreduce(Bytes value, const Reduce& reduce, std::string_view purpose) {
+  return impl_->call(Kind::kAllreduce, std::move(value), purpose, reduce);
 }
 
-Future Communicator::allreduce_async(Bytes value, Reduce reduce) {
-  return Future(impl_->engine->submit(Kind::kAllreduce, std::move(value), std::move(reduce)));
+Future Communicator::allreduce_async(Bytes value, Reduce reduce, std::string_view purpose) {
+  return Future(impl_->engine->submit(Kind::kAllreduce, std::move(value), std::move(reduce), purpose));
 }
 
-Bytes Communicator::broadcast(Bytes value) {
+Bytes Communicator::broadcast(Bytes value, std::string_view purpose) {
   if (impl_->options.rank != 0) value.clear();
-  return impl_->call(Kind::kBroadcast, std::move(value));
+  return impl_->call(Kind::kBroadcast, std::move(value), purpose);
 }
 
-std::vector<Bytes> Communicator::allgather(Bytes value) {
-  const Bytes packed = impl_->call(Kind::kAllgather, std::move(value));
+std::vector<Bytes> Communicator::allgather(Bytes value, std::string_view purpose) {
+  const Bytes packed = impl_->call(Kind::kAllgather, std::move(value), purpose);
   return wire::unpack(packed, static_cast<std::size_t>(impl_->options.size));
 }
 
 void Communicator::teardown() {
-  impl_->call(Kind::kTeardown, {});
+  impl_->call(Kind::kTeardown, {}, {});
   impl_->engine->close();
 }
 
@@ -207,17 +212,19 @@ Reduce on_bytes(const ReduceJson& reduce) {
 
 }  // namespace
 
-json Communicator::allreduce(const json& value, const ReduceJson& reduce) {
-  return from_bytes(allreduce(to_bytes(value), on_bytes(reduce)));
+json Communicator::allreduce(const json& value, const ReduceJson& reduce, std::string_view purpose) {
+  return from_bytes(allreduce(to_bytes(value), on_bytes(reduce), purpose));
 }
 
-std::future<json> allreduce_async(const json& value, const ReduceJson& reduce) {
+std::future<json> allreduce_async(const json& value, const ReduceJson& reduce, std::string_view purpose) {
   return std::async(
       std::launch::deferred, [](Future future) { return from_bytes(future.get()); },
-      world().allreduce_async(to_bytes(value), on_bytes(reduce)));
+      world().allreduce_async(to_bytes(value), on_bytes(reduce), purpose));
 }
 
-json Communicator::broadcast(const json& value) { return from_bytes(broadcast(to_bytes(value))); }
+json Communicator::broadcast(const json& value, std::string_view purpose) {
+  return from_bytes(broadcast(to_bytes(value), purpose));
+}
 
 // ---- The communicator of this process ----
 

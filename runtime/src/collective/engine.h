@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "adaptdl/collective.h"
 #include "collective/wire.h"
@@ -21,7 +22,8 @@ struct Future::State {
   net::Clock::time_point deadline;
   bool done = false;
   bool failed = false;
-  Bytes result;  // or, when failed, why
+  bool mismatch = false;  // when failed: as of MismatchError
+  Bytes result;           // or, when failed, why
 };
 
 using StatePtr = std::shared_ptr<Future::State>;
@@ -31,7 +33,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   virtual ~Engine() = default;
 
   // Makes the next call of this replica. Throws CollectiveError when no call is possible any more.
-  virtual StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce) = 0;
+  virtual StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce, std::string_view purpose) = 0;
   virtual bool ready(Future::State& state) = 0;
   // Throws CollectiveError when the call failed or timed out.
   virtual Bytes wait(Future::State& state) = 0;
@@ -51,6 +53,9 @@ inline constexpr std::chrono::seconds kTellAfter{10};
 
 // How long a replica waits beyond the deadline of a call for rank 0 to say who is missing.
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};
+
+// Throws the error of a call.
+[[noreturn]] void raise(const std::string& why, bool mismatch);
 
 // Why it ended, if Options::give_up said so.
 inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";

@@ -19,17 +19,17 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 }  // namespace
 
 void Link::queue(const wire::Frame& header, std::shared_ptr<const Bytes> payload) {
-  queue_.push_back({wire::encode_header(header, payload->size()), std::move(payload)});
+  queue_.push_back({wire::encode_head(header, payload->size()), std::move(payload)});
   queued_bytes_ += queue_.back().size();
 }
 
 bool Link::send_some() {
   while (!queue_.empty()) {
     Out& out = queue_.front();
-    const std::size_t header_sent = std::min(out.sent, out.header.size());
-    const std::size_t payload_sent = out.sent - header_sent;
+    const std::size_t head_sent = std::min(out.sent, out.head.size());
+    const std::size_t payload_sent = out.sent - head_sent;
     std::array<iovec, 2> parts{
-        {{out.header.data() + header_sent, out.header.size() - header_sent},
+        {{out.head.data() + head_sent, out.head.size() - head_sent},
          {const_cast<char*>(out.payload->data()) + payload_sent, out.payload->size() - payload_sent}}};
     msghdr message{};
     message.msg_iov = parts.data();

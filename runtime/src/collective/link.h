@@ -43,10 +43,10 @@ class Link {
 
  private:
   struct Out {
-    wire::Header header;
+    std::string head;
     std::shared_ptr<const Bytes> payload;
     std::size_t sent = 0;
-    std::size_t size() const { return header.size() + payload->size(); }
+    std::size_t size() const { return head.size() + payload->size(); }
   };
 
   bool lost(int error);

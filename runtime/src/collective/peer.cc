@@ -118,7 +118,7 @@ class Peer final : public Engine {
   explicit Peer(const Options& options);
   ~Peer() override { close(); }
 
-  StatePtr submit(Kind kind, Bytes value, Reduce reduce) override;
+  StatePtr submit(Kind kind, Bytes value, Reduce reduce, std::string_view purpose) override;
   bool ready(Future::State& state) override;
   Bytes wait(Future::State& state) override;
   void close() override;
@@ -139,7 +139,7 @@ class Peer final : public Engine {
   void on_frame(Frame frame);
   void on_result(Frame frame);
   void lost(const std::string& why);
-  void fail(std::string text);
+  void fail(std::string text, bool mismatch = false);
 
   const Options options_;
   std::mutex mutex_;
@@ -148,7 +148,8 @@ class Peer final : public Engine {
   int polling_ = 0;       // threads that wait for the connection right now
   bool reading_ = false;  // one of them, for input
   bool started_ = false;
-  std::string broken_;  // why no call is possible any more, or ""
+  std::string broken_;     // why no call is possible any more, or ""
+  bool mismatch_ = false;  // as of MismatchError
   std::uint64_t calls_ = 0;
   std::deque<Pending> pending_;
 };
@@ -176,9 +177,9 @@ void Peer::await_start(TimePoint deadline) {
   if (!broken_.empty()) throw CollectiveError(broken_);
 }
 
-StatePtr Peer::submit(Kind kind, Bytes value, Reduce) {
+StatePtr Peer::submit(Kind kind, Bytes value, Reduce, std::string_view purpose) {
   std::unique_lock lock(mutex_);
-  if (!broken_.empty()) throw CollectiveError(broken_);
+  if (!broken_.empty()) raise(broken_, mismatch_);
   auto state = std::make_shared<Future::State>();
   state->engine = shared_from_this();
   state->kind = kind;
@@ -187,7 +188,7 @@ StatePtr Peer::submit(Kind kind, Bytes value, Reduce) {
   pending_.push_back({state->sequence, kind, state});
 
   std::string oversize = oversize_text(options_, value.size());
-  const Frame header{oversize.empty() ? Type::kValue : Type::kFailed, kind, state->sequence, {}};
+  const Frame header{oversize.empty() ? Type::kValue : Type::kFailed, kind, state->sequence, {}, std::string(purpose)};
   link_->queue(header, std::make_shared<const Bytes>(oversize.empty() ? std::move(value) : std::move(oversize)));
   while (broken_.empty()) {
     if (!link_->send_some()) {
@@ -204,7 +205,7 @@ StatePtr Peer::submit(Kind kind, Bytes value, Reduce) {
       drive(lock, POLLIN | POLLOUT, state->deadline);
     }
   }
-  if (!state->done && !broken_.empty()) throw CollectiveError(broken_);
+  if (!state->done && !broken_.empty()) raise(broken_, mismatch_);
   return state;
 }
 
@@ -225,7 +226,7 @@ Bytes Peer::wait(Future::State& state) {
     else if (!late)
       drive(lock, POLLIN, state.deadline);
   }
-  if (state.failed) throw CollectiveError(state.result);
+  if (state.failed) raise(state.result, state.mismatch);
   return std::move(state.result);
 }
 
@@ -277,7 +278,8 @@ void Peer::on_frame(Frame frame) {
       started_ = true;
       return;
     case Type::kBroken:
-      return fail(std::move(frame.payload));
+    case Type::kMismatch:
+      return fail(std::move(frame.payload), frame.type == Type::kMismatch);
     case Type::kValue:
     case Type::kFailed:
       return on_result(std::move(frame));
@@ -306,13 +308,15 @@ void Peer::lost(const std::string& why) {
   fail(fmt::format("replica 0 left the job {} ({})", when, why));
 }
 
-void Peer::fail(std::string text) {
+void Peer::fail(std::string text, bool mismatch) {
   if (!broken_.empty()) return;
+  mismatch_ = mismatch;
   broken_ = text.empty() ? "replica 0 gave up the job" : std::move(text);
   for (const Pending& pending : pending_) {
     const StatePtr state = pending.state.lock();
     if (!state) continue;
     state->failed = state->done = true;
+    state->mismatch = mismatch_;
     state->result = broken_;
   }
   pending_.clear();

@@ -81,9 +81,9 @@ void Root::close() {
 
 // ---- calls of rank 0 ----
 
-StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce) {
+StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce, std::string_view purpose) {
   const std::lock_guard lock(mutex_);
-  if (phase_ != Phase::kRunning) throw CollectiveError(broken_);
+  if (phase_ != Phase::kRunning) raise(broken_, mismatch_);
   auto state = std::make_shared<Future::State>();
   state->engine = shared_from_this();
   state->kind = kind;
@@ -91,7 +91,8 @@ StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce) {
   state->deadline = net::Clock::now() + options_.timeout + kVerdictSlack;
   own_.push_back({std::move(reduce), state});
   const std::string oversize = oversize_text(options_, value.size());
-  add_part(0, kind, !oversize.empty(), oversize.empty() ? std::move(value) : oversize);
+  add_part(0, kind, !oversize.empty(), oversize.empty() ? std::move(value) : oversize,
+           std::string(purpose.substr(0, wire::kMaxPurpose)));
   complete_calls();
   if (std::exchange(notify_, false)) changed_.notify_all();
   return state;
@@ -107,7 +108,7 @@ Bytes Root::wait(Future::State& state) {
   if (!changed_.wait_until(lock, state.deadline, [&] { return state.done; }))
     fail(fmt::format("{} did not complete within {}", wire::call_name(state.kind, state.sequence),
                      seconds_text(options_.timeout)));
-  if (state.failed) throw CollectiveError(state.result);
+  if (state.failed) raise(state.result, state.mismatch);
   return std::move(state.result);
 }
 
@@ -178,7 +179,7 @@ void Root::on_frame(int rank, Frame frame) {
   const bool is_part = frame.type == Type::kValue || frame.type == Type::kFailed;
   if (!is_part || frame.sequence != replicas_[static_cast<std::size_t>(rank)].calls + 1)
     throw CollectiveError("sent a frame out of turn");
-  add_part(rank, frame.kind, frame.type == Type::kFailed, std::move(frame.payload));
+  add_part(rank, frame.kind, frame.type == Type::kFailed, std::move(frame.payload), std::move(frame.purpose));
 }
 
 void Root::on_tick(TimePoint now) {
@@ -266,11 +267,11 @@ void Root::watch(int rank) {
 
 // ---- the calls themselves ----
 
-void Root::add_part(int rank, Kind kind, bool failed, Bytes value) {
+void Root::add_part(int rank, Kind kind, bool failed, Bytes value, std::string purpose) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   if (replica.parts.empty()) --missing_;
   replica.part_bytes += value.size();
-  replica.parts.push_back({kind, failed, std::move(value), net::Clock::now()});
+  replica.parts.push_back({kind, failed, std::move(value), std::move(purpose), net::Clock::now()});
   ++replica.calls;
   if (replica.link) watch(rank);
 }
@@ -280,9 +281,9 @@ void Root::complete_calls() {
 }
 
 void Root::complete_call() {
+  if (auto mismatch = mismatch_text(); !mismatch.empty()) return fail(std::move(mismatch), true);
   const Kind kind = replicas_[0].parts.front().kind;
   Frame result = combine(kind);
-  if (result.type == Type::kBroken) return fail(std::move(result.payload));
   result.kind = kind;
   result.sequence = ++completed_;
   if (result.type == Type::kFailed && result.payload.size() > wire::kMaxText) result.payload.resize(wire::kMaxText);
@@ -302,23 +303,28 @@ void Root::complete_call() {
   send_all(result);
 }
 
-// The result of the current call: kValue, kFailed or, when the replicas do not agree on what they call, kBroken.
+// What the replicas call, if they do not agree on it, or "".
+std::string Root::mismatch_text() const {
+  std::vector<std::pair<const Part*, std::vector<int>>> calls;
+  for (std::size_t i = 0; i < replicas_.size(); ++i) {
+    const Part& part = replicas_[i].parts.front();
+    auto call =
+        std::find_if(calls.begin(), calls.end(), [&](const auto& each) { return each.first->is_of_call(part); });
+    if (call == calls.end()) call = calls.insert(calls.end(), {&part, {}});
+    call->second.push_back(static_cast<int>(i));
+  }
+  if (calls.size() == 1) return "";
+  std::string who;
+  for (const auto& [part, ranks] : calls)
+    who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", wire::call_text(part->kind, part->purpose),
+                       replicas_text(ranks));
+  return fmt::format("call #{} differs between replicas: {}; all must make the same calls in the same order",
+                     completed_ + 1, who);
+}
+
+// The result of the current call: kValue or kFailed.
 Frame Root::combine(Kind kind) {
   const std::string name = wire::call_name(kind, completed_ + 1);
-  for (const Replica& replica : replicas_) {
-    if (replica.parts.front().kind == kind) continue;
-    std::string who;
-    for (const Kind each : {Kind::kAllreduce, Kind::kBroadcast, Kind::kAllgather, Kind::kTeardown}) {
-      std::vector<int> ranks;
-      for (std::size_t i = 0; i < replicas_.size(); ++i)
-        if (replicas_[i].parts.front().kind == each) ranks.push_back(static_cast<int>(i));
-      if (!ranks.empty())
-        who += fmt::format("{}{} on {}", who.empty() ? "" : ", ", wire::kind_name(each), replicas_text(ranks));
-    }
-    return {Type::kBroken, kind, 0,
-            fmt::format("call #{} differs between replicas: {}; all must make the same calls in the same order",
-                        completed_ + 1, who)};
-  }
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
     const Part& part = replicas_[i].parts.front();
     if (part.failed) return {Type::kFailed, kind, 0, fmt::format("{}: replica {}: {}", name, i, part.value)};
@@ -389,16 +395,19 @@ void Root::lost(int rank, const std::string& why) {
     fail(fmt::format("replica {} left the job {} ({})", rank, when(), why));
 }
 
-void Root::fail(std::string text) {
+void Root::fail(std::string text, bool mismatch) {
   if (phase_ == Phase::kBroken || phase_ == Phase::kTornDown) return;
+  mismatch_ = mismatch;
   phase_ = Phase::kBroken;
   connect_deadline_ = TimePoint::max();
   broken_ = std::move(text);
-  if (!closing_) send_all({Type::kBroken, Kind::kAllreduce, 0, broken_.substr(0, wire::kMaxText)});
+  if (!closing_)
+    send_all({mismatch ? Type::kMismatch : Type::kBroken, Kind::kAllreduce, 0, broken_.substr(0, wire::kMaxText), {}});
   for (const Own& own : own_) {
     const StatePtr state = own.state.lock();
     if (!state) continue;
     state->failed = state->done = true;
+    state->mismatch = mismatch_;
     state->result = broken_;
   }
   own_.clear();

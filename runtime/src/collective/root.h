@@ -29,7 +29,7 @@ class Root final : public Engine {
   // Waits for all peers. Throws CollectiveError when they do not come.
   void start();
 
-  StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce) override;
+  StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce, std::string_view purpose) override;
   bool ready(Future::State& state) override;
   Bytes wait(Future::State& state) override;
   void close() override;
@@ -43,7 +43,10 @@ class Root final : public Engine {
     wire::Kind kind;
     bool failed;
     Bytes value;  // or, when failed, why
+    std::string purpose;
     TimePoint arrived;
+
+    bool is_of_call(const Part& other) const { return kind == other.kind && purpose == other.purpose; }
   };
 
   // What only rank 0 knows of its own part.
@@ -77,9 +80,10 @@ class Root final : public Engine {
   bool linger_step(std::size_t& left);
 
   // With the mutex held, on any thread.
-  void add_part(int rank, wire::Kind kind, bool failed, Bytes value);
+  void add_part(int rank, wire::Kind kind, bool failed, Bytes value, std::string purpose);
   void complete_calls();
   void complete_call();
+  std::string mismatch_text() const;
   wire::Frame combine(wire::Kind kind);
   Bytes reduce_parts();
   void finish_own(const wire::Frame& result);
@@ -87,7 +91,7 @@ class Root final : public Engine {
   void flush(int rank);
   void watch(int rank);
   void lost(int rank, const std::string& why);
-  void fail(std::string text);
+  void fail(std::string text, bool mismatch = false);
   std::vector<int> ranks_without_part() const;
   std::optional<TimePoint> call_deadline() const;
   std::string when() const;
@@ -104,7 +108,8 @@ class Root final : public Engine {
   bool notify_ = false;
   bool closing_ = false;
   Phase phase_ = Phase::kConnecting;
-  std::string broken_;  // why, in kBroken and kTornDown
+  std::string broken_;     // why, in kBroken and kTornDown
+  bool mismatch_ = false;  // as of MismatchError
   TimePoint connect_deadline_;
   std::vector<Replica> replicas_;
   std::deque<Own> own_;

@@ -3,16 +3,26 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "little_endian.h"
+#include "printable.h"
 
 namespace adaptdl::collective::wire {
 namespace {
 
 constexpr std::size_t kHelloSize = 16;  // rank, size, max_message
 constexpr std::size_t kAnswerSize = 4;  // status
+constexpr std::size_t kHeaderSize = 24;
 constexpr std::uint64_t kFirstReserve = std::uint64_t{1} << 20;
+
+// Moves bytes to `part` until it has `size` of them, or there are no more. Whether it has.
+bool fill(std::string& part, std::uint64_t size, std::string_view& bytes) {
+  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), size - part.size()));
+  part.append(bytes.substr(0, count));
+  bytes.remove_prefix(count);
+  return part.size() == size;
+}
 
 }  // namespace
 
@@ -38,13 +48,15 @@ std::optional<Answer> parse_answer(std::string_view bytes) {
   return Answer{get_little_endian<std::uint32_t>(&bytes[0]) == 0, std::string(bytes.substr(kAnswerSize))};
 }
 
-Header encode_header(const Frame& frame, std::uint64_t payload_size) {
-  Header header{};
-  header[0] = static_cast<char>(frame.type);
-  header[1] = static_cast<char>(frame.kind);
-  put_little_endian(&header[8], frame.sequence);
-  put_little_endian(&header[16], payload_size);
-  return header;
+std::string encode_head(const Frame& frame, std::uint64_t payload_size) {
+  const auto purpose = frame.purpose.substr(0, kMaxPurpose);
+  std::string head(kHeaderSize, '\0');
+  head[0] = static_cast<char>(frame.type);
+  head[1] = static_cast<char>(frame.kind);
+  head[2] = static_cast<char>(purpose.size());
+  put_little_endian(&head[8], frame.sequence);
+  put_little_endian(&head[16], payload_size);
+  return head + purpose;
 }
 
 std::string_view kind_name(Kind kind) {
@@ -63,14 +75,19 @@ std::string_view kind_name(Kind kind) {
 
 std::string call_name(Kind kind, std::uint64_t sequence) { return fmt::format("{} #{}", kind_name(kind), sequence); }
 
-void FrameReader::begin_payload() {
+std::string call_text(Kind kind, std::string_view purpose) {
+  return purpose.empty() ? std::string(kind_name(kind)) : fmt::format("{} ({})", kind_name(kind), printable(purpose));
+}
+
+void FrameReader::on_header() {
   const auto type = static_cast<unsigned char>(header_[0]);
   const auto kind = static_cast<unsigned char>(header_[1]);
-  if (type < 1 || type > 4 || kind < 1 || kind > 4 || std::any_of(&header_[2], &header_[8], [](char c) { return c; }))
+  if (type < 1 || type > 5 || kind < 1 || kind > 4 || std::any_of(&header_[3], &header_[8], [](char c) { return c; }))
     throw CollectiveError("sent what is no frame");
   frame_.type = static_cast<Type>(type);
   frame_.kind = static_cast<Kind>(kind);
   frame_.sequence = get_little_endian<std::uint64_t>(&header_[8]);
+  purpose_size_ = static_cast<unsigned char>(header_[2]);
   payload_size_ = get_little_endian<std::uint64_t>(&header_[16]);
   const std::uint64_t bound = frame_.type == Type::kValue ? max_payload_ : kMaxText;
   if (payload_size_ > bound)
@@ -79,20 +96,12 @@ void FrameReader::begin_payload() {
 }
 
 std::optional<Frame> FrameReader::take(std::string_view& bytes) {
-  if (header_filled_ < header_.size()) {
-    const std::size_t count = std::min(bytes.size(), header_.size() - header_filled_);
-    bytes.copy(&header_[header_filled_], count);
-    bytes.remove_prefix(count);
-    header_filled_ += count;
-    if (header_filled_ < header_.size()) return std::nullopt;
-    begin_payload();
+  if (header_.size() < kHeaderSize) {
+    if (!fill(header_, kHeaderSize, bytes)) return std::nullopt;
+    on_header();
   }
-  const auto missing = payload_size_ - frame_.payload.size();
-  const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), missing));
-  frame_.payload.append(bytes.substr(0, count));
-  bytes.remove_prefix(count);
-  if (count < missing) return std::nullopt;
-  header_filled_ = 0;
+  if (!fill(frame_.purpose, purpose_size_, bytes) || !fill(frame_.payload, payload_size_, bytes)) return std::nullopt;
+  header_.clear();
   return std::exchange(frame_, {});
 }
 

@@ -4,7 +4,6 @@
 // Nothing here allocates by what a length field claims: lengths are checked first, and buffers grow with what has come.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +16,7 @@ namespace adaptdl::collective::wire {
 
 inline constexpr std::size_t kMaxJob = 1024;   // bytes of a job's name
 inline constexpr std::size_t kMaxText = 4096;  // bytes of an error's text
+inline constexpr std::size_t kMaxPurpose = 255;  // bytes of what a call is for
 
 // A replica's request, in the handshake.
 struct Hello {
@@ -43,25 +43,29 @@ std::optional<Answer> parse_answer(std::string_view bytes);
 enum class Kind : std::uint8_t { kAllreduce = 1, kBroadcast = 2, kAllgather = 3, kTeardown = 4 };
 
 enum class Type : std::uint8_t {
-  kValue = 1,   // a replica's value, or rank 0's result
-  kFailed = 2,  // this call fails on all replicas, the next ones need not; the payload says why
-  kStart = 3,   // from rank 0: all replicas are connected
-  kBroken = 4,  // from rank 0: every pending and later call fails; the payload says why
+  kValue = 1,     // a replica's value, or rank 0's result
+  kFailed = 2,    // this call fails on all replicas, the next ones need not; the payload says why
+  kStart = 3,     // from rank 0: all replicas are connected
+  kBroken = 4,    // from rank 0: every pending and later call fails; the payload says why
+  kMismatch = 5,  // the same, because the replicas did not make the same calls
 };
 
 struct Frame {
   Type type = Type::kValue;
   Kind kind = Kind::kAllreduce;
-  std::uint64_t sequence = 0;  // of the call, from 1; 0 in kStart and kBroken
+  std::uint64_t sequence = 0;  // of the call, from 1; 0 in kStart, kBroken and kMismatch
   Bytes payload;
+  std::string purpose;  // of a replica's call
 };
 
-using Header = std::array<char, 24>;
-Header encode_header(const Frame& frame, std::uint64_t payload_size);
+// All of a frame but the payload, whose size is given.
+std::string encode_head(const Frame& frame, std::uint64_t payload_size);
 
 // "allreduce #15"
 std::string call_name(Kind kind, std::uint64_t sequence);
 std::string_view kind_name(Kind kind);
+// "allreduce (step boundary)"
+std::string call_text(Kind kind, std::string_view purpose);
 
 // Cuts a stream of bytes into frames.
 class FrameReader {
@@ -72,11 +76,11 @@ class FrameReader {
   std::optional<Frame> take(std::string_view& bytes);
 
  private:
-  void begin_payload();
+  void on_header();
 
   std::uint64_t max_payload_;
-  Header header_{};
-  std::size_t header_filled_ = 0;
+  std::string header_;
+  std::size_t purpose_size_ = 0;
   std::uint64_t payload_size_ = 0;
   Frame frame_;
 };

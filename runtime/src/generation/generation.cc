@@ -106,7 +106,7 @@ std::uint64_t distance(const json& report) {
 
 Reports exchange(Communicator& world, const json& own) {
   Reports reports;
-  for (const std::string& text : world.allgather(own.dump())) reports.all.push_back(json::parse(text));
+  for (const std::string& text : world.allgather(own.dump(), "progress")) reports.all.push_back(json::parse(text));
   const auto furthest = std::max_element(reports.all.begin(), reports.all.end(),
                                          [](const json& a, const json& b) { return distance(a) < distance(b); });
   if (distance(*furthest) == 0) throw CollectiveError("no member of the group before is left to take newcomers in");
@@ -137,7 +137,7 @@ std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Gen
     listener = net::listen_on(address, 0);
     offer = {{"port", listener.port}, {"secret", make_secret()}};
   }
-  offer = json::parse(world.allgather(offer.dump())[static_cast<std::size_t>(reports.source)]);
+  offer = json::parse(world.allgather(offer.dump(), "states")[static_cast<std::size_t>(reports.source)]);
   const std::string secret = secret_for(offer.at("secret").get<std::string>());
   const auto timeout = env::collective_timeout();
   if (sends) send_states(listener, secret, reports.orders, world.size(), timeout);
@@ -146,7 +146,8 @@ std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Gen
 }
 
 void await_newcomers(Communicator& world) {
-  world.allreduce(collective::Bytes{}, [](collective::Bytes a, const collective::Bytes&) { return a; });
+  world.allreduce(
+      collective::Bytes{}, [](collective::Bytes a, const collective::Bytes&) { return a; }, "newcomers");
 }
 
 // A newcomer that was taken in, and dropped before it joined.

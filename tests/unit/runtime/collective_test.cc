@@ -205,6 +205,26 @@ TEST_CASE("different calls in one place are an error on all replicas that names 
   CHECK(errors == std::vector<std::string>(3, expected));
 }
 
+TEST_CASE("calls of one kind for different purposes are told apart, and what they are for is named") {
+  std::atomic<int> mismatches{0};
+  const auto errors = run_threads(3, [&](Communicator& communicator) {
+    communicator.allreduce(Bytes("x"), join, "warm-up");
+    const std::string purpose = communicator.rank() == 2 ? "loss\x1b[2J" : "step boundary";
+    try {
+      communicator.allreduce(Bytes("x"), join, purpose);
+    } catch (const adaptdl::collective::MismatchError&) {
+      CHECK_THROWS_AS(communicator.allgather("x"), adaptdl::collective::MismatchError);
+      ++mismatches;
+      throw;
+    }
+  });
+  CHECK(errors == std::vector<std::string>(3,
+                                           "call #2 differs between replicas: allreduce (step boundary) on replicas 0, "
+                                           "1, allreduce (loss\\x1b[2J) on replica 2; all must make the same calls in "
+                                           "the same order"));
+  CHECK(mismatches == 3);
+}
+
 TEST_CASE("a replica that never makes the call is named on all others when the time is up") {
   for (const int lazy : {0, 2}) {
     Options options = test_options(3);
