@@ -281,12 +281,12 @@ std::size_t Accumulator::count_synchronization() {
   return inside_++;
 }
 
-void Accumulator::sync_with_those_left() {
+void Accumulator::sync_with_those_left(void (*recover)()) {
   for (const auto before = state_->version.count; state_->version.count == before;) {
     try {
       state_->sync();
     } catch (const collective::CollectiveError&) {
-      internal::recover();
+      recover();
     }
   }
 }
@@ -295,7 +295,7 @@ Accumulator::Synchronized Accumulator::synchronized() {
   if (synchronized_) return Synchronized(nullptr);
   if (current_dataloader()) {
     // Code inside a loader loop is not replayed, so nothing is to be remembered for it.
-    state_->sync();
+    sync_with_those_left(internal::recover_in_step);
     synchronized_ = &state_->results;
     return Synchronized(this);
   }
@@ -306,7 +306,7 @@ Accumulator::Synchronized Accumulator::synchronized() {
     synchronized_ = &replayed_;
   } else {
     internal::join_if_newcomer();
-    sync_with_those_left();
+    sync_with_those_left(internal::recover);
     // Of a replica that finished when others were lost, it came with the state.
     if (auto& recorded = state_->recorded(); recorded.size() == count) recorded.push_back(state_->results);
     synchronized_ = &state_->results;

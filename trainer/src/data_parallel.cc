@@ -153,6 +153,9 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   }
   void drop_unfinished_step() override { statistics->drop_unreduced(); }
 
+  void begin_step() override { step_version = version.count; }
+  bool has_gradients() const override { return version.count > step_version; }
+
   void broadcast(const std::vector<at::Tensor>& tensors) const {
     if (tensors.empty()) return;
     torch::NoGradGuard no_grad;
@@ -327,6 +330,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   compat::Reduction reduction;
   internal::Version version{name()};
   std::uint64_t boundary_version = 0;  // at the last batch that did not leave an unfinished step
+  std::uint64_t step_version = 0;      // at the last step boundary
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 
   const std::shared_ptr<ScalingRuleBase> rule;

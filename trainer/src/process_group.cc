@@ -285,6 +285,14 @@ void drop_unfinished_steps() {
   for (auto* const user : group_users()) user->drop_unfinished_step();
 }
 
+void begin_steps() {
+  for (auto* const user : group_users()) user->begin_step();
+}
+
+bool all_have_gradients() {
+  return std::ranges::all_of(group_users(), [](const auto* user) { return user->has_gradients(); });
+}
+
 void tolerate_losses() { losses_slot()->tolerated = true; }
 bool group_is_broken() { return losses_slot()->found; }
 

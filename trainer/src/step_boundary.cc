@@ -150,6 +150,7 @@ class Boundaries {
     if (passes_silently()) {
       ++passed_;
       return;
+    begin_steps();
     }
     auto& world = collective::world();
     // One clock for all, that of rank 0.
@@ -195,6 +196,13 @@ class Boundaries {
   bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
     if (!void_) return false;
     --passed_;
+  void recover_in_step() {
+    // Before the step has gradients, some may be about to repeat it, and with it what failed here, and others not.
+    if (void_ || !all_have_gradients()) throw;
+    rethrow_unless_recoverable();
+    form_anew(true);
+  }
+
     undo();
     form_anew();
     // The step's result came from a replica that had finished it.
@@ -215,7 +223,7 @@ class Boundaries {
     }
   }
 
-  void form_anew() {
+  void form_anew(bool in_step = false) {
     log::warn("replicas were lost: going on with those that are left");
     for (;;) {
       leave_process_group();
@@ -225,7 +233,7 @@ class Boundaries {
       const auto next = generation::await_next();
       if (!next.has_me()) leave(next);
       try {
-        take_up(next);
+        take_up(next, in_step);
         return;
       } catch (const checkpoint::CheckpointError&) {
         throw;
@@ -237,8 +245,8 @@ class Boundaries {
         throw;
   }
 
-  void take_up(const generation::Generation& next) {
-    const auto formation = generation::form(next, {passed_, Version::all()});
+  void take_up(const generation::Generation& next, bool in_step = false) {
+    const auto formation = generation::form(next, {passed_, Version::all()}, in_step);
     furthest_ = formation.furthest.boundaries;
     Version::set_all(formation.furthest.versions);
     if (!formation.renewed.empty()) void_ = false;
@@ -369,6 +377,7 @@ bool recover_from_void_step(const std::function<void()>& undo, const std::functi
 void submit_wishes(const Wishes& wishes, const LoopPosition& position) { boundaries().submit(wishes, position); }
 
 void exit_process(int code) {
+void recover_in_step() { boundaries().recover_in_step(); }
   if (exit_handler()) exit_handler()(code);
   flush_event_files();
   std::cout.flush();

@@ -69,6 +69,9 @@ void recover();
 // position of the loop back to where the step began, `keep` reverts that.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
+// The same inside a loader loop, where it is possible only once all models have the gradients of the step. Replicas
+// that lack them, or come new, cannot be in the group: then it throws MismatchError.
+void recover_in_step();
 // Ends the process with `code`, after flushing its output. Static destructors do not run: threads may still use those
 // objects.
 void exit_process(int code);

@@ -84,11 +84,12 @@ struct Formation {
 };
 
 // Forms the group of `next` in place of the present one, of which nothing is left then: the process's communicator is
-// the new one, env::replica_rank() and env::num_replicas() are those in it. The member that is furthest sends its states
-// to the newcomers, and to the others those of which they have older versions. Returns when all newcomers have joined.
-// REQUIRES that this replica is a member. Throws collective::CollectiveError if another member fails meanwhile: then
-// the group is broken again.
-Formation form(const Generation& next, const Progress& own);
+// the new one, env::replica_rank() and env::num_replicas() are those in it. The member that is furthest sends its
+// states to the newcomers, and to the others those of which they have older versions. Returns when all newcomers have
+// joined. REQUIRES that this replica is a member. Throws collective::CollectiveError if another member fails meanwhile:
+// then the group is broken again. Throws collective::MismatchError if this replica is in the middle of a step that
+// others cannot enter: newcomers, and those that have passed fewer boundaries.
+Formation form(const Generation& next, const Progress& own, bool in_step = false);
 
 // --- Of a newcomer ---
 

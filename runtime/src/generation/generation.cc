@@ -87,6 +87,12 @@ struct Reports {
   int source = 0;         // who is furthest
   Orders orders;
 
+  bool all_have_passed(std::uint64_t boundaries) const {
+    return std::all_of(all.begin(), all.end(), [&](const json& report) {
+      return !report.at("newcomer").get<bool>() && report.at("boundaries").get<std::uint64_t>() >= boundaries;
+    });
+  }
+
   bool newcomers() const {
     return std::any_of(all.begin(), all.end(), [](const json& report) { return report.at("newcomer").get<bool>(); });
   }
@@ -232,12 +238,14 @@ Generation await_next() {
   return ask_until_answered({.after = place().current, .replica = place().id, .broken = true});
 }
 
-Formation form(const Generation& next, const Progress& own) {
+Formation form(const Generation& next, const Progress& own, bool in_step) {
   collective::replace_world(nullptr);
   collective::replace_world(connect(next));
   Communicator& world = collective::world();
   const Reports reports =
       exchange(world, {{"newcomer", false}, {"boundaries", own.boundaries}, {"versions", own.versions}});
+  if (in_step && !reports.all_have_passed(own.boundaries))
+    throw collective::MismatchError("replicas that have not begun a step cannot join the others in its middle");
   Formation formation;
   formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
   if (const auto stream = transfer(world, next, reports)) {

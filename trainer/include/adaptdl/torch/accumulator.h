@@ -156,7 +156,7 @@ class Accumulator {
   class SumState;
   const Map& visible() const noexcept;
   std::size_t count_synchronization();
-  void sync_with_those_left();
+  void sync_with_those_left(void (*recover)());
 
   std::shared_ptr<SumState> state_;  // shared with the epoch that it was made in
   Map* synchronized_ = nullptr;      // the map in synchronized mode, else null
