@@ -100,6 +100,50 @@ class LiveRescaleTest(RunTest):
         self.assertGreaterEqual(len(times), 60 * SAMPLES - 2 * BATCH)
         self.assertLessEqual(set(times.values()), {1, 2})
 
+    def test_an_evaluation_inside_the_training_loop_is_finished_by_those_that_are_left(self):
+        for name, victim in (("last", max), ("first", min)):
+            with self.subTest(name):
+                self.samples.write_text("")
+                evaluations = self.directory / f"evaluations-{name}"
+                run = self.train(name, "--evaluate", 5, "--evaluations", evaluations,
+                                 options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=1)
+                self.assertTrue(eventually(lambda: len(self.evaluating(run, evaluations)) == 3), run.text())
+                os.kill(victim(self.evaluating(run, evaluations)), signal.SIGKILL)
+                self.assertEqual(run.finish(120), 0, run.text())
+                self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
+                evaluated = [int(line.split()[3]) for line in run.out if "evaluated on" in line]
+                # The first one lacks what the dead replica had added.
+                self.assertLess(evaluated[0], SAMPLES, run.text())
+                self.assertEqual(evaluated[1:], [SAMPLES] * (SAMPLES // BATCH // 5 - 1), run.text())
+                # No step was done again.
+                self.assertEqual(set(self.counts()[0].values()), {1})
+                self.assertEqual(len(self.counts()[0]), SAMPLES)
+
+    def evaluating(self, run, evaluations):
+        """The replicas that live and evaluate, once all have begun."""
+        begun = {int(line) for line in evaluations.read_text().split()} if evaluations.exists() else set()
+        return sorted(begun) if begun and begun == set(self.training(run)) else []
+
+    def test_the_result_is_saved_though_the_replica_that_saves_it_is_killed(self):
+        # With the replicas that the job is to have, and how many of them are lost: in the second case, a replacement
+        # must join those that are left where they save.
+        for replicas, kills in (("1:2", 1), ("2:3", 2)):
+            with self.subTest(replicas):
+                self.samples.write_text("")
+                name, saving = f"job-{kills}", self.directory / f"saving-{kills}"
+                run = self.train(name, "--slow-save", saving,
+                                 options=("--replicas", replicas, "--devices", "3", "--device-kind", "cpu"), epochs=2)
+                self.assertTrue(eventually(lambda: saving.exists() and saving.read_text()), run.text())
+                writer = int(saving.read_text())
+                others = [pid for pid in self.training(run) if pid != writer]
+                for pid in [writer, *others[:kills - 1]]:
+                    os.kill(pid, signal.SIGKILL)
+                self.assertEqual(run.finish(60), 0, run.text())
+                self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
+                self.assertGreaterEqual(len(set(saving.read_text().split())), 2, run.text())
+                self.assertEqual(len([line for line in run.err if "the result of the last epoch" in line]), 1, run.text())
+                self.assertIn("epoch 2", self.verb("checkpoint", "ls", self.directory / name).stdout, run.text())
+
     def test_a_checkpoint_is_saved_though_the_replica_that_was_asked_for_it_is_killed(self):
         run = self.train("job", "--step-time", 30,
                          options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=1000)

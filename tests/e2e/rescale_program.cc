@@ -1,13 +1,15 @@
 // A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
 //
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
-//   [--lr RATE] [--slow-load FILE]
+//   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE]
 //
 // At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
 // the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
 // replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
 // is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
-// one. --slow-load: a newcomer is slow in the middle of loading its states, and says so in the file. At the end all
+// one. --slow-load: a newcomer is slow in the middle of loading its states, and writes its process to the file.
+// --slow-save: the same for the replica that saves the result. --evaluate: after so many steps the replicas go slowly
+// through the samples inside the training loop, and write their processes to the file of --evaluations. At the end all
 // replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
@@ -48,7 +50,9 @@ struct Options {
   std::string samples;
   std::chrono::milliseconds step_time{0};
   double lr = 0.02;
-  std::string slow_load;
+  std::string slow_load, slow_save;
+  std::int64_t evaluate = 0;
+  std::string evaluations;
 };
 
 Options parse(int argc, char** argv) {
@@ -73,6 +77,12 @@ Options parse(int argc, char** argv) {
       options.lr = std::stod(value);
     } else if (word == "--slow-load") {
       options.slow_load = value;
+    } else if (word == "--slow-save") {
+      options.slow_save = value;
+    } else if (word == "--evaluate") {
+      options.evaluate = std::stoi(value);
+    } else if (word == "--evaluations") {
+      options.evaluations = value;
     } else if (word == "--at") {
       std::istringstream list(value);
       for (std::string entry; std::getline(list, entry, ',');)
@@ -167,6 +177,50 @@ class Ballast : public adaptdl::checkpoint::State {
   std::string file_;
 };
 
+// Slow to be saved once all epochs are finished.
+class SlowSave : public adaptdl::checkpoint::State {
+ public:
+  explicit SlowSave(const Options& options) : State("~slow-save"), options_(options) {}
+  void save(adaptdl::checkpoint::Writer& writer) const override {
+    writer.json("nothing", nullptr);
+    if (options_.slow_save.empty() || adaptdl::finished_epochs() < options_.epochs) return;
+    std::ofstream(options_.slow_save, std::ios::app) << getpid() << std::endl;
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+  void load(const adaptdl::checkpoint::Reader&) override {}
+
+ private:
+  const Options& options_;
+};
+
+class Steps : public adaptdl::checkpoint::State {
+ public:
+  Steps() : State("steps") { adaptdl::checkpoint::load_state(*this); }
+  void save(adaptdl::checkpoint::Writer& writer) const override { writer.json("count", count); }
+  void load(const adaptdl::checkpoint::Reader& reader) override { count = reader.json("count"); }
+  std::int64_t count = 0;
+};
+
+template <typename Model, typename Loader>
+void evaluate(const Options& options, Model& model, Loader& loader, adaptdl::Accumulator& quality) {
+  torch::NoGradGuard no_grad;
+  model->eval();
+  std::ofstream(options.evaluations, std::ios::app) << getpid() << std::endl;
+  for (auto& batch : loader) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto loss = torch::mse_loss(model(batch.data.narrow(1, 0, kFeatures)), batch.target);
+    quality["loss"] += loss.template item<double>() * static_cast<double>(batch.data.size(0));
+    quality["samples"] += static_cast<double>(batch.data.size(0));
+  }
+  auto synchronized = quality.synchronized();
+  if (adaptdl::env::replica_rank() == 0)
+    fmt::print("evaluated on {} samples, loss {:.6f}\n", static_cast<int>(quality["samples"]),
+               quality["loss"] / quality["samples"]);
+  std::fflush(stdout);
+  quality.clear();
+  model->train();
+}
+
 void train(const Options& options) {
   torch::manual_seed(1);
   Net net;
@@ -175,6 +229,11 @@ void train(const Options& options) {
   adaptdl::AdaptiveDataParallel model(net, optimizer);
   std::optional<Ballast> ballast;
   if (!options.slow_load.empty()) adaptdl::checkpoint::load_state(ballast.emplace(options.slow_load));
+  SlowSave slow_save(options);
+  adaptdl::checkpoint::load_state(slow_save);
+  Steps steps;
+  adaptdl::AdaptiveDataLoader test_loader(Points(), {.batch_size = kSamples / 2});
+  adaptdl::Accumulator quality;
   adaptdl::AdaptiveDataLoader loader(Points(), {.batch_size = kBatchSize, .shuffle = true});
   for (int epoch : adaptdl::remaining_epochs_until(options.epochs)) {
     adaptdl::Accumulator stats;
@@ -191,6 +250,7 @@ void train(const Options& options) {
       stats["loss"] += loss.item<double>() * static_cast<double>(batch.data.size(0));
       stats["samples"] += static_cast<double>(batch.data.size(0));
       ask_for_change(options, step);
+      if (options.evaluate > 0 && ++steps.count % options.evaluate == 0) evaluate(options, model, test_loader, quality);
     }
     stats["last"] += adaptdl::env::replica_rank() == 0 && std::filesystem::exists(options.until) ? 1 : 0;
     auto synchronized = stats.synchronized();
@@ -201,7 +261,7 @@ void train(const Options& options) {
     if (stats["last"] > 0) break;
   }
   check_parameters_agree(net->parameters());
-  adaptdl::checkpoint::save_all_states();
+  if (!options.until.empty()) adaptdl::checkpoint::save_all_states();  // the loop was left
   adaptdl::destroy_process_group();
 }
 

@@ -156,7 +156,6 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
         epoch, loader, model,
         {{"loss", stats["loss"] / stats["samples"]}, {"test_loss", test_loss}, {"seconds", timer.seconds()}});
   }
-  adaptdl::checkpoint::save_all_states();
   adaptdl::destroy_process_group();
 }
 

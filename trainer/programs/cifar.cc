@@ -73,7 +73,6 @@ void train_cifar(const programs::Options& options, const CifarOptions& own) {
                      {"accuracy", accuracy},
                      {"seconds", timer.seconds()}});
   }
-  adaptdl::checkpoint::save_all_states();
   adaptdl::destroy_process_group();
 }
 

@@ -161,7 +161,6 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
                      {"seconds", timer.seconds()}});
   }
   if (adaptdl::env::replica_rank() == 0) write_sheet(own.sheet, g_net, device);
-  adaptdl::checkpoint::save_all_states();
   adaptdl::destroy_process_group();
 }
 

@@ -96,7 +96,6 @@ void train_digits(const programs::Options& options) {
                      {"samples", static_cast<int64_t>(stats["samples"])},
                      {"seconds", timer.seconds()}});
   }
-  adaptdl::checkpoint::save_all_states();  // the trained model, to export or to train for more epochs
   adaptdl::destroy_process_group();
 }
 

@@ -107,7 +107,6 @@ void train_ncf(const programs::Options& options, const NcfOptions& own) {
     reporter.report(epoch, loader, model,
                     {{"loss", stats["loss"] / stats["samples"]}, {"hit_rate", hits}, {"seconds", timer.seconds()}});
   }
-  adaptdl::checkpoint::save_all_states();
   adaptdl::destroy_process_group();
 }
 

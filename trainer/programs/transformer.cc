@@ -110,7 +110,6 @@ void train_transformer(const programs::Options& options, const TransformerOption
         epoch, training, model,
         {{"loss", loss}, {"test_loss", test_loss}, {"perplexity", std::exp(test_loss)}, {"seconds", timer.seconds()}});
   }
-  adaptdl::checkpoint::save_all_states();
   adaptdl::destroy_process_group();
 }
 

@@ -6,10 +6,14 @@
 #include <map>
 #include <utility>
 
+#include "adaptdl/collective.h"
+#include "adaptdl/generation.h"
 #include "adaptdl/log.h"
 #include "adaptdl/metrics.h"
 #include "epoch_scope.h"
+#include "regroup.h"
 #include "replicas.h"
+#include "step_boundary.h"
 
 namespace adaptdl {
 
@@ -17,9 +21,14 @@ namespace {
 
 class EpochState : public checkpoint::State {
  public:
-  EpochState() : State(".adaptdl-epoch") { checkpoint::load_state(*this, true); }
+  EpochState() : State(".adaptdl-epoch") {
+    checkpoint::load_state(*this, true);
+    if (!generation::joining()) saving = false;  // the checkpoint that was loaded is the one that was being saved
+  }
 
-  void save(checkpoint::Writer& writer) const override { writer.json("epoch", {{"finished", finished}}); }
+  void save(checkpoint::Writer& writer) const override {
+    writer.json("epoch", {{"finished", finished}, {"saving", saving}});
+  }
   void load(const checkpoint::Reader& reader) override {
     const auto saved = reader.json("epoch");
     const auto count = saved.is_object() ? saved.find("finished") : saved.end();
@@ -27,6 +36,7 @@ class EpochState : public checkpoint::State {
       throw checkpoint::CheckpointError(reader.describe() + " has no count of finished epochs");
     }
     finished = count->get<int>();
+    saving = saved.value("saving", nlohmann::json()) == true;
   }
   nlohmann::json progress() const override { return {{"epoch", finished}}; }
 
@@ -43,13 +53,31 @@ class EpochState : public checkpoint::State {
   // The body was left by an exception: what it made stays, for the epoch is to run again.
   void abandon() noexcept { current.reset(); }
 
+  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, those that are left do, unless one of them
+  // has seen it done: then the others get its state.
+  void save_result() {
+    for (saving = true; saving;) {
+      try {
+        internal::save_result();
+        saving = false;
+        ++version_.count;
+      } catch (const collective::CollectiveError&) {
+        internal::recover();
+      }
+    }
+  }
+
   int finished = 0;
+  bool saving = false;  // between the end of a loop and that of its checkpoint
   std::optional<int> current;
   int end = 0;  // of the loop that is running, or ran last
   std::uint64_t runs = 0;
   std::map<std::string, int> counts;          // of things made in the running epoch
   std::map<std::string, int> counts_outside;  // of things made outside the loop
   std::map<std::string, std::shared_ptr<checkpoint::State>> kept;
+
+ private:
+  internal::Version version_{name()};
 };
 
 // Never destroyed: states that users hold in static variables may outlast it.
@@ -74,6 +102,10 @@ EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_e
   epochs.end = end_;
   if (open_) epochs.open();
   epoch_ = epochs.finished;
+  if (epochs.saving && epoch_ == end_) {
+    internal::join_if_newcomer();  // to those who are at the end of this loop
+    epochs.save_result();
+  }
 }
 
 EpochRange::Iterator::Iterator(Iterator&& other) noexcept
@@ -97,8 +129,9 @@ EpochRange::Iterator& EpochRange::Iterator::operator++() {
   open_ = epochs.finished < end_;
   if (open_) {
     epochs.open();
-  } else if (metrics::in_use()) {
-    metrics::report_hints();  // now that the progress is complete
+  } else {
+    if (metrics::in_use()) metrics::report_hints();  // now that the progress is complete
+    epochs.save_result();
   }
   epoch_ = epochs.finished;
   return *this;

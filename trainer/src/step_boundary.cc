@@ -26,6 +26,7 @@
 #include "adaptdl/torch/epoch.h"
 #include "event_file.h"
 #include "regroup.h"
+#include "replicas.h"
 #include "rng_state.h"
 #include "summary_writer_state.h"
 
@@ -123,12 +124,14 @@ class Boundaries {
   void settle() {
     if (passes_silently()) return;
     auto& world = collective::world();
-    if (!begun_) {
-      checkpoint::agree();
-      begin();
-    }
+    if (!begun_) start();
     wishes_ = {};
     decide(std::exchange(agreed_, {}), world);
+  }
+
+  void save_result() {
+    if (!begun_ && collective::initialized()) start();  // an epoch without a step
+    save(", the result of the last epoch");
   }
 
   void join() {
@@ -147,10 +150,10 @@ class Boundaries {
 
   void submit(const Wishes& wishes, const LoopPosition& position) {
     invalid_ = false;
+    begin_steps();
     if (passes_silently()) {
       ++passed_;
       return;
-    begin_steps();
     }
     auto& world = collective::world();
     // One clock for all, that of rank 0.
@@ -193,9 +196,6 @@ class Boundaries {
     form_anew();
   }
 
-  bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
-    if (!void_) return false;
-    --passed_;
   void recover_in_step() {
     // Before the step has gradients, some may be about to repeat it, and with it what failed here, and others not.
     if (void_ || !all_have_gradients()) throw;
@@ -203,6 +203,9 @@ class Boundaries {
     form_anew(true);
   }
 
+  bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
+    if (!void_) return false;
+    --passed_;
     undo();
     form_anew();
     // The step's result came from a replica that had finished it.
@@ -237,12 +240,12 @@ class Boundaries {
         return;
       } catch (const checkpoint::CheckpointError&) {
         throw;
+      } catch (const collective::MismatchError&) {
+        throw;
       } catch (const std::exception& error) {
         log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
       }
     }
-      } catch (const collective::MismatchError&) {
-        throw;
   }
 
   void take_up(const generation::Generation& next, bool in_step = false) {
@@ -253,6 +256,11 @@ class Boundaries {
     ++regroups_;
     join_process_group();
     if (generation::follows()) tolerate_losses();
+  }
+
+  void start() {
+    checkpoint::agree();
+    begin();
   }
 
   void begin() {
@@ -270,7 +278,7 @@ class Boundaries {
     }
     if (agreed.save != 0 || (agreed.periodic_save != 0 && !invalid_)) {
       try {
-        save(world, "");
+        save("");
       } catch (const checkpoint::CheckpointError& error) {
         log::warn(fmt::format("the periodic checkpoint failed, training goes on: {}", error.what()));
       }
@@ -301,17 +309,17 @@ class Boundaries {
     return generation::Generation::from_json(world.broadcast(told, "next generation"));
   }
 
-  bool save(const collective::Communicator& world, const std::string& why) {
+  bool save(const std::string& why) {
     const auto path = checkpoint::save_all_states();
     if (!path) return false;
     progress::event("checkpoint", {{"path", path->string()}});
-    if (world.rank() == 0) log::info(fmt::format("saved {}{}", path->string(), why));
+    if (replica_rank() == 0) log::info(fmt::format("saved {}{}", path->string(), why));
     return true;
   }
 
   void stop(int signal, collective::Communicator& world) {
     const auto* const name = signal == SIGINT ? "SIGINT" : signal == SIGTERM ? "SIGTERM" : "a signal";
-    const bool saved = save(world, fmt::format(", stopping on {}", name));
+    const bool saved = save(fmt::format(", stopping on {}", name));
     if (!saved && world.rank() == 0) log::warn("ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved");
     try {
       // So that no replica sees another one's exit as a failure before it is done itself.
@@ -363,11 +371,13 @@ Boundaries& boundaries() {
 
 const Wishes& receive_agreement() { return boundaries().receive(); }
 void settle_boundary() { boundaries().settle(); }
+void save_result() { boundaries().save_result(); }
 void join_if_newcomer() { boundaries().join(); }
 std::uint64_t regroups() noexcept { return boundaries().regroups(); }
 bool boundary_is_real() noexcept { return !boundaries().passes_silently(); }
 void note_void_step() noexcept { boundaries().note_void_step(); }
 void recover() { boundaries().recover(); }
+void recover_in_step() { boundaries().recover_in_step(); }
 bool step_is_void() noexcept { return boundaries().step_is_void(); }
 void note_step(const std::string& model, bool valid) { boundaries().note_step(model, valid); }
 bool step_is_invalid() noexcept { return boundaries().step_is_invalid(); }
@@ -377,7 +387,6 @@ bool recover_from_void_step(const std::function<void()>& undo, const std::functi
 void submit_wishes(const Wishes& wishes, const LoopPosition& position) { boundaries().submit(wishes, position); }
 
 void exit_process(int code) {
-void recover_in_step() { boundaries().recover_in_step(); }
   if (exit_handler()) exit_handler()(code);
   flush_event_files();
   std::cout.flush();

@@ -37,6 +37,10 @@ void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
 
+// Saves a checkpoint between the last step of the last epoch and the end of the job, if there is a place for it. A
+// collective call; throws what checkpoint::save_all_states throws.
+void save_result();
+
 // In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program
 // would make its first collective call; does nothing later, and in any other process.
 void join_if_newcomer();
@@ -65,13 +69,13 @@ bool step_is_invalid() noexcept;
 // group, after which that call is to be made again. Throws what is being handled if that is not possible: before the
 // first boundary, in a job that does not follow generations, or after a MismatchError.
 void recover();
+// The same inside a loader loop, where it is possible only once all models have the gradients of the step. Replicas
+// that lack them, or come new, cannot be in the group: then it throws MismatchError.
+void recover_in_step();
 // To be called where a step ends: forms a new group if it is void. Returns whether it must be repeated. `undo` sets the
 // position of the loop back to where the step began, `keep` reverts that.
 bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep);
 
-// The same inside a loader loop, where it is possible only once all models have the gradients of the step. Replicas
-// that lack them, or come new, cannot be in the group: then it throws MismatchError.
-void recover_in_step();
 // Ends the process with `code`, after flushing its output. Static destructors do not run: threads may still use those
 // objects.
 void exit_process(int code);

@@ -347,10 +347,10 @@ TEST_CASE("sample_generator draws the same for a sample on any number of replica
       return examples;
     }
   };
-  const ElasticJob job;
   std::vector<std::string> drawn;
   for (const int workers : {0, 3}) {
     for (const int replicas : {1, 2}) {
+      const ElasticJob job;
       const auto file = job.path() / ("drawn" + std::to_string(drawn.size()));
       job.run_to(0, replicas, [&](int rank) {
         AdaptiveDataLoader loader(Augmented(24), {.batch_size = 4, .workers = workers, .seed = 5});

@@ -12,6 +12,7 @@
 #include "adaptdl/metrics.h"
 #include "elastic_job.h"
 #include "epoch_scope.h"
+#include "error_of.h"
 
 namespace epoch_test {
 
@@ -24,6 +25,7 @@ using adaptdl::UsageError;
 using adaptdl::checkpoint::CheckpointError;
 using adaptdl::checkpoint::save_all_states;
 using testing::ElasticJob;
+using ::testing::says;
 
 template <class Exception>
 bool throws(const std::function<void()>& body) {
@@ -134,8 +136,41 @@ TEST_CASE("a job interrupted in an epoch begins there again, on any number of re
   });
   CHECK(job.errors().find("starting at epoch 5") != std::string::npos);
   const auto checkpoints = adaptdl::checkpoint::list(job.checkpoints());
-  REQUIRE(checkpoints.size() == 1);
-  CHECK(checkpoints[0].manifest->progress == nlohmann::json{{"epoch", 5}});
+  REQUIRE(checkpoints.size() == 2);
+  CHECK(checkpoints[0].manifest->progress == nlohmann::json{{"epoch", 10}});  // newest first
+  CHECK(checkpoints[1].manifest->progress == nlohmann::json{{"epoch", 5}});
+}
+
+TEST_CASE("the result of the last epoch is saved once, and a loop that is left or finds nothing to do saves nothing") {
+  const ElasticJob job;
+  const auto train = [&](int epochs) {
+    return [&, epochs](int) {
+      Number number("number");
+      adaptdl::checkpoint::load_state(number);
+      for (int epoch : remaining_epochs_until(epochs)) {
+        EXPECT(number.value == epoch);
+        ++number.value;
+      }
+      EXPECT(number.value == epochs);
+    };
+  };
+  job.run_to(0, 2, train(2));
+  CHECK(job.newest_checkpoint() == 0);
+  job.run_to(0, 1, train(2));  // finished already
+  CHECK(job.newest_checkpoint() == 0);
+  job.run_to(0, 3, train(4));
+  CHECK(job.newest_checkpoint() == 1);
+  job.run_to(0, 1, [&](int) {
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(9)) break;
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(5)) continue;
+  });
+  CHECK(job.newest_checkpoint() == 1);
+  CHECK(says(job.errors(), "checkpoint-1, the result of the last epoch"));
+  job.run_to(0, 1, [&](int) {
+    unsetenv("ADAPTDL_CHECKPOINT_PATH");
+    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) continue;
+  });
+  CHECK(job.newest_checkpoint() == 1);
 }
 
 TEST_CASE("rank 0 alone says where the epochs start and which are skipped") {

@@ -40,6 +40,7 @@ using testing::ElasticJob;
 using testing::Numbers;
 using testing::samples_of;
 using Loader = AdaptiveDataLoader<Numbers>;
+using ::testing::error_of;
 using ::testing::says;
 
 constexpr int kCheckpointed = 143;
@@ -365,17 +366,23 @@ TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and
   CHECK(job.notes().back() == "396");
 }
 
-TEST_CASE("a periodic checkpoint that fails is a warning, and training goes on to its end") {
+TEST_CASE("a periodic checkpoint that fails is a warning, and one of the result is an error") {
   const ElasticJob job;
   setenv("ADAPTDL_CHECKPOINT_EVERY", "1ms", 1);
   job.run_to(0, 2, [&](int rank) {
     Loader loader(Numbers(40), {.batch_size = 4});
-    for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
-      for ([[maybe_unused]] auto& batch : loader) {
-        if (rank == 0) std::ofstream(job.checkpoints()) << "in the way";
-        std::this_thread::sleep_for(2ms);
+    std::size_t batches = 0;
+    const auto train = [&] {
+      for ([[maybe_unused]] int epoch : remaining_epochs_until(1)) {
+        for ([[maybe_unused]] auto& batch : loader) {
+          if (rank == 0) std::ofstream(job.checkpoints()) << "in the way";
+          std::this_thread::sleep_for(2ms);
+          ++batches;
+        }
       }
-    }
+    };
+    EXPECT(says(error_of<adaptdl::checkpoint::CheckpointError>(train), "checkpoints is not a directory"));
+    EXPECT(batches == 10);
   });
   unsetenv("ADAPTDL_CHECKPOINT_EVERY");
   CHECK(says(job.errors(), "warning: the periodic checkpoint failed, training goes on: no checkpoint was saved"));

@@ -13,8 +13,11 @@
 // An epoch is finished when its body ends, or is left by `break` or `return`. It is not when an exception leaves it: a
 // program that catches it and loops again gets the same epoch again.
 //
+// When the body of the last epoch has ended, a checkpoint is saved, in a collective call. A loop left by `break` or
+// `return` saves none: call checkpoint::save_all_states() after it.
+//
 // State: ".adaptdl-epoch", made and loaded from the checkpoint when one of these functions is first called.
-// Errors: a checkpoint without that state throws checkpoint::CheckpointError.
+// Errors: a checkpoint without that state throws checkpoint::CheckpointError, as does a result that cannot be saved.
 // Threading: to be called by the training thread only.
 #pragma once
 
@@ -38,7 +41,7 @@ class EpochRange {
     ~Iterator();
 
     int operator*() const noexcept { return epoch_; }
-    // Finishes this epoch and opens the next one, if there is one left.
+    // Finishes this epoch and opens the next one if there is one left, or else saves a checkpoint.
     Iterator& operator++();
     bool operator==(std::default_sentinel_t) const noexcept { return !open_; }
 
