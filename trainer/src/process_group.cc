@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <stop_token>
@@ -33,6 +34,7 @@
 #include "adaptdl/torch/process_group.h"
 #include "form_timeout.h"
 #include "regroup.h"
+#include "rendezvous_file.h"
 #include "rendezvous_store.h"
 #include "rng_state.h"
 #include "secret.h"
@@ -88,7 +90,13 @@ Address parse_init_method(const std::string& url) {
       return {url.substr(scheme.size(), colon - scheme.size()), static_cast<std::uint16_t>(port)};
     }
   }
-  throw UsageError(fmt::format("init_method must be env:// or tcp://HOST:PORT, got '{}'", url));
+  throw UsageError(fmt::format("init_method must be env://, tcp://HOST:PORT or file:///PATH, got '{}'", url));
+}
+
+std::optional<std::filesystem::path> file_of(const std::optional<std::string>& init_method) {
+  const std::string scheme = "file://";
+  if (!init_method || !init_method->starts_with(scheme + "/")) return {};
+  return init_method->substr(scheme.size());
 }
 
 // A scheduler of another major version may speak another protocol.
@@ -317,10 +325,16 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   auto options = collective::options_from_env();
   {
     const StopWhileConnecting stops;
-    const auto master = master_address(init_method);
-    options.master_addr = master.host;
-    options.master_port = master.port;
-    collective::initialize(options);
+    if (const auto file = file_of(init_method)) {
+      const char* const given = std::getenv("ADAPTDL_MASTER_ADDR");
+      const auto host = given != nullptr ? given : outside_address();
+      internal::initialize_by_file(*file, host.empty() ? "127.0.0.1" : host, options);
+    } else {
+      const auto master = master_address(init_method);
+      options.master_addr = master.host;
+      options.master_port = master.port;
+      collective::initialize(options);
+    }
   }
   form([&] { make_group(reachable(options.master_addr)); });
   checkpoint::agree();

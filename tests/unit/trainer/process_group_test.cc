@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -25,6 +26,7 @@
 #include "regroup.h"
 #include "replica_processes.h"
 #include "step_boundary.h"
+#include "temporary_directory.h"
 
 // After LibTorch, whose glog has a CHECK of its own.
 #include <doctest/doctest.h>
@@ -191,11 +193,53 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL});
 }
 
+TEST_CASE("replicas find each other by a file that only their user can read, and that is gone when they have") {
+  const testing::TemporaryDirectory directory;
+  const auto file = directory.path() / "the address";
+  // An earlier job left its own, of which nothing is to be read any more. The others come first.
+  std::ofstream(file) << R"({"host": "127.0.0.1", "port": 1, "secret": "0123456789abcdef0123456789abcdef"})";
+  struct stat earlier {};
+  REQUIRE(::stat(file.c_str(), &earlier) == 0);
+  REQUIRE((earlier.st_mode & 0777) != 0600);
+  testing::expect_replicas(kReplicas, [&](int rank) {
+    ::setenv("ADAPTDL_MASTER_PORT", "1", 1);
+    // Rank 1 looks at the file that rank 0 wrote while rank 2 has not come.
+    std::jthread looks([&] {
+      struct stat written {};
+      while (rank == 1 && (::stat(file.c_str(), &written) != 0 || written.st_ino == earlier.st_ino))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (rank != 1) return;
+      EXPECT((written.st_mode & 0777) == 0600);
+      std::ofstream(directory.path() / "seen");
+    });
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    while (rank == 2 && !std::filesystem::exists(directory.path() / "seen"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    adaptdl::init_process_group("gloo", "file://" + file.string(), kReplicas, rank);
+    std::vector<at::Tensor> tensors = {torch::ones({1})};
+    adaptdl::process_group().allreduce(tensors)->wait();
+    EXPECT(tensors[0].item<float>() == kReplicas);
+    adaptdl::destroy_process_group();
+  });
+  CHECK_FALSE(std::filesystem::exists(file));
+  testing::expect_replicas(1, [&](int) {
+    EXPECT(says(error_of<adaptdl::Error>([&] { adaptdl::init_process_group("gloo", "file:///nowhere/file", 2, 0); }),
+                "cannot write '/nowhere/file': No such file or directory"));
+  });
+  testing::expect_replicas(1, [&](int) {
+    ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "1", 1);
+    const auto missing = "file://" + (directory.path() / "missing").string();
+    EXPECT(says(error_of<CollectiveError>([&] { adaptdl::init_process_group("gloo", missing, 2, 1); }),
+                "replica 1 did not find '" + (directory.path() / "missing").string()));
+  });
+}
+
 TEST_CASE("settings are checked before the replicas connect") {
   const auto error_with = [](const std::string& init_method) {
     return error_of<adaptdl::UsageError>([&] { adaptdl::init_process_group("gloo", init_method, 1, 0); });
   };
-  testing::expect_replicas(1, [&](int) { EXPECT(says(error_with("file:///tmp/x"), "env:// or tcp://HOST:PORT")); });
+  testing::expect_replicas(
+      1, [&](int) { EXPECT(says(error_with("file://x"), "env://, tcp://HOST:PORT or file:///PATH")); });
   testing::expect_replicas(1, [&](int) { EXPECT(error_with("env://") == ""); });
   testing::expect_replicas(1, [&](int) {
     ::setenv("ADAPTDL_CHECKPOINT_EVERY", "5x", 1);

@@ -22,11 +22,16 @@ namespace adaptdl {
 // Connects this process to all replicas of its job; blocks until all of them have called it.
 //
 // `backend`: "gloo" or "nccl"; empty: ADAPTDL_BACKEND if that is set, else nccl where LibTorch has it and a GPU is
-// there for this replica, else gloo. `init_method`: "tcp://HOST:PORT", the address of rank 0. Without it, or with
-// "env://", a supervisor is asked if ADAPTDL_SUPERVISOR_URL is set, and ADAPTDL_MASTER_ADDR and ADAPTDL_MASTER_PORT are
-// used otherwise.
-// `world_size`, `rank`: without them, ADAPTDL_NUM_REPLICAS and ADAPTDL_REPLICA_RANK. Given ones replace those variables
-// in this process, so that everything in it agrees.
+// there for this replica, else gloo.
+// `init_method`: how the replicas find rank 0.
+// - "tcp://HOST:PORT": its address.
+// - "file:///PATH": a file that all replicas see, in which it writes its address (ADAPTDL_MASTER_ADDR if that is set),
+//   and which it removes when all are connected.
+// - "env://", or nothing: a supervisor is asked if ADAPTDL_SUPERVISOR_URL is set; else ADAPTDL_MASTER_ADDR and
+//   ADAPTDL_MASTER_PORT are used.
+//
+// `world_size`, `rank`: without them, ADAPTDL_NUM_REPLICAS and ADAPTDL_REPLICA_RANK. If they are given, they replace
+// those variables in this process, so that everything in it agrees.
 //
 // Throws UsageError on arguments that make no sense, Error if it was called before or if the scheduler's version does
 // not fit, collective::CollectiveError if the replicas do not find each other, checkpoint::CheckpointError if they
