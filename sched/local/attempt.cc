@@ -238,6 +238,17 @@ void Attempt::stop(const std::string& why) {
   enter(Phase::kStopping, context_.plan.grace);
 }
 
+// The run ends with this replica, but not before the others have saved what they have.
+void Attempt::save_and_fail(const ReplicaEnd& end) {
+  end_.ends.push_back(end);
+  replicas_.stop();
+  replicas_.survives(end);  // as every death while a run stops
+  context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
+  context_.observer.notice(fmt::format("stopping: waiting up to {} for {} to checkpoint (Ctrl-C twice kills at once)",
+                                       seconds(context_.plan.grace), remaining()));
+  enter(Phase::kStopping, context_.plan.grace);
+}
+
 void Attempt::fail() {
   replicas_.give_up();
   enter(Phase::kFailing, std::min(kFailureGrace, context_.plan.grace));
@@ -282,6 +293,7 @@ void Attempt::take_ends() {
 }
 
 void Attempt::handle_end(const ReplicaEnd& end) {
+  if (phase_ == Phase::kRunning && replicas_.can_save_without(end)) return save_and_fail(end);
   if (replicas_.survives(end)) {
     if (is_failure(end)) last_failure_ = end;
     return;
@@ -336,7 +348,7 @@ void Attempt::check_deadline() {
 std::string Attempt::remaining() const {
   std::vector<int> ranks;
   for (const auto& replica : replicas_.all()) {
-    if (!replica->gone()) ranks.push_back(replica->rank());
+    if (phase_ == Phase::kKilling ? !replica->gone() : !replica->ended()) ranks.push_back(replica->rank());
   }
   return fmt::format("replica{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }

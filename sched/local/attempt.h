@@ -67,6 +67,7 @@ class Attempt {
   void rescale(const std::string& change);
   // From now on, asks each replica to checkpoint and exit as soon as it can be asked. `why` begins the notice.
   void stop(const std::string& why);
+  void save_and_fail(const ReplicaEnd& end);
   void fail();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);

@@ -267,6 +267,10 @@ bool ReplicaSet::survives(const ReplicaEnd& end) {
   return true;
 }
 
+bool ReplicaSet::can_save_without(const ReplicaEnd& end) const {
+  return kind_of(end) == Membership::End::kKilled && membership_.can_save_without(end.number);
+}
+
 void ReplicaSet::clear() {
   std::erase_if(replicas_,
                 [this](const auto& replica) { return replica->gone() && survived_.erase(replica->number()) > 0; });

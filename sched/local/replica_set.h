@@ -49,6 +49,8 @@ class ReplicaSet {
   std::optional<std::string> resize();
   // Whether the run goes on without the replica that ended so.
   bool survives(const ReplicaEnd& end);
+  // Whether it ends with this one, which was killed, but the others can save a checkpoint.
+  bool can_save_without(const ReplicaEnd& end) const;
   // Forgets the ends of those that the run goes on without, once they are gone.
   void clear();
   // The run is ending: all replicas must save a checkpoint.

@@ -95,6 +95,14 @@ bool Membership::a_member_has_trained() const {
                              [](const Replica& replica) { return replica.role == Role::kMember && replica.trained; });
 }
 
+bool Membership::can_save_without(int replica) const {
+  const bool ends = is_member(replica) && !options_.survives && !stopping_ && !state_.finished_at;
+  return ends && options_.can_restart && follows_ == true && progressed_at_ &&
+         std::ranges::any_of(state_.replicas, [&](const Replica& other) {
+           return other.number != replica && other.role == Role::kMember && other.trained && !other.killed;
+         });
+}
+
 bool Membership::a_member_dies() const {
   return std::ranges::any_of(state_.replicas,
                              [](const Replica& replica) { return replica.role == Role::kMember && replica.killed; });
@@ -255,6 +263,9 @@ void Membership::finish(Time now) {
     const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
     const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
     if (never_joined || too_late) kill(replica, "it is not needed any more");
+    // Nobody is left to meet it.
+    if (state_.finished_at && replica.role == Role::kMember && replica.broken && finds_nobody)
+      kill(replica, "it lost the others, which are done", true);
   }
   const bool can_meet = state_.regroup && !state_.finished_at && can_save && !a_member_dies();
   if (can_meet)

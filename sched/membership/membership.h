@@ -161,6 +161,8 @@ class Membership {
   bool steady() const;
   // Whether members that are to leave must wait for newcomers, because too few would be left.
   bool leavers_wait() const;
+  // Whether the others can save a checkpoint if this member is killed, of whose death the run ends.
+  bool can_save_without(int replica) const;
   // Whether there is no way to get other members than there are.
   bool is_stuck(Time now) const;
 

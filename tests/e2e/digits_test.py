@@ -102,6 +102,25 @@ class DigitsTest(unittest.TestCase):
         self.assertEqual(process.returncode, 128 + signal.SIGKILL)
         self.assertRegex(errors, r"replica 1 .*SIGKILL")
 
+    def test_when_a_replica_is_killed_the_others_save_what_they_have_before_the_run_ends(self):
+        checkpoints = self.directory / "checkpoints"
+        command = [ADAPTDL, "run", "-n", "3", "--checkpoint", checkpoints, "--", DIGITS, "--epochs"]
+        process = subprocess.Popen([*command, "1000"], env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        before = "".join(process.stdout.readline() for _ in range(3))
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        replicas = [int(pid) for pid in children if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(DIGITS)]
+        os.kill(replicas[0], signal.SIGKILL)
+        output, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGKILL, errors)
+        self.assertRegex(errors, r"stopping: waiting up to \S+ for replicas 1, 2 to checkpoint")
+        self.assertRegex(errors, r"replica 0 failed first: it was killed by SIGKILL")
+        self.assertRegex(errors, r"the newest checkpoint is \S+/checkpoint-0")
+        epoch = max(int(line.split("epoch ")[1].split()[0]) for line in (before + output).splitlines() if " epoch " in line)
+        again = subprocess.run([*command, str(epoch + 3)], env=ENVIRONMENT, text=True, capture_output=True, timeout=120)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        start = int(again.stderr.split("starting at epoch ")[1].split()[0])
+        self.assertIn(start, (epoch + 1, epoch + 2))
+
     def test_wrong_input_is_one_line_that_names_it(self):
         for arguments, code, text in ((["--data", "/nowhere"], 1, "/nowhere"), (["--epochs", "x"], 2, "--epochs"), (["--epochs", "0"], 2, "--epochs"),
                                       (["--log-json", "/nowhere/log"], 2, "--log-json"), (["--wrong"], 2, "--wrong")):

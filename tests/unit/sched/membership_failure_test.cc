@@ -216,6 +216,45 @@ TEST_CASE("those that are left save when a run stops that is not to survive any 
   CHECK(run.only(Kind::kIssue).members == Numbers{1});
 }
 
+TEST_CASE("a member that lost the others when these were done is killed, as nobody is left to meet it") {
+  Run run({"0", "1"});
+  run.train();
+  CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
+  run.membership.broken(1, 0, run.now);
+  CHECK(run.decide(1s).empty());
+  const auto killed = run.only(Kind::kKill, 2s);
+  CHECK(killed.replica == 1);
+  CHECK(killed.hung);
+}
+
+TEST_CASE("those that are left can save when a death ends the run, if they follow, have trained and have a place") {
+  Run run({"0", "1"}, 2, {.survives = false});
+  run.train();
+  CHECK_FALSE(run.membership.can_save_without(0));  // no step was done yet
+  run.membership.progressed(run.now);
+  CHECK(run.membership.can_save_without(0));
+  CHECK(run.membership.can_save_without(1));
+  CHECK_FALSE(run.membership.can_save_without(2));
+  run.membership.set_follows(false);
+  CHECK_FALSE(run.membership.can_save_without(0));
+  run.membership.set_follows(true);
+  run.membership.stop();
+  CHECK_FALSE(run.membership.can_save_without(0));
+
+  Run alone({"0"}, 1, {.survives = false});
+  alone.train();
+  alone.membership.progressed(alone.now);
+  CHECK_FALSE(alone.membership.can_save_without(0));
+  Run survivors({"0", "1"}, 1, {.survives = true});
+  survivors.train();
+  survivors.membership.progressed(survivors.now);
+  CHECK_FALSE(survivors.membership.can_save_without(0));
+  Run without_place({"0", "1"}, 2, {.survives = false, .can_restart = false});
+  without_place.train();
+  without_place.membership.progressed(without_place.now);
+  CHECK_FALSE(without_place.membership.can_save_without(0));
+}
+
 TEST_CASE("a newcomer that lost the others does not start the clock for members that make a long step") {
   Run run({"0", "1"});
   run.train();
