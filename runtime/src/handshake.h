@@ -19,7 +19,7 @@
 
 namespace adaptdl::handshake {
 
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 
 // What both ends have to agree on.
 struct Terms {

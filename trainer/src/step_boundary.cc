@@ -221,7 +221,9 @@ class Boundaries {
     try {
       throw;
     } catch (const collective::MismatchError&) {
-      throw;  // it would be the same in any group
+      throw;  // no new group helps
+    } catch (const collective::CallError&) {
+      throw;
     } catch (const collective::CollectiveError&) {
     }
   }
@@ -243,6 +245,8 @@ class Boundaries {
       } catch (const collective::MismatchError&) {
         throw;
       } catch (const std::exception& error) {
+      } catch (const collective::CallError&) {
+        throw;
         log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
       }
     }

@@ -10,8 +10,8 @@
 // Failures: a peer that dies, leaves early or breaks the protocol makes every pending and later call on every other
 // replica throw CollectiveError, which names that peer's rank, within a second; no call hangs. After an error the
 // communicator is of no more use: replicas exit, and the job restarts from its checkpoint.
-// What a call itself gets wrong (its reduction throws, a value is too large) fails that call on all replicas alike; the
-// next ones work. docs/failures.md has the whole list.
+// What a call itself gets wrong (its reduction throws, a value is too large) is a CallError on all replicas alike; the
+// next calls work. docs/failures.md has the whole list.
 //
 // Threading: one communicator is used by one thread at a time; a Future may be waited for in another thread.
 #pragma once
@@ -36,8 +36,13 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
-// Replicas made different calls in the same place: their programs have taken different ways, for instance by a variable
-// that is not the same on all of them. No replica can be blamed, and none can go on.
+// What a call itself gets wrong, on all replicas alike. The next calls work.
+class CallError : public CollectiveError {
+  using CollectiveError::CollectiveError;
+};
+
+// Replicas are not in the same place of their programs, for instance because they made different calls. No replica is
+// to blame, and none of them can continue.
 class MismatchError : public CollectiveError {
   using CollectiveError::CollectiveError;
 };
@@ -46,8 +51,8 @@ class MismatchError : public CollectiveError {
 using Bytes = std::string;
 
 // Reduces two values to one: called as reduce(reduce(v0, v1), v2), ... in the order of ranks, on rank 0 only, on the
-// calling thread or one of the communicator's, which it must not call. When it throws, the call throws a
-// CollectiveError with the same text on every replica.
+// calling thread or one of the communicator's, which it must not call. When it throws, the call throws a CallError with
+// the same text on every replica.
 using Reduce = std::function<Bytes(Bytes accumulated, const Bytes& next)>;
 using ReduceJson = std::function<nlohmann::json(nlohmann::json accumulated, const nlohmann::json& next)>;
 

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <exception>
 #include <memory>
 #include <system_error>
 
@@ -89,8 +90,18 @@ void check_same_states(const Group& group, bool have_path) {
 
 void sync_all(const Group& group) {
   for (const auto& [name, state] : states()) {
+    // If replicas are lost, all see it.
+    std::exception_ptr lost;
+    const auto error = error_of(named(name), [&, s = state] {
+      try {
+        s->sync();
+      } catch (const collective::CollectiveError&) {
+        lost = std::current_exception();
+      }
+    });
+    if (lost) std::rethrow_exception(lost);
     // After each: a replica that failed must not go on to calls that its peers would match with those of another state.
-    group.agree_on_success(kAction, error_of(named(name), [&, s = state] { s->sync(); }));
+    group.agree_on_success(kAction, error);
   }
 }
 

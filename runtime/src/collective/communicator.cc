@@ -32,14 +32,14 @@ class Solo final : public Engine {
     state->engine = shared_from_this();
     state->done = true;
     state->result = oversize_text(options_, value.size());
-    state->failed = !state->result.empty();
-    if (!state->failed) state->result = kind == Kind::kAllgather ? wire::pack({value}) : std::move(value);
+    if (!state->result.empty()) state->failure = Failure::kCall;
+    if (!state->failure) state->result = kind == Kind::kAllgather ? wire::pack({value}) : std::move(value);
     if (kind == Kind::kTeardown) closed_ = "the collective calls are torn down; initialize them again";
     return state;
   }
   bool ready(Future::State&) override { return true; }
   Bytes wait(Future::State& state) override {
-    if (state.failed) throw CollectiveError(state.result);
+    if (state.failure) raise(state.result, *state.failure);
     return std::move(state.result);
   }
   void close() override {}
@@ -109,8 +109,15 @@ std::string oversize_text(const Options& options, std::size_t size) {
   return fmt::format("a value of {} bytes is over the bound of {} (max_message)", size, options.max_message);
 }
 
-void raise(const std::string& why, bool mismatch) {
-  if (mismatch) throw MismatchError(why);
+void raise(const std::string& why, Failure failure) {
+  switch (failure) {
+    case Failure::kCall:
+      throw CallError(why);
+    case Failure::kMismatch:
+      throw MismatchError(why);
+    case Failure::kBroken:
+      break;
+  }
   throw CollectiveError(why);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,10 @@ namespace adaptdl::collective {
 
 class Engine;
 
+// What failed: this call alone, this and all later ones, or the agreement on what is called. Each has an error of its
+// own.
+enum class Failure { kCall, kBroken, kMismatch };
+
 // One call under way. All but `engine` and what identifies the call is guarded by the engine.
 struct Future::State {
   std::shared_ptr<Engine> engine;
@@ -21,9 +26,8 @@ struct Future::State {
   std::uint64_t sequence = 0;
   net::Clock::time_point deadline;
   bool done = false;
-  bool failed = false;
-  bool mismatch = false;  // when failed: as of MismatchError
-  Bytes result;           // or, when failed, why
+  std::optional<Failure> failure;
+  Bytes result;  // or, when failed, why
 };
 
 using StatePtr = std::shared_ptr<Future::State>;
@@ -55,7 +59,7 @@ inline constexpr std::chrono::seconds kTellAfter{10};
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 
 // Throws the error of a call.
-[[noreturn]] void raise(const std::string& why, bool mismatch);
+[[noreturn]] void raise(const std::string& why, Failure failure);
 
 // Why it ended, if Options::give_up said so.
 inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";

@@ -139,7 +139,7 @@ class Peer final : public Engine {
   void on_frame(Frame frame);
   void on_result(Frame frame);
   void lost(const std::string& why);
-  void fail(std::string text, bool mismatch = false);
+  void fail(std::string text, Failure failure = Failure::kBroken);
 
   const Options options_;
   std::mutex mutex_;
@@ -148,8 +148,8 @@ class Peer final : public Engine {
   int polling_ = 0;       // threads that wait for the connection right now
   bool reading_ = false;  // one of them, for input
   bool started_ = false;
-  std::string broken_;     // why no call is possible any more, or ""
-  bool mismatch_ = false;  // as of MismatchError
+  std::string broken_;  // why no call is possible any more, or ""
+  Failure failure_ = Failure::kBroken;
   std::uint64_t calls_ = 0;
   std::deque<Pending> pending_;
 };
@@ -179,7 +179,7 @@ void Peer::await_start(TimePoint deadline) {
 
 StatePtr Peer::submit(Kind kind, Bytes value, Reduce, std::string_view purpose) {
   std::unique_lock lock(mutex_);
-  if (!broken_.empty()) raise(broken_, mismatch_);
+  if (!broken_.empty()) raise(broken_, failure_);
   auto state = std::make_shared<Future::State>();
   state->engine = shared_from_this();
   state->kind = kind;
@@ -205,7 +205,7 @@ StatePtr Peer::submit(Kind kind, Bytes value, Reduce, std::string_view purpose) 
       drive(lock, POLLIN | POLLOUT, state->deadline);
     }
   }
-  if (!state->done && !broken_.empty()) raise(broken_, mismatch_);
+  if (!state->done && !broken_.empty()) raise(broken_, failure_);
   return state;
 }
 
@@ -226,7 +226,7 @@ Bytes Peer::wait(Future::State& state) {
     else if (!late)
       drive(lock, POLLIN, state.deadline);
   }
-  if (state.failed) raise(state.result, state.mismatch);
+  if (state.failure) raise(state.result, *state.failure);
   return std::move(state.result);
 }
 
@@ -279,7 +279,7 @@ void Peer::on_frame(Frame frame) {
       return;
     case Type::kBroken:
     case Type::kMismatch:
-      return fail(std::move(frame.payload), frame.type == Type::kMismatch);
+      return fail(std::move(frame.payload), frame.type == Type::kMismatch ? Failure::kMismatch : Failure::kBroken);
     case Type::kValue:
     case Type::kFailed:
       return on_result(std::move(frame));
@@ -290,7 +290,7 @@ void Peer::on_result(Frame frame) {
   if (pending_.empty() || pending_.front().sequence != frame.sequence || pending_.front().kind != frame.kind)
     throw CollectiveError("sent a result out of turn");
   if (const StatePtr state = pending_.front().state.lock()) {
-    state->failed = frame.type == Type::kFailed;
+    if (frame.type == Type::kFailed) state->failure = Failure::kCall;
     state->result = std::move(frame.payload);
     state->done = true;
   }
@@ -308,15 +308,15 @@ void Peer::lost(const std::string& why) {
   fail(fmt::format("replica 0 left the job {} ({})", when, why));
 }
 
-void Peer::fail(std::string text, bool mismatch) {
+void Peer::fail(std::string text, Failure failure) {
   if (!broken_.empty()) return;
-  mismatch_ = mismatch;
+  failure_ = failure;
   broken_ = text.empty() ? "replica 0 gave up the job" : std::move(text);
   for (const Pending& pending : pending_) {
     const StatePtr state = pending.state.lock();
     if (!state) continue;
-    state->failed = state->done = true;
-    state->mismatch = mismatch_;
+    state->done = true;
+    state->failure = failure_;
     state->result = broken_;
   }
   pending_.clear();

@@ -83,7 +83,7 @@ void Root::close() {
 
 StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce, std::string_view purpose) {
   const std::lock_guard lock(mutex_);
-  if (phase_ != Phase::kRunning) raise(broken_, mismatch_);
+  if (phase_ != Phase::kRunning) raise(broken_, failure_);
   auto state = std::make_shared<Future::State>();
   state->engine = shared_from_this();
   state->kind = kind;
@@ -108,7 +108,7 @@ Bytes Root::wait(Future::State& state) {
   if (!changed_.wait_until(lock, state.deadline, [&] { return state.done; }))
     fail(fmt::format("{} did not complete within {}", wire::call_name(state.kind, state.sequence),
                      seconds_text(options_.timeout)));
-  if (state.failed) raise(state.result, state.mismatch);
+  if (state.failure) raise(state.result, *state.failure);
   return std::move(state.result);
 }
 
@@ -281,7 +281,7 @@ void Root::complete_calls() {
 }
 
 void Root::complete_call() {
-  if (auto mismatch = mismatch_text(); !mismatch.empty()) return fail(std::move(mismatch), true);
+  if (auto mismatch = mismatch_text(); !mismatch.empty()) return fail(std::move(mismatch), Failure::kMismatch);
   const Kind kind = replicas_[0].parts.front().kind;
   Frame result = combine(kind);
   result.kind = kind;
@@ -367,7 +367,7 @@ Bytes Root::reduce_parts() {
 
 void Root::finish_own(const Frame& result) {
   if (const StatePtr state = own_.front().state.lock()) {
-    state->failed = result.type == Type::kFailed;
+    if (result.type == Type::kFailed) state->failure = Failure::kCall;
     state->result = result.payload;
     state->done = true;
     notify_ = true;
@@ -395,19 +395,23 @@ void Root::lost(int rank, const std::string& why) {
     fail(fmt::format("replica {} left the job {} ({})", rank, when(), why));
 }
 
-void Root::fail(std::string text, bool mismatch) {
+void Root::fail(std::string text, Failure failure) {
   if (phase_ == Phase::kBroken || phase_ == Phase::kTornDown) return;
-  mismatch_ = mismatch;
+  failure_ = failure;
   phase_ = Phase::kBroken;
   connect_deadline_ = TimePoint::max();
   broken_ = std::move(text);
   if (!closing_)
-    send_all({mismatch ? Type::kMismatch : Type::kBroken, Kind::kAllreduce, 0, broken_.substr(0, wire::kMaxText), {}});
+    send_all({failure == Failure::kMismatch ? Type::kMismatch : Type::kBroken,
+              Kind::kAllreduce,
+              0,
+              broken_.substr(0, wire::kMaxText),
+              {}});
   for (const Own& own : own_) {
     const StatePtr state = own.state.lock();
     if (!state) continue;
-    state->failed = state->done = true;
-    state->mismatch = mismatch_;
+    state->done = true;
+    state->failure = failure_;
     state->result = broken_;
   }
   own_.clear();

@@ -91,7 +91,7 @@ class Root final : public Engine {
   void flush(int rank);
   void watch(int rank);
   void lost(int rank, const std::string& why);
-  void fail(std::string text, bool mismatch = false);
+  void fail(std::string text, Failure failure = Failure::kBroken);
   std::vector<int> ranks_without_part() const;
   std::optional<TimePoint> call_deadline() const;
   std::string when() const;
@@ -108,8 +108,8 @@ class Root final : public Engine {
   bool notify_ = false;
   bool closing_ = false;
   Phase phase_ = Phase::kConnecting;
-  std::string broken_;     // why, in kBroken and kTornDown
-  bool mismatch_ = false;  // as of MismatchError
+  std::string broken_;  // why, in kBroken and kTornDown
+  Failure failure_ = Failure::kBroken;
   TimePoint connect_deadline_;
   std::vector<Replica> replicas_;
   std::deque<Own> own_;

@@ -245,7 +245,7 @@ Formation form(const Generation& next, const Progress& own, bool in_step) {
   const Reports reports =
       exchange(world, {{"newcomer", false}, {"boundaries", own.boundaries}, {"versions", own.versions}});
   if (in_step && !reports.all_have_passed(own.boundaries))
-    throw collective::MismatchError("replicas that have not begun a step cannot join the others in its middle");
+    throw collective::MismatchError("a replica cannot join the others in the middle of a step; start again from the last checkpoint");
   Formation formation;
   formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
   if (const auto stream = transfer(world, next, reports)) {

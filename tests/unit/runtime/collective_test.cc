@@ -178,7 +178,7 @@ TEST_CASE("a value at the bound passes; one over it fails the call on every repl
     CHECK(communicator.allreduce(Bytes(own, 'x'), longer) == Bytes(options.max_message, 'x'));
     CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(own + 1, 'x'), longer),
                          "allreduce #2: replica 1: a value of 8388609 bytes is over the bound of 8388608 (max_message)",
-                         CollectiveError);
+                         adaptdl::collective::CallError);
     CHECK_THROWS_WITH_AS(communicator.allreduce(Bytes(3 << 20, 'x'), join),
                          doctest::Contains("the result: a value of 9437184 bytes is over the bound"), CollectiveError);
     CHECK(communicator.allgather(Bytes(options.max_message / 3, 'x')).at(2).size() == options.max_message / 3);
@@ -205,7 +205,7 @@ TEST_CASE("different calls in one place are an error on all replicas that names 
   CHECK(errors == std::vector<std::string>(3, expected));
 }
 
-TEST_CASE("calls of one kind for different purposes are told apart, and what they are for is named") {
+TEST_CASE("calls of one kind for different purposes are a mismatch, which names what they are for") {
   std::atomic<int> mismatches{0};
   const auto errors = run_threads(3, [&](Communicator& communicator) {
     communicator.allreduce(Bytes("x"), join, "warm-up");
