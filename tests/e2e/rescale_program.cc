@@ -8,8 +8,9 @@
 // replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
 // is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
 // one. --slow-load: a newcomer is slow in the middle of loading its states, and writes its process to the file.
-// --slow-save: the same for the replica that saves the result. --evaluate: after so many steps the replicas go slowly
-// through the samples inside the training loop, and write their processes to the file of --evaluations. At the end all
+// --slow-save: the same for the replica that saves the result. --evaluate: after so many steps the replicas go through
+// the samples inside the training loop; before that they write their processes to the file of --evaluations, and wait
+// for a file of its name and ".go". At the end all
 // replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
@@ -206,8 +207,9 @@ void evaluate(const Options& options, Model& model, Loader& loader, adaptdl::Acc
   torch::NoGradGuard no_grad;
   model->eval();
   std::ofstream(options.evaluations, std::ios::app) << getpid() << std::endl;
+  while (!std::filesystem::exists(options.evaluations + ".go"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (auto& batch : loader) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto loss = torch::mse_loss(model(batch.data.narrow(1, 0, kFeatures)), batch.target);
     quality["loss"] += loss.template item<double>() * static_cast<double>(batch.data.size(0));
     quality["samples"] += static_cast<double>(batch.data.size(0));

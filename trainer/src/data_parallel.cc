@@ -154,7 +154,12 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   void drop_unfinished_step() override { statistics->drop_unreduced(); }
 
   void begin_step() override { step_version = version.count; }
-  bool has_gradients() const override { return version.count > step_version; }
+  // A plain optimizer steps unseen: then it counts that there were gradients, which a new group leaves as they are
+  // unless they are views of its buckets.
+  bool has_stepped() const override {
+    if (version.count == step_version) return false;
+    return rule != nullptr ? !statistics->begun() : !options.gradient_as_bucket_view;
+  }
 
   void broadcast(const std::vector<at::Tensor>& tensors) const {
     if (tensors.empty()) return;

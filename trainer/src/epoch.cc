@@ -53,17 +53,15 @@ class EpochState : public checkpoint::State {
   // The body was left by an exception: what it made stays, for the epoch is to run again.
   void abandon() noexcept { current.reset(); }
 
-  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, those that are left do, unless one of them
-  // has seen it done: then the others get its state.
+  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, those that are left save one. If one of
+  // those knows that it has been saved, the others get its state.
   void save_result() {
-    for (saving = true; saving;) {
-      try {
-        internal::save_result();
-        saving = false;
-        ++version_.count;
-      } catch (const collective::CollectiveError&) {
-        internal::recover();
-      }
+    saving = true;
+    try {
+      while (saving) try_to_save_result();
+    } catch (...) {
+      saving = false;
+      throw;
     }
   }
 
@@ -77,6 +75,16 @@ class EpochState : public checkpoint::State {
   std::map<std::string, std::shared_ptr<checkpoint::State>> kept;
 
  private:
+  void try_to_save_result() {
+    try {
+      internal::save_result();
+      saving = false;
+      ++version_.count;
+    } catch (const collective::CollectiveError&) {
+      internal::recover();
+    }
+  }
+
   internal::Version version_{name()};
 };
 

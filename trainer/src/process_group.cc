@@ -297,8 +297,8 @@ void begin_steps() {
   for (auto* const user : group_users()) user->begin_step();
 }
 
-bool all_have_gradients() {
-  return std::ranges::all_of(group_users(), [](const auto* user) { return user->has_gradients(); });
+bool all_have_stepped() {
+  return std::ranges::all_of(group_users(), [](const auto* user) { return user->has_stepped(); });
 }
 
 void tolerate_losses() { losses_slot()->tolerated = true; }
@@ -349,6 +349,8 @@ void destroy_process_group() {
   try {
     collective::teardown();
     compat::shut_down(group_slot());
+  } catch (const collective::MismatchError&) {
+    throw;
   } catch (const collective::CollectiveError& error) {
     if (!generation::follows()) throw;
     log::warn(fmt::format("a replica was lost when all were done: {}", error.what()));

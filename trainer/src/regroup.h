@@ -28,10 +28,10 @@ class GroupUser {
   virtual bool step_is_unfinished() { return false; }
   // Drops them.
   virtual void drop_unfinished_step() {}
-  // At a step boundary.
+  // Called at each step boundary.
   virtual void begin_step() {}
-  // Whether it has had gradients of all replicas since then, if it is to have any.
-  virtual bool has_gradients() const { return true; }
+  // Whether its optimizer has stepped since the last boundary, as far as can be known. True if it has no optimizer.
+  virtual bool has_stepped() const { return true; }
 };
 
 // Whether any user of the group has an unfinished step. Then the next batch of the training loop is another part of
@@ -40,7 +40,7 @@ bool step_is_unfinished();
 void drop_unfinished_steps();
 
 void begin_steps();
-bool all_have_gradients();
+bool all_have_stepped();
 
 // Leaves the process group: nobody uses it any more, and it is destroyed.
 void leave_process_group();

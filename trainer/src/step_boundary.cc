@@ -130,7 +130,8 @@ class Boundaries {
   }
 
   void save_result() {
-    if (!begun_ && collective::initialized()) start();  // an epoch without a step
+    if (!collective::initialized() && env::num_replicas() > 1) return;  // there is no group, or none any more
+    if (!begun_ && collective::initialized()) start();                  // an epoch without a step
     save(", the result of the last epoch");
   }
 
@@ -197,8 +198,8 @@ class Boundaries {
   }
 
   void recover_in_step() {
-    // Before the step has gradients, some may be about to repeat it, and with it what failed here, and others not.
-    if (void_ || !all_have_gradients()) throw;
+    // Before the end of the step, some may be about to repeat it, and with it what failed here, and others not.
+    if (void_ || !all_have_stepped()) throw;
     rethrow_unless_recoverable();
     form_anew(true);
   }
@@ -244,9 +245,9 @@ class Boundaries {
         throw;
       } catch (const collective::MismatchError&) {
         throw;
-      } catch (const std::exception& error) {
       } catch (const collective::CallError&) {
         throw;
+      } catch (const std::exception& error) {
         log::warn(fmt::format("generation {} failed while it formed: {}", next.number, error.what()));
       }
     }

@@ -37,8 +37,8 @@ void settle_boundary();
 // Submits what this replica wishes at the next boundary, and reports the progress.
 void submit_wishes(const Wishes& wishes, const LoopPosition& position);
 
-// Saves a checkpoint between the last step of the last epoch and the end of the job, if there is a place for it. A
-// collective call; throws what checkpoint::save_all_states throws.
+// Saves a checkpoint after the last epoch, if ADAPTDL_CHECKPOINT_PATH is set. A collective call; throws what
+// checkpoint::save_all_states throws. Does nothing on several replicas without a group.
 void save_result();
 
 // In a newcomer: joins the others, who are at such a boundary, after settle_boundary. To be called where the program
@@ -69,8 +69,8 @@ bool step_is_invalid() noexcept;
 // group, after which that call is to be made again. Throws what is being handled if that is not possible: before the
 // first boundary, in a job that does not follow generations, or after a MismatchError.
 void recover();
-// The same inside a loader loop, where it is possible only once all models have the gradients of the step. Replicas
-// that lack them, or come new, cannot be in the group: then it throws MismatchError.
+// The same inside a loader loop, where it is possible only when all models have stepped. Newcomers, and replicas that
+// have not stepped, cannot be in the group: then it throws MismatchError.
 void recover_in_step();
 // To be called where a step ends: forms a new group if it is void. Returns whether it must be repeated. `undo` sets the
 // position of the loop back to where the step began, `keep` reverts that.
