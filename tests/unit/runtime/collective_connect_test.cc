@@ -85,7 +85,7 @@ class Socket {
 };
 
 // The opening of either end, spelled out as docs/formats.md has it.
-std::string opening(std::uint32_t version = 2) { return "adaptdl\n" + little_endian(version) + std::string(32, 'n'); }
+std::string opening(std::uint32_t version = 3) { return "adaptdl\n" + little_endian(version) + std::string(32, 'n'); }
 
 // A request or an answer, with the proof of a job without a secret.
 std::string sealed(const std::string& body) {

@@ -79,7 +79,7 @@ TEST_CASE("ends that have the same secret hear each other, however the bytes are
 
 TEST_CASE("the bytes are those of the format's description") {
   const Talk talk(kTerms, kTerms);
-  CHECK(talk.heard.substr(0, 12) == std::string("adaptdl\n\x02\0\0\0", 12));
+  CHECK(talk.heard.substr(0, 12) == std::string("adaptdl\n\x03\0\0\0", 12));
   CHECK(talk.told.substr(0, 12) == talk.heard.substr(0, 12));
   const std::string nonces = talk.heard.substr(12, 32) + talk.told.substr(12, 32);
   CHECK(talk.heard.substr(kOpening) ==
@@ -142,7 +142,7 @@ TEST_CASE("what does not speak the protocol is refused at its first bytes, and a
   std::string reply;
   CHECK(end.take("adaptdl\n" + little_endian(std::uint32_t{9}), reply) == Step::kRefused);
   CHECK(reply.size() == kOpening);
-  CHECK(end.why() == "it speaks version 9 of the protocol, this replica version 2");
+  CHECK(end.why() == "it speaks version 9 of the protocol, this replica version 3");
 }
 
 TEST_CASE("no more than one message is taken, whatever length it claims") {

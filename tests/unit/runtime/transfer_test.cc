@@ -61,7 +61,7 @@ TEST_CASE("each receiver gets the states that were ordered for it, whichever com
 
 TEST_CASE("H7: strangers that are silent, half done or in the way do not keep states from coming") {
   Sender sender;
-  const std::string opening = "adaptdl\n" + std::string("\x02\0\0\0", 4) + std::string(32, 'n');
+  const std::string opening = "adaptdl\n" + std::string("\x03\0\0\0", 4) + std::string(32, 'n');
   std::vector<net::Fd> strangers;
   for (int i = 0; i < 600; ++i)
     strangers.push_back(sender.stranger(i % 3 == 0 ? "" : i % 3 == 1 ? opening : "GET / HTTP/1.1\r\n\r\n"));
