@@ -40,7 +40,7 @@ class Introduction {
 
  private:
   bool introduce(int fd);
-  bool wait_readable(int fd);
+  bool wait_readable(int fd, const std::string& why_before);
   void check_given_up() const {
     if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
   }
@@ -71,14 +71,15 @@ net::Fd Introduction::run() {
   }
 }
 
-bool Introduction::wait_readable(int fd) {
+// `why_before`: why the try before did not work out, which says more than that there was no time for another.
+bool Introduction::wait_readable(int fd, const std::string& why_before) {
   pollfd readable{fd, POLLIN, 0};
   int count = 0;
   do {
     check_given_up();
     count = ::poll(&readable, 1, net::poll_timeout(deadline_, kTickMs));
   } while ((count < 0 && errno == EINTR) || (count == 0 && net::Clock::now() < deadline_));
-  if (count == 0) why_ = "it accepts connections but does not answer";
+  if (count == 0) why_ = why_before.empty() ? "it accepts connections but does not answer" : why_before;
   return count > 0;
 }
 
@@ -89,8 +90,8 @@ bool Introduction::introduce(int fd) {
       wire::encode(wire::Hello{static_cast<std::uint32_t>(options_.rank), static_cast<std::uint32_t>(options_.size),
                                options_.max_message, options_.job}),
       wire::kMaxAnswer);
-  why_ = "";
-  const handshake::Step step = handshake::run(end, fd, [&] { return wait_readable(fd); });
+  const std::string why_before = std::exchange(why_, "");
+  const handshake::Step step = handshake::run(end, fd, [&] { return wait_readable(fd, why_before); });
   if (step == handshake::Step::kIncomplete) {
     if (why_.empty())
       why_ = end.asked() ? "it closed the connection without an answer; is its secret the same?"

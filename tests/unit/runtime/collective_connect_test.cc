@@ -247,7 +247,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
           options.master_port = port;
           options.job = "ns/a";
           options.secret = secret;
-          options.connect_timeout = 300ms;
+          options.connect_timeout = 600ms;
           check_contains(error_of([&] { Communicator{options}; }),
                          "(it closed the connection without an answer; is its secret the same?)");
         }
