@@ -93,10 +93,11 @@ class SavingDirectory {
   bool committed_ = false;
 };
 
-bool saver_is_dead(const fs::path& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return false;
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return true;
+// `lock`: to be kept until the directory is deleted, for a saver that has just created it does not hold it yet.
+bool saver_is_dead(const fs::path& path, Fd& lock) {
+  lock = Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock) return false;
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return true;
   if (errno == EWOULDBLOCK) return false;
   std::error_code error;
   const auto changed = fs::last_write_time(path, error);
@@ -214,7 +215,8 @@ std::vector<fs::path> delete_leftovers(const fs::path& directory, const Scan& fo
   std::vector<fs::path> deleted;
   for (const std::string& name : found.leftovers) {
     const fs::path path = directory / name;
-    if (name.starts_with(kSaving) && !saver_is_dead(path)) continue;
+    Fd lock;
+    if (name.starts_with(kSaving) && !saver_is_dead(path, lock)) continue;
     std::error_code error;
     if (!dry_run) fs::remove_all(path, error);
     if (!error) deleted.push_back(path);
