@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Work of a communication backend ends a moment after the call that waited for it.
+constexpr std::chrono::seconds kAsyncPatience{1};
+
 // LibTorch's observers are functions without an object. Never destroyed: operators may end at any time.
 struct Recording {
   std::atomic<std::uint64_t> current{0};  // number of the recording; 0: none
@@ -25,6 +29,8 @@ struct Recording {
   std::uint64_t last = 0;
   at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
   OperatorRecord record;
+  std::size_t async_running = 0;
+  std::condition_variable async_ended;
 };
 Recording& recording() {
   static auto* const instance = new Recording;
@@ -33,16 +39,23 @@ Recording& recording() {
 
 struct OperatorStart final : at::ObserverContext {
   std::uint64_t number = 0;  // of the recording
+  bool async = false;        // counted as running
   pid_t thread = 0;
   Clock::time_point begin;
 };
 
-std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction&) {
-  const auto number = recording().current.load(std::memory_order_relaxed);
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  auto& all = recording();
+  const auto number = all.current.load(std::memory_order_relaxed);
   if (number == 0) return nullptr;
   auto start = std::make_unique<OperatorStart>();
   start->number = number;
   start->thread = ::gettid();
+  if (function.isAsync()) {
+    const std::lock_guard lock(all.mutex);
+    start->async = all.current.load(std::memory_order_relaxed) == number;
+    if (start->async) ++all.async_running;
+  }
   start->begin = Clock::now();
   return start;
 }
@@ -61,6 +74,7 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto& all = recording();
   const std::lock_guard lock(all.mutex);
   if (all.current.load(std::memory_order_relaxed) != start.number) return;
+  if (start.async && --all.async_running == 0) all.async_ended.notify_all();
   if (all.record.operators.size() < OperatorRecorder::kMaxOperators) {
     all.record.operators.push_back(std::move(recorded));
   } else {
@@ -86,10 +100,11 @@ OperatorRecorder::~OperatorRecorder() { finish(); }
 
 OperatorRecord OperatorRecorder::finish() {
   auto& all = recording();
-  const std::lock_guard lock(all.mutex);
+  std::unique_lock lock(all.mutex);
   if (all.current != number_) return {};
+  all.async_ended.wait_for(lock, kAsyncPatience, [&] { return all.async_running == 0; });
   at::removeCallback(all.handle);
-  all.current = 0;
+  all.current = all.async_running = 0;
   return std::exchange(all.record, {});
 }
 

@@ -39,7 +39,8 @@ class OperatorRecorder {
   OperatorRecorder(const OperatorRecorder&) = delete;
   OperatorRecorder& operator=(const OperatorRecorder&) = delete;
 
-  // Ends it, and returns what it has recorded. To be called once.
+  // Ends it, and returns what it has recorded. Waits up to a second for asynchronous operators that have begun. To be
+  // called once.
   OperatorRecord finish();
 
  private:
