@@ -58,7 +58,7 @@ std::string await_text(const fs::path& path, const std::string& before, Rendezvo
   return {};
 }
 
-// Takes what rank 0 wrote.
+// Takes what rank 0 of this job or an earlier one wrote.
 void read_address(const std::string& text, const fs::path& path, collective::Options& options, bool needs_secret) {
   try {
     const auto address = json::parse(text);
@@ -66,12 +66,13 @@ void read_address(const std::string& text, const fs::path& path, collective::Opt
     address.at("port").get_to(options.master_port);
     if (needs_secret) address.at("secret").get_to(options.secret);
   } catch (const json::exception&) {
-    throw Error(
-        fmt::format("'{}' was not written by rank 0 of this job; remove it, or use another file", path.string()));
+    throw Error(fmt::format("'{}' holds something else than the address of rank 0; use another file", path.string()));
   }
 }
 
 void initialize_first(const fs::path& path, const std::string& host, collective::Options& options) {
+  // Another file is never replaced.
+  if (const auto text = read_text(path); !text.empty()) read_address(text, path, options, false);
   options.master_addr = host;
   options.master_port = 0;
   json address = {{"host", host}};

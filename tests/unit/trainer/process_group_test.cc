@@ -196,13 +196,14 @@ TEST_CASE("a peer that dies while the first process group forms is reported in o
 TEST_CASE("replicas find each other by a file that only their user can read, and that is gone when they have") {
   const testing::TemporaryDirectory directory;
   const auto file = directory.path() / "the address";
-  // An earlier job left its own, of which nothing is to be read any more. The others come first.
+  // An earlier job left a file, with an address where nothing listens.
   std::ofstream(file) << R"({"host": "127.0.0.1", "port": 1, "secret": "0123456789abcdef0123456789abcdef"})";
   struct stat earlier {};
   REQUIRE(::stat(file.c_str(), &earlier) == 0);
   REQUIRE((earlier.st_mode & 0777) != 0600);
   testing::expect_replicas(kReplicas, [&](int rank) {
     ::setenv("ADAPTDL_MASTER_PORT", "1", 1);
+    ::setenv("ADAPTDL_MASTER_ADDR", "localhost", 1);
     // Rank 1 looks at the file that rank 0 wrote while rank 2 has not come.
     std::jthread looks([&] {
       struct stat written {};
@@ -210,6 +211,8 @@ TEST_CASE("replicas find each other by a file that only their user can read, and
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (rank != 1) return;
       EXPECT((written.st_mode & 0777) == 0600);
+      std::ifstream in(file);
+      EXPECT(says(std::string(std::istreambuf_iterator<char>(in), {}), R"("host":"localhost")"));
       std::ofstream(directory.path() / "seen");
     });
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -226,6 +229,15 @@ TEST_CASE("replicas find each other by a file that only their user can read, and
     EXPECT(says(error_of<adaptdl::Error>([&] { adaptdl::init_process_group("gloo", "file:///nowhere/file", 2, 0); }),
                 "cannot write '/nowhere/file': No such file or directory"));
   });
+  for (const int rank : {0, 1}) {
+    testing::expect_replicas(1, [&](int) {
+      std::ofstream(directory.path() / "notes") << "precious";
+      const auto notes = "file://" + (directory.path() / "notes").string();
+      EXPECT(says(error_of<adaptdl::Error>([&] { adaptdl::init_process_group("gloo", notes, 2, rank); }),
+                  "holds something else than the address of rank 0; use another file"));
+      EXPECT(std::filesystem::file_size(directory.path() / "notes") == 8);
+    });
+  }
   testing::expect_replicas(1, [&](int) {
     ::setenv("ADAPTDL_COLLECTIVE_TIMEOUT", "1", 1);
     const auto missing = "file://" + (directory.path() / "missing").string();
