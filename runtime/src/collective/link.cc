@@ -4,15 +4,19 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 namespace adaptdl::collective {
 namespace {
 
 constexpr std::size_t kBuffer = 64 << 10;
+constexpr std::chrono::seconds kLingerStall{1};  // without progress
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
@@ -72,6 +76,41 @@ void Link::finish_sending() noexcept { ::shutdown(fd_.get(), SHUT_WR); }
 std::size_t Link::unacknowledged() const noexcept {
   int bytes = 0;
   return ::ioctl(fd_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
+namespace {
+
+// Bytes that are still to be delivered; none if the link is closed.
+std::optional<std::size_t> deliver_some(Link& link) {
+  const bool had_output = link.queued_bytes() > 0;
+  bool alive = link.send_some();
+  if (alive && had_output && link.queued_bytes() == 0) link.finish_sending();
+  std::string_view discarded;
+  do alive = alive && link.receive(discarded);
+  while (alive && !discarded.empty());
+  const std::size_t left = alive ? link.queued_bytes() + link.unacknowledged() : 0;
+  if (left > 0) return left;
+  link.close();
+  return {};
+}
+
+}  // namespace
+
+void deliver_and_close(const std::vector<Link*>& links) {
+  for (Link* link : links)
+    if (link->open() && link->queued_bytes() == 0) link->finish_sending();
+  std::size_t left_before = 0;
+  for (auto progress = net::Clock::now();;) {
+    std::size_t left = 0;
+    for (Link* link : links)
+      if (link->open()) left += deliver_some(*link).value_or(0);
+    if (std::none_of(links.begin(), links.end(), [](const Link* link) { return link->open(); })) return;
+    const auto now = net::Clock::now();
+    if (left != left_before) progress = now;
+    if (now - progress > kLingerStall) return;
+    left_before = left;
+    ::usleep(500);
+  }
 }
 
 }  // namespace adaptdl::collective

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collective/wire.h"
 #include "socket.h"
@@ -57,5 +58,9 @@ class Link {
   std::size_t queued_bytes_ = 0;
   std::string why_;
 };
+
+// Delivers what is still queued, then closes each connection once the other host has it all: a plain close could take
+// results with it that a peer has not read yet. Gives up after a second without progress.
+void deliver_and_close(const std::vector<Link*>& links);
 
 }  // namespace adaptdl::collective

@@ -24,7 +24,6 @@ constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
 constexpr std::size_t kMaxStrangers = 256;       // beyond the job's own size
 constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
 constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
-constexpr std::chrono::seconds kLingerStall{1};  // without progress at the end
 
 }  // namespace
 
@@ -140,7 +139,10 @@ void Root::run() {
   }
   gate_->close();
   lock.unlock();  // from here on nobody else touches a link
-  linger();
+  std::vector<Link*> links;
+  for (Replica& replica : replicas_)
+    if (replica.link) links.push_back(&*replica.link);
+  deliver_and_close(links);
 }
 
 int Root::next_timeout(TimePoint now) const {
@@ -402,11 +404,8 @@ void Root::fail(std::string text, Failure failure) {
   connect_deadline_ = TimePoint::max();
   broken_ = std::move(text);
   if (!closing_)
-    send_all({failure == Failure::kMismatch ? Type::kMismatch : Type::kBroken,
-              Kind::kAllreduce,
-              0,
-              broken_.substr(0, wire::kMaxText),
-              {}});
+    send_all({failure == Failure::kMismatch ? Type::kMismatch : Type::kBroken, Kind::kAllreduce, 0,
+              broken_.substr(0, wire::kMaxText), ""});
   for (const Own& own : own_) {
     const StatePtr state = own.state.lock();
     if (!state) continue;
@@ -442,54 +441,6 @@ std::string Root::when() const {
   for (const Replica& replica : replicas_)
     if (!replica.parts.empty()) return "during " + wire::call_name(replica.parts.front().kind, completed_ + 1);
   return completed_ == 0 ? "before the first call" : fmt::format("after call #{}", completed_);
-}
-
-// ---- the end ----
-
-// Delivers what is still queued, then closes each connection once the other host has it all: a plain close could take
-// results with it that a peer has not read yet. Gives up when nothing moves any more.
-void Root::linger() {
-  for (int rank = 1; rank < options_.size; ++rank) {
-    auto& link = replicas_[static_cast<std::size_t>(rank)].link;
-    if (link && link->open() && link->queued_bytes() == 0) link->finish_sending();
-  }
-  std::size_t left_before = 0;
-  TimePoint progress = net::Clock::now();
-  for (;;) {
-    std::size_t left = 0;
-    if (!linger_step(left)) return;
-    const TimePoint now = net::Clock::now();
-    if (left != left_before) progress = now;
-    if (now - progress > kLingerStall) return;
-    left_before = left;
-    ::usleep(500);
-  }
-}
-
-// One round over the connections; false when none is left. `left`: bytes that are not delivered.
-bool Root::linger_step(std::size_t& left) {
-  bool any = false;
-  for (int rank = 1; rank < options_.size; ++rank) {
-    auto& link = replicas_[static_cast<std::size_t>(rank)].link;
-    if (!link || !link->open()) continue;
-    const bool had_output = link->queued_bytes() > 0;
-    if (!link->send_some()) {
-      link->close();
-      continue;
-    }
-    if (had_output && link->queued_bytes() == 0) link->finish_sending();
-    std::string_view discarded;
-    bool alive = link->receive(discarded);
-    while (alive && !discarded.empty()) alive = link->receive(discarded);
-    const std::size_t undelivered = link->queued_bytes() + link->unacknowledged();
-    if (!alive || undelivered == 0) {
-      link->close();
-      continue;
-    }
-    left += undelivered;
-    any = true;
-  }
-  return any;
 }
 
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening) {

@@ -76,8 +76,6 @@ class Root final : public Engine {
   std::string objection(const wire::Hello& hello) const;
   void admit(int rank, net::Fd fd, std::string from);
   void on_frame(int rank, wire::Frame frame);
-  void linger();
-  bool linger_step(std::size_t& left);
 
   // With the mutex held, on any thread.
   void add_part(int rank, wire::Kind kind, bool failed, Bytes value, std::string purpose);
