@@ -263,9 +263,9 @@ void Membership::finish(Time now) {
     const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
     const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
     if (never_joined || too_late) kill(replica, "it is not needed any more");
-    // Nobody is left to meet it.
+    // There will be no other generation.
     if (state_.finished_at && replica.role == Role::kMember && replica.broken && finds_nobody)
-      kill(replica, "it lost the others, which are done", true);
+      kill(replica, "its group broke after the others had finished", true);
   }
   const bool can_meet = state_.regroup && !state_.finished_at && can_save && !a_member_dies();
   if (can_meet)

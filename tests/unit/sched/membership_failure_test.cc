@@ -216,7 +216,7 @@ TEST_CASE("those that are left save when a run stops that is not to survive any 
   CHECK(run.only(Kind::kIssue).members == Numbers{1});
 }
 
-TEST_CASE("a member that lost the others when these were done is killed, as nobody is left to meet it") {
+TEST_CASE("a member that reports a broken group after the others have finished is killed") {
   Run run({"0", "1"});
   run.train();
   CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
