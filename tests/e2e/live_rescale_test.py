@@ -120,6 +120,16 @@ class LiveRescaleTest(RunTest):
                 self.assertEqual(set(self.counts()[0].values()), {1})
                 self.assertEqual(len(self.counts()[0]), SAMPLES)
 
+    def test_calls_that_are_wrong_end_the_job_instead_of_forming_groups_forever(self):
+        for wrong, text in (("--stray", "differs between replicas: allreduce (step boundary) on replica 0, allreduce on replica 1"),
+                            ("--large-part", "is over the bound of 67108864 (max_message)")):
+            with self.subTest(wrong):
+                run = self.train(f"job{wrong}", wrong, epochs=1,
+                                 options=("--replicas", "1:2", "--devices", "2", "--device-kind", "cpu", "--max-restarts", 0))
+                self.assertEqual(run.finish(60), 1, run.text())
+                self.assertIn(text, run.text())
+                self.assertNotIn("replicas were lost", run.text())
+
     def evaluating(self, run, evaluations):
         """The replicas that live and evaluate, once all have begun."""
         begun = {int(line) for line in evaluations.read_text().split()} if evaluations.exists() else set()

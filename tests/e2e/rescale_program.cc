@@ -1,7 +1,7 @@
 // A small training job that asks for other replicas at steps of its own choice, and tells which samples it trained on.
 //
 //   rescale_program --epochs N [--until FILE] [--at STEP:REPLICAS,...] [--restart] [--samples FILE] [--step-time MS]
-//   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE]
+//   [--lr RATE] [--slow-load FILE] [--slow-save FILE] [--evaluate STEPS --evaluations FILE] [--stray] [--large-part]
 //
 // At each STEP (counted over all epochs, from 0) the replica of rank 0 prints "resize REPLICAS at STEP" and waits until
 // the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
@@ -10,7 +10,8 @@
 // one. --slow-load: a newcomer is slow in the middle of loading its states, and writes its process to the file.
 // --slow-save: the same for the replica that saves the result. --evaluate: after so many steps the replicas go through
 // the samples inside the training loop; before that they write their processes to the file of --evaluations, and wait
-// for a file of its name and ".go". At the end all
+// for a file of its name and ".go". --stray: one replica makes a collective call that the others do not make.
+// --large-part: a state whose parts are too large for a collective call. At the end all
 // replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
 #include <adaptdl/torch.h>
@@ -54,6 +55,8 @@ struct Options {
   std::string slow_load, slow_save;
   std::int64_t evaluate = 0;
   std::string evaluations;
+  bool stray = false;
+  bool large_part = false;
 };
 
 Options parse(int argc, char** argv) {
@@ -61,8 +64,10 @@ Options parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
-    if (word == "--restart") {
-      options.restart = true;
+    const std::map<std::string, bool*> flags = {
+        {"--restart", &options.restart}, {"--stray", &options.stray}, {"--large-part", &options.large_part}};
+    if (const auto flag = flags.find(word); flag != flags.end()) {
+      *flag->second = true;
       continue;
     }
     ++i;
@@ -189,6 +194,10 @@ class SlowSave : public adaptdl::checkpoint::State {
     std::this_thread::sleep_for(std::chrono::seconds(2));
   }
   void load(const adaptdl::checkpoint::Reader&) override {}
+  bool has_parts() const override { return options_.large_part; }
+  void save_part(adaptdl::checkpoint::Writer& writer) const override {
+    writer.bytes("part", std::vector<std::byte>(std::size_t{40} << 20));
+  }
 
  private:
   const Options& options_;
@@ -252,6 +261,7 @@ void train(const Options& options) {
       stats["loss"] += loss.item<double>() * static_cast<double>(batch.data.size(0));
       stats["samples"] += static_cast<double>(batch.data.size(0));
       ask_for_change(options, step);
+      if (options.stray && step == 5 && adaptdl::env::replica_rank() == 1) adaptdl::collective::allreduce(1);
       if (options.evaluate > 0 && ++steps.count % options.evaluate == 0) evaluate(options, model, test_loader, quality);
     }
     stats["last"] += adaptdl::env::replica_rank() == 0 && std::filesystem::exists(options.until) ? 1 : 0;

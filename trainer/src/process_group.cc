@@ -349,7 +349,7 @@ void destroy_process_group() {
   try {
     collective::teardown();
     compat::shut_down(group_slot());
-  } catch (const collective::MismatchError&) {
+  } catch (const collective::CallError&) {
     throw;
   } catch (const collective::CollectiveError& error) {
     if (!generation::follows()) throw;

@@ -130,7 +130,7 @@ class Boundaries {
   }
 
   void save_result() {
-    if (!collective::initialized() && env::num_replicas() > 1) return;  // there is no group, or none any more
+    if (!collective::initialized() && env::num_replicas() > 1) return;  // outside init_ and destroy_process_group
     if (!begun_ && collective::initialized()) start();                  // an epoch without a step
     save(", the result of the last epoch");
   }
@@ -206,6 +206,7 @@ class Boundaries {
 
   bool recover_from_void_step(const std::function<void()>& undo, const std::function<void()>& keep) {
     if (!void_) return false;
+    throw_mismatch();
     --passed_;
     undo();
     form_anew();
@@ -221,8 +222,17 @@ class Boundaries {
     if (!begun_ || !generation::follows()) throw;
     try {
       throw;
-    } catch (const collective::MismatchError&) {
+    } catch (const collective::CallError&) {
       throw;  // no new group helps
+    } catch (const collective::CollectiveError&) {
+    }
+  }
+
+  // A replica that has ended because of a mismatch is not lost: the others end for the same reason.
+  void throw_mismatch() {
+    if (!agreement_.valid() || !agreement_.ready()) return;
+    try {
+      agreement_.get();
     } catch (const collective::CallError&) {
       throw;
     } catch (const collective::CollectiveError&) {
@@ -242,8 +252,6 @@ class Boundaries {
         take_up(next, in_step);
         return;
       } catch (const checkpoint::CheckpointError&) {
-        throw;
-      } catch (const collective::MismatchError&) {
         throw;
       } catch (const collective::CallError&) {
         throw;

@@ -36,15 +36,16 @@ class CollectiveError : public Error {
   using Error::Error;
 };
 
-// What a call itself gets wrong, on all replicas alike. The next calls work.
+// The calls themselves are wrong, on all replicas alike, and no replica is lost. Unless it is a MismatchError, the next
+// calls work.
 class CallError : public CollectiveError {
   using CollectiveError::CollectiveError;
 };
 
 // Replicas are not in the same place of their programs, for instance because they made different calls. No replica is
 // to blame, and none of them can continue.
-class MismatchError : public CollectiveError {
-  using CollectiveError::CollectiveError;
+class MismatchError : public CallError {
+  using CallError::CallError;
 };
 
 // A value of a collective call.
