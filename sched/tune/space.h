@@ -1,0 +1,78 @@
+// The search space of a study: which parameters trials have, and from which values they are drawn.
+//
+// Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. `internal` values
+// are numbers, as Optuna's storage holds them: a choice by its index, all others as they are.
+//
+// Threading: plain values and functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace adaptdl::sched::tune {
+
+struct FloatRange {
+  double low = 0, high = 1;    // both included; finite, low <= high
+  bool log = false;            // uniform in the logarithm; requires low > 0 and no step
+  std::optional<double> step;  // low, low + step, ...; > 0
+
+  bool operator==(const FloatRange&) const = default;
+};
+
+struct IntRange {
+  std::int64_t low = 0, high = 1;  // both included; low <= high
+  bool log = false;                // requires low >= 1 and step 1
+  std::int64_t step = 1;           // >= 1
+
+  bool operator==(const IntRange&) const = default;
+};
+
+struct Choice {
+  std::vector<nlohmann::json> values;  // at least one, all different; null, booleans, numbers or strings
+
+  bool operator==(const Choice&) const = default;
+};
+
+using Distribution = std::variant<FloatRange, IntRange, Choice>;
+
+// A parameter exists in a trial only if `parameter`, which comes before it, exists and has one of these values.
+struct Condition {
+  std::string parameter;
+  std::vector<nlohmann::json> values;
+};
+
+struct Parameter {
+  std::string name;
+  Distribution distribution;
+  std::vector<Condition> when;  // all of them must hold
+};
+
+using Values = std::map<std::string, nlohmann::json>;
+
+struct Space {
+  std::vector<Parameter> parameters;  // names are unique; a condition names an earlier one
+  Values fixed;                       // the same in every trial; no name is also in `parameters`
+
+  const Parameter* find(const std::string& name) const;
+};
+
+// Whether the value is one that the distribution can give, up to rounding of floating-point steps.
+bool contains(const Distribution& distribution, const nlohmann::json& value);
+
+// The number for a value that the distribution contains, and the value for a number. from_internal() rounds to the
+// nearest step and clamps to the range.
+double to_internal(const Distribution& distribution, const nlohmann::json& value);
+nlohmann::json from_internal(const Distribution& distribution, double number);
+
+// How many different values there are; none: infinitely many (a float without a step and with low < high).
+std::optional<std::uint64_t> cardinality(const Distribution& distribution);
+
+// Whether a parameter exists beside these values.
+bool applies(const Parameter& parameter, const Values& values);
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,56 @@
+#include "tune/space.h"
+
+#include <doctest/doctest.h>
+
+namespace adaptdl::sched::tune::tune_space_test {
+namespace {
+
+using nlohmann::json;
+
+TEST_CASE("a range contains what it can give, and nothing else") {
+  const Distribution tenths = FloatRange{0, 1, false, 0.1};
+  for (int i = 0; i <= 10; ++i) CHECK(contains(tenths, from_internal(tenths, 0.1 * i)));
+  CHECK(contains(tenths, 0.1 + 0.2));
+  CHECK_FALSE(contains(tenths, 0.35));
+  CHECK_FALSE(contains(tenths, 1.1));
+  CHECK_FALSE(contains(tenths, "0.1"));
+  const Distribution evens = IntRange{2, 9, false, 2};
+  CHECK(contains(evens, 8));
+  CHECK_FALSE(contains(evens, 9));
+  CHECK_FALSE(contains(evens, 2.0));
+  CHECK_FALSE(contains(Choice{{"sgd", 1, nullptr}}, "adam"));
+  CHECK(contains(Choice{{"sgd", 1, nullptr}}, nullptr));
+}
+
+TEST_CASE("from_internal rounds to the nearest step and stays in the range") {
+  CHECK(from_internal(IntRange{2, 9, false, 2}, 100) == 8);
+  CHECK(from_internal(IntRange{2, 9, false, 2}, 4.9) == 4);
+  CHECK(from_internal(IntRange{2, 9, false, 2}, -1e300) == 2);
+  CHECK(from_internal(FloatRange{0, 1, false, 0.3}, 1).get<double>() == doctest::Approx(0.9));
+  CHECK(from_internal(FloatRange{0.5, 2}, 3) == 2.0);
+  CHECK(from_internal(Choice{{"a", "b"}}, 7) == "b");
+}
+
+TEST_CASE("to_internal is the inverse of from_internal") {
+  const Distribution optimizers = Choice{{"sgd", false, nullptr, 3}};
+  for (int i = 0; i < 4; ++i) CHECK(to_internal(optimizers, from_internal(optimizers, i)) == i);
+  CHECK(to_internal(IntRange{1, 8}, 5) == 5);
+}
+
+TEST_CASE("cardinality counts the values") {
+  CHECK(cardinality(FloatRange{0, 1, false, 0.1}) == 11);
+  CHECK(cardinality(FloatRange{0, 1}) == std::nullopt);
+  CHECK(cardinality(FloatRange{2, 2}) == 1);
+  CHECK(cardinality(IntRange{2, 9, false, 2}) == 4);
+  CHECK(cardinality(Choice{{1, 2, 3}}) == 3);
+}
+
+TEST_CASE("a parameter applies where all of its conditions hold") {
+  const Parameter momentum{"momentum", FloatRange{0, 1}, {{"opt", {"sgd", "rmsprop"}}, {"nesterov", {true}}}};
+  CHECK(applies(momentum, {{"opt", "sgd"}, {"nesterov", true}}));
+  CHECK_FALSE(applies(momentum, {{"opt", "sgd"}, {"nesterov", false}}));
+  CHECK_FALSE(applies(momentum, {{"opt", "sgd"}}));
+}
+
+}  // namespace
+}  // namespace adaptdl::sched::tune::tune_space_test
