@@ -97,6 +97,7 @@ std::optional<std::string> backend() {
 }
 
 std::optional<int> status_fd() { return number("ADAPTDL_STATUS_FD", 0, kNoLimit); }
+std::optional<std::string> results_file() { return text("ADAPTDL_RESULTS_FILE"); }
 
 std::chrono::milliseconds collective_timeout() {
   const auto value = text("ADAPTDL_COLLECTIVE_TIMEOUT");

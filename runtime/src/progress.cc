@@ -107,6 +107,13 @@ void set(std::string_view key, double value) {
     entry->second = value;
 }
 
+std::optional<double> get(std::string_view key) {
+  State& own = state();
+  const std::lock_guard lock(own.mutex);
+  const auto entry = own.values.find(key);
+  return entry == own.values.end() ? std::nullopt : std::optional(entry->second);
+}
+
 void report() {
   State& own = state();
   const std::lock_guard lock(own.mutex);

@@ -75,6 +75,9 @@ std::optional<std::string> backend();
 // ADAPTDL_STATUS_FD: open file descriptor on which the launcher listens for progress. Unset: none listens.
 std::optional<int> status_fd();
 
+// ADAPTDL_RESULTS_FILE: file to which report() (adaptdl/report.h) appends results. Unset: none are kept.
+std::optional<std::string> results_file();
+
 // ADAPTDL_COLLECTIVE_TIMEOUT: none of the collective calls waits longer than this for a peer; above 0.
 // Default 30 minutes.
 std::chrono::milliseconds collective_timeout();

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string_view>
 
 namespace adaptdl::progress {
@@ -18,6 +19,8 @@ namespace adaptdl::progress {
 // programs that report in the format of Kubeflow also "progress" (of "targetProgress", which is 100), "remaining_s"
 // (estimated time to the end) and other metrics.
 void set(std::string_view key, double value);
+// The value that `set` remembered under `key`, if there is one.
+std::optional<double> get(std::string_view key);
 
 // Writes what `set` remembered, at most ten times a second: calls in between return at once.
 void report();

@@ -51,13 +51,15 @@ TEST_CASE("every variable has its default when it is unset, and when it is empty
     CHECK(env::checkpoint_keep() == 2);
     CHECK_FALSE(env::backend());
     CHECK_FALSE(env::status_fd());
+    CHECK_FALSE(env::results_file());
     CHECK(env::collective_timeout() == 30min);
   };
   const char* const names[] = {"CHECKPOINT_PATH",    "SHARE_PATH",     "JOB_ID",           "MASTER_ADDR",
                                "MASTER_PORT",        "REPLICA_RANK",   "NUM_NODES",        "NUM_REPLICAS",
                                "NUM_RESTARTS",       "SUPERVISOR_URL", "SUPERVISOR_TOKEN", "SCHED_VERSION",
                                "TENSORBOARD_LOGDIR", "REPLICA_ID",     "GENERATION",       "CHECKPOINT_EVERY",
-                               "CHECKPOINT_KEEP",    "BACKEND",        "STATUS_FD",        "COLLECTIVE_TIMEOUT"};
+                               "CHECKPOINT_KEEP",    "BACKEND",        "STATUS_FD",        "RESULTS_FILE",
+                               "COLLECTIVE_TIMEOUT"};
   for (const char* name : names) ::unsetenv((std::string("ADAPTDL_") + name).c_str());
   check();
   for (const char* name : names) ::setenv((std::string("ADAPTDL_") + name).c_str(), "", 1);
