@@ -1,0 +1,111 @@
+#include "tune/asha.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tune/rungs.h"
+
+namespace adaptdl::sched::tune {
+namespace {
+
+// A rung that no trial reaches.
+constexpr int kEnd = 1 << 20;
+
+int allowed_rung(const Trial& trial, int bracket) {
+  const auto kept = trial.user_attributes.find(kRung);
+  return kept != trial.user_attributes.end() && kept->second.is_number_integer() ? kept->second.get<int>() : bracket;
+}
+
+// Where a trial stands among those of its bracket that have reached a rung.
+struct Standing {
+  std::size_t place = 0, of = 0;  // the best is at place 0
+  double value = 0;
+  bool promoted(int factor) const { return !std::isnan(value) && place < of / static_cast<std::size_t>(factor); }
+};
+
+std::vector<Ranked> at_rung(const Study& study, const std::vector<int>& brackets, int bracket, const Rungs& rungs,
+                            int rung) {
+  std::vector<Ranked> ranked;
+  for (const Trial& trial : study.trials) {
+    if (brackets[static_cast<std::size_t>(trial.number)] != bracket) continue;
+    if (const auto value = rungs.value(trial, rung)) ranked.push_back({&trial, *value});
+  }
+  rank(ranked, study.directions.front());
+  return ranked;
+}
+
+Standing standing(const std::vector<Ranked>& ranked, const Trial& trial) {
+  const auto own = std::ranges::find(ranked, trial.number, [](const Ranked& each) { return each.trial->number; });
+  return {static_cast<std::size_t>(own - ranked.begin()), ranked.size(), own->value};
+}
+
+std::string describe(const Standing& standing, int rung, double step) {
+  return fmt::format("place {} of {} at rung {} (step {:.0f})", standing.place + 1, standing.of, rung, step);
+}
+
+struct Paused {
+  const Trial* trial = nullptr;
+  int rung = 0;
+  Standing standing;
+};
+
+bool has_completed(const Study& study) {
+  return std::ranges::any_of(study.trials, [](const Trial& each) { return each.state == TrialState::kComplete; });
+}
+
+}  // namespace
+
+std::vector<int> assign_brackets(std::size_t count, int brackets, int factor) {
+  std::vector<double> share, due(static_cast<std::size_t>(brackets), 0);
+  double all = 0;
+  for (int b = 0; b < brackets; ++b) all += share.emplace_back(std::pow(factor, brackets - 1 - b) / (brackets - b));
+  std::vector<int> assigned;
+  while (assigned.size() < count) {
+    for (std::size_t b = 0; b < due.size(); ++b) due[b] += share[b] / all;
+    const auto next = std::ranges::max_element(due);
+    *next -= 1;
+    assigned.push_back(static_cast<int>(next - due.begin()));
+  }
+  return assigned;
+}
+
+Judgement Asha::judge(const Study& study, const Trial& trial) const {
+  const std::vector<int> brackets = assign_brackets(study.trials.size(), brackets_, options_.factor);
+  const int bracket = brackets[static_cast<std::size_t>(trial.number)];
+  const Rungs rungs(study, options_.factor, options_.first_rung);
+  const int allowed = allowed_rung(trial, bracket), reached = rungs.highest(trial);
+  if (reached < allowed) return {Verdict::kContinue, allowed, ""};
+  const Standing own = standing(at_rung(study, brackets, bracket, rungs, reached), trial);
+  const std::string place = describe(own, reached, rungs.step(reached));
+  if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, "promoted: " + place};
+  return {Verdict::kPause, reached, "paused: " + place};
+}
+
+std::optional<Promotion> Asha::promote(const Study& study, bool last) const {
+  const std::vector<int> brackets = assign_brackets(study.trials.size(), brackets_, options_.factor);
+  const Rungs rungs(study, options_.factor, options_.first_rung);
+  std::vector<Paused> paused;
+  for (const Trial& trial : study.trials) {
+    const int bracket = brackets[static_cast<std::size_t>(trial.number)];
+    const int rung = allowed_rung(trial, bracket);
+    if (is_paused(trial) && rungs.value(trial, rung))
+      paused.push_back({&trial, rung, standing(at_rung(study, brackets, bracket, rungs, rung), trial)});
+  }
+  // The highest rung first, and its best trial first.
+  std::ranges::stable_sort(paused, [&](const Paused& a, const Paused& b) {
+    return a.rung != b.rung ? a.rung > b.rung : is_better(a.standing.value, b.standing.value, study.directions.front());
+  });
+  const auto next =
+      std::ranges::find_if(paused, [this](const Paused& each) { return each.standing.promoted(options_.factor); });
+  if (next != paused.end())
+    return Promotion{next->trial->number, next->rung + 1,
+                     "promoted: " + describe(next->standing, next->rung, rungs.step(next->rung))};
+  if (!last || has_completed(study) || paused.empty() || std::isnan(paused.front().standing.value)) return {};
+  const Paused& best = paused.front();
+  return Promotion{best.trial->number, kEnd,
+                   "best so far: " + describe(best.standing, best.rung, rungs.step(best.rung))};
+}
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,27 @@
+// Asynchronous successive halving with promotion (ASHA: Li et al., A System for Massively Parallel Hyperparameter
+// Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) over it: trials of bracket b are first
+// compared at rung b, so that a metric that says little early does not prune all that start slowly.
+#pragma once
+
+#include "tune/pruner.h"
+
+namespace adaptdl::sched::tune {
+
+class Asha : public Pruner {
+ public:
+  // `brackets` 1 is ASHA itself.
+  Asha(const PrunerOptions& options, int brackets) : options_(options), brackets_(brackets) {}
+
+  Judgement judge(const Study& study, const Trial& trial) const override;
+  std::optional<Promotion> promote(const Study& study, bool last) const override;
+
+ private:
+  const PrunerOptions options_;
+  const int brackets_;
+};
+
+// The bracket of each of `count` trials, by number, in the proportions of Hyperband: bracket b of B has
+// factor^(B-1-b) / (B-b) parts. The beginning does not depend on `count`.
+std::vector<int> assign_brackets(std::size_t count, int brackets, int factor);
+
+}  // namespace adaptdl::sched::tune

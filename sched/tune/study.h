@@ -1,0 +1,60 @@
+// A study and its trials, as Optuna's storage has them.
+//
+// Threading: plain values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tune/space.h"
+
+namespace adaptdl::sched::tune {
+
+// The numbers are those of Optuna's storage.
+enum class TrialState { kRunning = 0, kComplete = 1, kPruned = 2, kFailed = 3, kWaiting = 4 };
+enum class Direction { kMinimize = 1, kMaximize = 2 };
+
+// Whether a trial in this state has ended.
+constexpr bool is_finished(TrialState state) { return state != TrialState::kRunning && state != TrialState::kWaiting; }
+
+using Time = std::chrono::system_clock::time_point;
+
+struct Trial {
+  int id = 0;      // among all trials of the storage
+  int number = 0;  // within the study, from 0
+  TrialState state = TrialState::kRunning;
+  std::map<std::string, Distribution> distributions;  // of the parameters in `parameters`
+  Values parameters;
+  std::vector<double> values;                   // of the objectives; may be there for finished trials only
+  std::map<std::int64_t, double> intermediate;  // by step; not a number where none was reported
+  std::map<std::string, nlohmann::json> user_attributes, system_attributes;
+  std::optional<Time> started, ended;
+};
+
+// User attributes in which `adaptdl tune` keeps what Optuna's fields do not say.
+inline constexpr char kActivity[] = "adaptdl:state";  // kPaused: for Optuna such a trial is running
+inline constexpr char kPaused[] = "paused";
+inline constexpr char kRung[] = "adaptdl:rung";  // up to which a trial may train
+// Of a study: the step of rung 0. It is kept as soon as it is known, so that rungs stay where they are.
+inline constexpr char kFirstRung[] = "adaptdl:first_rung";
+
+// Whether a trial holds its checkpoint and no device until it is promoted.
+bool is_paused(const Trial& trial);
+// Whether it trains, or is about to.
+bool is_running(const Trial& trial);
+
+struct Study {
+  int id = 0;  // among all studies of the storage
+  std::string name;
+  std::vector<Direction> directions;
+  std::map<std::string, nlohmann::json> user_attributes, system_attributes;
+  std::vector<Trial> trials;  // by number
+};
+
+}  // namespace adaptdl::sched::tune
