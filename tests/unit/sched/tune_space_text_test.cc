@@ -1,0 +1,147 @@
+#include "tune/space_text.h"
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::sched::tune::tune_space_text_test {
+namespace {
+
+using nlohmann::json;
+
+Space space_of(std::initializer_list<const char*> texts) {
+  Space space;
+  for (const char* const text : texts) add_parameter(space, text);
+  return space;
+}
+
+SpaceFile read(const json& document) {
+  return parse_space(document, [](const std::string& pointer) { return "space.yaml:" + pointer; });
+}
+
+std::string error_in(auto call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string wrong(const char* text) {
+  return error_in([&] { space_of({text}); });
+}
+
+Distribution only(const char* text) { return space_of({text}).parameters.at(0).distribution; }
+
+TEST_CASE("-P gives ranges, choices and fixed values") {
+  CHECK(only("lr=log:1e-5..1e-1") == Distribution(FloatRange{1e-5, 1e-1, true, {}}));
+  CHECK(only("layers=2..8") == Distribution(IntRange{2, 8, false, 1}));
+  CHECK(only("units=log:1..1024") == Distribution(IntRange{1, 1024, true, 1}));
+  CHECK(only("layers=-2..8:2") == Distribution(IntRange{-2, 8, false, 2}));
+  CHECK(only("drop=0..0.5:0.1") == Distribution(FloatRange{0, 0.5, false, 0.1}));
+  CHECK(only("opt=sgd|2|0.5|true|null") == Distribution(Choice{{"sgd", 2, 0.5, true, nullptr}}));
+  CHECK(space_of({"path=a b/c", "n=3"}).fixed == Values{{"path", "a b/c"}, {"n", 3}});
+}
+
+TEST_CASE("the last of a name counts") {
+  const Space space = space_of({"a=1..2", "a=7", "b=1", "b=x|y", "c=1..2", "c=3..4"});
+  CHECK(space.fixed == Values{{"a", 7}});
+  REQUIRE(space.parameters.size() == 2);
+  CHECK(space.parameters[1].distribution == Distribution(IntRange{3, 4}));
+}
+
+TEST_CASE("what is wrong with a parameter is named") {
+  CHECK(wrong("lr") == "invalid parameter 'lr': expected NAME=VALUES, such as lr=log:1e-5..1e-1");
+  CHECK(wrong("lr=") == "invalid parameter 'lr': expected LOW..HIGH, log:LOW..HIGH, A|B|C or a value after '='");
+  CHECK(wrong("1r=1..2").starts_with("invalid parameter '1r': a name has letters"));
+  CHECK(wrong("lr=log:0..1") == "invalid parameter 'lr': a log range must begin above 0, not at 0");
+  CHECK(wrong("lr=log:5") == "invalid parameter 'lr': expected log:LOW..HIGH");
+  CHECK(wrong("lr=2..1") == "invalid parameter 'lr': the lower bound 2 is above the upper bound 1");
+  CHECK(wrong("lr=a..1") == "invalid parameter 'lr': the lower bound must be a number, not a");
+  CHECK(wrong("lr=0..inf") == "invalid parameter 'lr': the upper bound must be a number, not inf");
+  CHECK(wrong("lr=1..2:0") == "invalid parameter 'lr': the step must be above 0, not 0");
+  CHECK(wrong("lr=1..2:") == "invalid parameter 'lr': the step must be a number, not ");
+  CHECK(wrong("lr=log:1..2:1") == "invalid parameter 'lr': a log range has no step");
+  CHECK(wrong("opt=a||b") == "invalid parameter 'opt': a value to choose from is empty");
+  CHECK(wrong("opt=a|b|a") == "invalid parameter 'opt': duplicate value a");
+  CHECK(wrong("n=0..99999999999999999").find("2^53") != std::string::npos);
+}
+
+TEST_CASE("a file has the same, with conditions") {
+  const SpaceFile file = read({{"parameters",
+                                {{"beta", {{"low", 0.5}, {"high", 1}, {"when", {{"nesterov", true}}}}},
+                                 {"lr", "log:1e-5..1e-1"},
+                                 {"nesterov", {{"choices", {true, false}}, {"when", {{"opt", {"sgd"}}}}}},
+                                 {"opt", {"sgd", "adamw"}},
+                                 {"width", {{"low", "1e1"}, {"high", "1e3"}, {"log", true}}},
+                                 {"batch", 64}}},
+                               {"seed", 7}});
+  Space space = file.space;
+  settle(space);
+  std::vector<std::string> names;
+  for (const Parameter& parameter : space.parameters) names.push_back(parameter.name);
+  CHECK(names == std::vector<std::string>{"lr", "opt", "nesterov", "beta", "width"});
+  CHECK(space.fixed == Values{{"batch", 64}});
+  CHECK(file.seed == 7);
+  CHECK(space.find("width")->distribution == Distribution(FloatRange{10, 1000, true, {}}));
+  Space again = read(to_json(space)).space;
+  settle(again);
+  CHECK(to_json(again) == to_json(space));
+}
+
+TEST_CASE("conditions on fixed parameters hold always or never") {
+  Space space = read({{"parameters",
+                       {{"a", {{"low", 1}, {"high", 2}, {"when", {{"opt", "sgd"}}}}},
+                        {"b", {{"low", 1}, {"high", 2}, {"when", {{"opt", "adamw"}}}}},
+                        {"opt", "sgd"}}}})
+                    .space;
+  settle(space);
+  REQUIRE(space.parameters.size() == 1);
+  CHECK(space.parameters[0].name == "a");
+  CHECK(space.parameters[0].when.empty());
+}
+
+TEST_CASE("what is wrong with a file is named with its place") {
+  CHECK(error_in([] { read(json::array()); }) == "space.yaml:: expected a map with the key 'parameters'");
+  CHECK(error_in([] {
+          read({{"parameters", {{"lr", {{"low", 1}}}}}});
+        }) == "space.yaml:/parameters/lr: invalid parameter 'lr': expected low and high, or choices");
+  CHECK(error_in([] {
+          read({{"parameters", {{"lr", {{"lower", 1}}}}}});
+        }).find("unknown key 'lower'") != std::string::npos);
+  CHECK(error_in([] {
+          read({{"parameters", json::object()}, {"seed", -1}});
+        }) == "space.yaml:/seed: the seed must be a whole number of at least 0");
+  const auto settled = [](const json& parameters) {
+    return error_in([&] {
+      Space space = read({{"parameters", parameters}}).space;
+      settle(space);
+    });
+  };
+  CHECK(settled(json::object()) == "no parameters to search; add some with -P or --space");
+  CHECK(settled({{"a", {{"low", 1}, {"high", 2}, {"when", {{"x", 1}}}}}}) ==
+        "invalid parameter 'a': 'when' names the unknown parameter 'x'");
+  CHECK(settled({{"a", {{"low", 1}, {"high", 2}, {"when", {{"b", 1}}}}}, {"b", {1, 2}}}) == "no error");
+  CHECK(settled({{"a", {{"low", 1}, {"high", 2}, {"when", {{"b", 3}}}}}, {"b", {1, 2}}}) ==
+        "invalid parameter 'a': 'when' names the value 3 that 'b' cannot have");
+  CHECK(settled({{"a", {{"choices", {1}}, {"when", {{"b", 1}}}}}, {"b", {{"choices", {1}}, {"when", {{"a", 1}}}}}})
+            .starts_with("invalid parameter 'a': 'when' names a parameter whose own condition depends on it"));
+}
+
+TEST_CASE("values are read back as they are written") {
+  CHECK(to_text("sgd") == "sgd");
+  CHECK(to_text(1e-5) == "1e-05");
+  CHECK(to_text(2.0) == "2.0");
+  CHECK(parse_value("lr", FloatRange{0, 1}, "1") == json(1.0));
+  CHECK(parse_value("opt", Choice{{"1", "2"}}, "1") == json("1"));
+  CHECK(parse_value("n", IntRange{1, 5}, "5") == 5);
+  CHECK(error_in([] {
+          parse_value("n", IntRange{1, 5}, "6");
+        }) == "invalid parameter 'n': value '6' is not in the search space");
+}
+
+}  // namespace
+}  // namespace adaptdl::sched::tune::tune_space_text_test

@@ -1,0 +1,77 @@
+// What goes into a trial, and what comes out.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "adaptdl/error.h"
+#include "tune/command_template.h"
+#include "tune/result.h"
+
+namespace adaptdl::sched::tune::tune_trial_io_test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::string refused(const Words& command, const Space& space) {
+  try {
+    check_command(command, space);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("arguments have the values of a trial") {
+  CHECK(make_command({"./p", "--lr={lr}", "--opt", "{opt}", "{a}-{b}", "{{lr}}"},
+                     {{"lr", 0.5}, {"opt", "sgd"}, {"a", 1}, {"b", true}}) ==
+        Words{"./p", "--lr=0.5", "--opt", "sgd", "1-true", "{lr}"});
+}
+
+TEST_CASE("an argument whose parameter a trial does not have is left out with its option") {
+  CHECK(make_command({"./p", "--fast", "--momentum={m}", "--beta", "{m}", "-v", "x{m}"}, {}) ==
+        Words{"./p", "--fast", "-v"});
+}
+
+TEST_CASE("unknown parameters and single braces are refused") {
+  const Space space{{{"lr", FloatRange{}, {}}}, {{"n", 1}}};
+  CHECK(refused({"{lr}", "{n}", "{{x}}"}, space).empty());
+  CHECK(refused({"--a={rate}"}, space) ==
+        "unknown parameter 'rate' in the argument '--a={rate}'; the search space has lr, n, and {{rate}} stands for "
+        "the text itself");
+  CHECK(refused({"{lr"}, space) == "invalid argument '{lr': '{' has no match; write {{ for a brace");
+  CHECK(refused({"lr}"}, space) == "invalid argument 'lr}': '}' has no match; write }} for a brace");
+}
+
+TEST_CASE("each parameter has a variable of its own") {
+  CHECK(parameter_variables({{"weight-decay", 0.1}, {"opt", "sgd"}}) ==
+        std::vector<std::pair<std::string, std::string>>{{"ADAPTDL_PARAM_OPT", "sgd"},
+                                                         {"ADAPTDL_PARAM_WEIGHT_DECAY", "0.1"}});
+  const Space space{{{"a-b", FloatRange{}, {}}, {"a_b", FloatRange{}, {}}}, {}};
+  CHECK(refused({}, space) == "parameters 'a-b' and 'a_b' have the same variable ADAPTDL_PARAM_A_B");
+}
+
+TEST_CASE("a result is a JSON object that has the metric") {
+  const auto result = parse_result(R"({"accuracy": 0.5, "step": 99.7, "epoch": 2})", "accuracy");
+  REQUIRE(result);
+  CHECK(result->value == 0.5);
+  CHECK(result->step == 100);
+  CHECK(result->epoch == 2);
+  CHECK(parse_result(R"( {"loss": 1, "progress": 7})", "loss")->step == 7);
+  CHECK_FALSE(parse_result(R"({"loss": 1})", "loss")->step);
+  CHECK_FALSE(parse_result(R"({"loss": 1})", "accuracy"));
+  CHECK_FALSE(parse_result(R"({"loss": "1"})", "loss"));
+  for (const char* const line : {"", "loss 1", "[1]", "{", "{\"loss\": }", "{\"loss\": 1"})
+    CHECK_FALSE(parse_result(line, "loss"));
+}
+
+TEST_CASE("a value that is not finite is not a number, as Python writes it too") {
+  for (const char* const line : {R"({"loss": null})", R"({"loss": NaN})", R"({"x": "NaN\"", "loss": -Infinity})",
+                                 R"({"loss": Infinity})"}) {
+    const auto result = parse_result(line, "loss");
+    REQUIRE(result);
+    CHECK(std::isnan(result->value));
+  }
+}
+
+}  // namespace
+}  // namespace adaptdl::sched::tune::tune_trial_io_test
