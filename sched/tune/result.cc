@@ -4,31 +4,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "adaptdl/error.h"
+#include "tune/python_json.h"
+
 namespace adaptdl::sched::tune {
 namespace {
 
 using nlohmann::json;
-
-// Python writes NaN, Infinity and -Infinity, which are not JSON; they become null here. REQUIRES that the text is not
-// valid JSON as it is.
-json parse_python(std::string_view line) {
-  std::string text;
-  bool in_string = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"') in_string = !in_string;
-    if (in_string && line[i] == '\\' && i + 1 < line.size()) text += line[i++];
-    std::size_t skipped = 0;
-    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
-      if (!in_string && line.substr(i).starts_with(word)) skipped = word.size();
-    if (skipped > 0) {
-      text += "null";
-      i += skipped - 1;
-    } else {
-      text += line[i];
-    }
-  }
-  return json::parse(text, nullptr, false);
-}
 
 std::optional<double> number(const json& object, const char* key) {
   const auto value = object.find(key);
@@ -40,9 +22,14 @@ std::optional<double> number(const json& object, const char* key) {
 std::optional<Result> parse_result(std::string_view line, const std::string& metric) {
   const std::size_t begin = line.find_first_not_of(" \t");
   if (begin == std::string_view::npos || line[begin] != '{') return {};
-  json object = json::parse(line, nullptr, false);
-  if (object.is_discarded()) object = parse_python(line);
-  if (!object.is_object()) return {};
+  json object;
+  try {
+    PythonJsonReader reader(line);
+    object = reader.value();
+    reader.end();
+  } catch (const Error&) {
+    return {};
+  }
   const auto value = object.find(metric);
   if (value == object.end() || !(value->is_number() || value->is_null())) return {};
   Result result;

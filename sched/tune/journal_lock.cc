@@ -1,0 +1,97 @@
+#include "tune/journal_lock.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "adaptdl/log.h"
+
+namespace adaptdl::sched::tune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kMinSleep{1}, kMaxSleep{100};
+constexpr milliseconds kReportAfter{10'000};
+
+std::int64_t modified_ns(const struct stat& info) {
+  return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+std::int64_t modified_ns(const std::filesystem::path& file) {
+  struct stat info {};
+  return ::stat(file.c_str(), &info) == 0 ? modified_ns(info) : 0;
+}
+
+}  // namespace
+
+JournalLock::JournalLock(const std::filesystem::path& file, std::string unique, milliseconds grace)
+    : file_(file), lock_(path_of(file)), unique_(std::move(unique)), grace_(grace) {
+  if (!try_create()) wait();
+  own_ = identity();
+  since_ = Clock::now();
+}
+
+JournalLock::~JournalLock() {
+  // Once the grace time is over, the lock may be that of another process.
+  remove(Clock::now() - since_ < grace_ ? nullptr : &own_);
+}
+
+bool JournalLock::try_create() const {
+  // The target is the name alone: Optuna follows the link, which must lead to the file wherever it is mounted.
+  if (::symlink(file_.filename().c_str(), lock_.c_str()) == 0) return true;
+  if (errno == EEXIST) return false;
+  throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));
+}
+
+void JournalLock::wait() {
+  const auto begin = Clock::now();
+  auto last_change = begin;
+  bool reported = false;
+  std::pair<Identity, std::int64_t> seen;
+  for (milliseconds sleep = kMinSleep; !try_create(); sleep = std::min(sleep * 2, kMaxSleep)) {
+    const auto now = Clock::now();
+    const std::pair state(identity(), modified_ns(file_));
+    if (seen != state) {
+      seen = state;
+      last_change = now;
+    }
+    if (now - last_change > grace_) {
+      log::warn(fmt::format("taking over the lock {}, which has not changed for {:.3g}s", lock_.string(),
+                            std::chrono::duration<double>(now - last_change).count()));
+      remove(&state.first);
+      seen = {};
+      continue;
+    }
+    if (!reported && now - begin > kReportAfter) {
+      reported = true;
+      log::warn(fmt::format("waiting for the lock {}, which another process holds", lock_.string()));
+    }
+    std::this_thread::sleep_for(sleep);
+  }
+}
+
+// Identifies the link itself, not the file that it names. The result is empty if there is no link.
+JournalLock::Identity JournalLock::identity() const {
+  struct stat info {};
+  if (::lstat(lock_.c_str(), &info) != 0) return {};
+  return {info.st_ino, modified_ns(info)};
+}
+
+// Removes the lock, if it is the expected one. If several processes do so at once, rename(2) succeeds in one of them.
+bool JournalLock::remove(const Identity* expected) const {
+  if (expected != nullptr && identity() != *expected) return false;
+  const std::string renamed = fmt::format("{}{}.rename", lock_.string(), unique_);
+  return ::rename(lock_.c_str(), renamed.c_str()) == 0 && ::unlink(renamed.c_str()) == 0;
+}
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,50 @@
+// The lock of a journal, which Optuna respects too: FILE.lock, a symbolic link that exists as long as it is held.
+//
+// A process that is killed leaves the link behind. A process that waits for the lock takes it over when neither the
+// link nor the file has changed for the grace time. Optuna 4.0 has no such time and waits forever.
+//
+// Errors: Error if the system refuses.
+//
+// Threading: an object is used by one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace adaptdl::sched::tune {
+
+inline constexpr std::chrono::milliseconds kLockGrace{30'000};  // as in Optuna
+
+class JournalLock {
+ public:
+  // Waits for the lock. `unique` is part of a file's name, and no other process uses it.
+  JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace);
+  ~JournalLock();
+  JournalLock(const JournalLock&) = delete;
+  JournalLock& operator=(const JournalLock&) = delete;
+
+  static std::filesystem::path path_of(const std::filesystem::path& file) { return file.native() + ".lock"; }
+
+ private:
+  // The link as the file system has it.
+  struct Identity {
+    std::uint64_t inode = 0;
+    std::int64_t modified_ns = 0;
+    bool operator==(const Identity&) const = default;
+  };
+
+  bool try_create() const;
+  void wait();
+  Identity identity() const;
+  bool remove(const Identity* expected) const;
+
+  std::filesystem::path file_, lock_;
+  std::string unique_;
+  std::chrono::milliseconds grace_;
+  Identity own_;
+  std::chrono::steady_clock::time_point since_;
+};
+
+}  // namespace adaptdl::sched::tune
