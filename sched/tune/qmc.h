@@ -1,0 +1,27 @@
+// A Sobol' sequence, scrambled at random as in SciPy and so in Optuna: each of the first 2^k trials is alone in one of
+// 2^k equal parts of any parameter's range, and pairs of parameters are filled almost as evenly.
+//
+// A trial is the point at its number, and a parameter the coordinate at its index in the space, whether or not those
+// before it apply. Parameters after the first kDimensions are drawn at random.
+#pragma once
+
+#include "tune/sampler.h"
+
+namespace adaptdl::sched::tune {
+
+// The coordinate of a point, in [0, 1): without scrambling, and as QmcSampler uses it. REQUIRES dimension < 64.
+double sobol(std::size_t dimension, std::uint32_t point);
+double scrambled_sobol(std::size_t dimension, std::uint32_t point, std::uint64_t seed);
+
+class QmcSampler final : public Sampler {
+ public:
+  static constexpr std::size_t kDimensions = 64;
+
+  explicit QmcSampler(std::uint64_t seed) : seed_(seed) {}
+  std::optional<Values> sample(const Space& space, const Study& study, int number, const Values& given) override;
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace adaptdl::sched::tune

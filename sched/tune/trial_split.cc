@@ -1,0 +1,45 @@
+#include "tune/trial_split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace adaptdl::sched::tune {
+namespace {
+
+// Lower is better: whether it was pruned, then by what it is compared with its like.
+using TrialRank = std::tuple<bool, double, double>;
+
+TrialRank rank(const Trial& trial, double sign) {
+  if (trial.state == TrialState::kComplete) return {false, sign * trial.values.front(), 0};
+  if (trial.intermediate.empty()) return {true, 1, 0};
+  const auto& [step, value] = *trial.intermediate.rbegin();
+  return {true, -static_cast<double>(step), std::isnan(value) ? std::numeric_limits<double>::infinity() : sign * value};
+}
+
+bool has_result(const Trial& trial) {
+  if (trial.state == TrialState::kPruned) return true;
+  return trial.state == TrialState::kComplete && !trial.values.empty() && !std::isnan(trial.values.front());
+}
+
+std::size_t good_count(std::size_t ended) { return std::min<std::size_t>((ended + 9) / 10, 25); }
+
+}  // namespace
+
+TrialSplit::TrialSplit(const Study& study, int sampled) {
+  for (const Trial& trial : study.trials) {
+    if (trial.number == sampled) continue;
+    if (has_result(trial)) ended.push_back(&trial);
+    if (trial.state == TrialState::kRunning) rest.push_back(&trial);
+  }
+  const bool maximize = !study.directions.empty() && study.directions.front() == Direction::kMaximize;
+  std::ranges::stable_sort(ended, {}, [&](const Trial* trial) { return rank(*trial, maximize ? -1 : 1); });
+  const auto middle = ended.begin() + static_cast<std::ptrdiff_t>(good_count(ended.size()));
+  good.assign(ended.begin(), middle);
+  rest.insert(rest.end(), middle, ended.end());
+  std::ranges::sort(good, {}, &Trial::number);
+  std::ranges::sort(rest, {}, &Trial::number);
+}
+
+}  // namespace adaptdl::sched::tune
