@@ -79,8 +79,8 @@ Judgement Asha::judge(const Study& study, const Trial& trial) const {
   if (reached < allowed) return {Verdict::kContinue, allowed, ""};
   const Standing own = standing(at_rung(study, brackets, bracket, rungs, reached), trial);
   const std::string place = describe(own, reached, rungs.step(reached));
-  if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, "promoted: " + place};
-  return {Verdict::kPause, reached, "paused: " + place};
+  if (own.promoted(options_.factor)) return {Verdict::kContinue, reached + 1, place};
+  return {Verdict::kPause, reached, place};
 }
 
 std::optional<Promotion> Asha::promote(const Study& study, bool last) const {
@@ -100,12 +100,11 @@ std::optional<Promotion> Asha::promote(const Study& study, bool last) const {
   const auto next =
       std::ranges::find_if(paused, [this](const Paused& each) { return each.standing.promoted(options_.factor); });
   if (next != paused.end())
-    return Promotion{next->trial->number, next->rung + 1,
-                     "promoted: " + describe(next->standing, next->rung, rungs.step(next->rung))};
+    return Promotion{next->trial->number, next->rung + 1, describe(next->standing, next->rung, rungs.step(next->rung))};
   if (!last || has_completed(study) || paused.empty() || std::isnan(paused.front().standing.value)) return {};
   const Paused& best = paused.front();
   return Promotion{best.trial->number, kEnd,
-                   "best so far: " + describe(best.standing, best.rung, rungs.step(best.rung))};
+                   "the best so far: " + describe(best.standing, best.rung, rungs.step(best.rung))};
 }
 
 }  // namespace adaptdl::sched::tune

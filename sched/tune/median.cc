@@ -47,7 +47,7 @@ Judgement Median::judge(const Study& study, const Trial& trial) const {
   const double median = median_of(others);
   if (!is_better(median, *best, direction)) return {};
   return {Verdict::kPrune, 0,
-          fmt::format("pruned: best value {:.6g} is worse than the median {:.6g} of {} completed trials at step {}",
+          fmt::format("best value {:.6g} is worse than the median {:.6g} of {} completed trials at step {}",
                       *best, median, others.size(), step)};
 }
 

@@ -22,7 +22,7 @@ std::unique_ptr<Pruner> make_pruner(std::string_view name, const PrunerOptions& 
   if (name == "hyperband") return std::make_unique<Asha>(options, options.brackets);
   if (name == "median") return std::make_unique<Median>(options);
   if (name == "none") return std::make_unique<NoPruner>();
-  throw UsageError(fmt::format("unknown pruner '{}'; expected asha, hyperband, median or none", name));
+  throw UsageError(fmt::format("invalid pruner '{}': expected asha, hyperband, median or none", name));
 }
 
 }  // namespace adaptdl::sched::tune

@@ -79,7 +79,7 @@ TEST_CASE("asha pauses a trial at a rung unless it is among the best of those th
   const Judgement best = pruner->judge(study, add(study, {0.7}));
   CHECK(best.verdict == Verdict::kContinue);
   CHECK(best.rung == 1);
-  CHECK(best.reason == "promoted: place 1 of 5 at rung 0 (step 1)");
+  CHECK(best.reason == "place 1 of 5 at rung 0 (step 1)");
 }
 
 TEST_CASE("the first trial at a rung waits for others, however good it is") {
