@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "adaptdl/error.h"
-#include "adaptdl/progress.h"
+#include "adaptdl/report.h"
 #include "adaptdl/torch/adadelta.h"
 #include "adaptdl/torch/scaling_rules.h"
 
@@ -53,7 +53,8 @@ void Reporter::log(int epoch, std::size_t batch_size, const nlohmann::ordered_js
   all.update(fields);
   all.update({{"gain", gain}, {"progress", progress}, {"elapsed", elapsed()}});
   log_epoch(options_, all);
-  if (const auto loss = fields.find("loss"); loss != fields.end()) adaptdl::progress::set("loss", loss->get<double>());
+  for (const auto& [name, value] : fields.items())
+    if (value.is_number_float() && name != "seconds") adaptdl::report(name, value.get<double>());
   if (!writer_) return;
   for (const auto& [name, value] : fields.items()) writer_->add_scalar("Epoch/" + name, value.get<double>(), epoch);
 }

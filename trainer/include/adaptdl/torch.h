@@ -4,6 +4,7 @@
 #include "adaptdl/checkpoint.h"
 #include "adaptdl/env.h"
 #include "adaptdl/progress.h"
+#include "adaptdl/report.h"
 #include "adaptdl/torch/accumulator.h"
 #include "adaptdl/torch/activation_checkpoint.h"
 #include "adaptdl/torch/adadelta.h"
