@@ -37,6 +37,7 @@ const Command* find_command(std::string_view name);
 
 // What each command's file defines.
 void add_run(CLI::App& app, int& exit_code);
+void add_tune(CLI::App& app, int& exit_code);
 void add_build(CLI::App& app, int& exit_code);
 void add_submit(CLI::App& app, int& exit_code);
 void add_ls(CLI::App& app, int& exit_code);

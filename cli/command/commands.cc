@@ -7,6 +7,7 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"run", "run a program as the replicas of a job on this machine", Needs::kNothing, add_run},
+    {"tune", "search for the best hyperparameters of a program", Needs::kNothing, add_tune},
     {"build", "build an image from a Dockerfile and push it, without Docker", Needs::kNothing, add_build},
     {"submit", "build a project's image and start it as a job of a cluster", Needs::kCluster, add_submit},
     {"ls", "list the runs of this machine and the jobs of a cluster, and why they are as they are", Needs::kNothing,

@@ -124,7 +124,9 @@ CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& p
   return *here;
 }
 
-bool works_alone(const CLI::App& app) { return verbs(app).empty() || !arguments(app).empty(); }
+bool works_alone(const CLI::App& app) {
+  return verbs(app).empty() || !arguments(app).empty() || app.get_prefix_command();
+}
 
 std::vector<const CLI::Option*> visible_options(const CLI::App& app) {
   return app.get_options(

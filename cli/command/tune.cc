@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "command/command.h"
+#include "command/tune_plan.h"
+#include "command/tune_search.h"
+#include "command/tune_show.h"
+#include "terminal/print.h"
+#include "tune/journal.h"
+#include "tuner/study_directory.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace tune = sched::tune;
+
+// Checks the name of a study, which is also a directory's and part of its runs' names.
+void check_study_name(const std::string& name) {
+  constexpr std::size_t kMaxName = 50;
+  if (name.empty() || name.size() > kMaxName || name.front() == '.' || name != plain_name(name))
+    throw UsageError(fmt::format("tune: invalid study name '{}'; expected up to {} letters, digits, '.', '_' and '-'",
+                                 name, kMaxName));
+}
+
+int resume(const TuneOptions& options) {
+  if (options.study.empty()) throw UsageError("tune: --resume needs --study NAME (see `adaptdl tune ls`)");
+  check_study_name(options.study);
+  tune::StudyDirectory directory(options.study);
+  if (!directory.exists()) throw UsageError(fmt::format("tune: no study '{}' (see `adaptdl tune ls`)", options.study));
+  directory.lock();
+  tune::Journal journal(directory.journal());
+  const tune::Study* const study = journal.find(options.study);
+  if (study == nullptr)
+    throw Error(fmt::format("study '{}' is not in {}", options.study, directory.journal().string()));
+  const TunePlan plan = make_plan(options, *study);
+  return search(plan, journal, directory);
+}
+
+int begin(TuneOptions options) {
+  if (options.study.empty() && !options.program.empty())
+    options.study = plain_name(options.program.front()).substr(0, 50);
+  const TunePlan plan = make_plan(options, this_machine());
+  check_study_name(plan.study);
+  tune::StudyDirectory directory(plan.study);
+  if (directory.exists())
+    throw UsageError(
+        fmt::format("tune: study '{0}' exists; continue it with `adaptdl tune --resume --study {0}`, or "
+                    "choose another name with --study",
+                    plan.study));
+  if (options.dry_run) {
+    print_notice("the study makes sense; nothing was started");
+    return 0;
+  }
+  directory.create(options.storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(options.storage));
+  directory.lock();
+  tune::Journal journal(directory.journal());
+  const int id = journal.create_study(plan.study, plan.direction, plan.settings.metric);
+  journal.set_study_attribute(id, tune::kSettings, tune::to_json(plan.settings));
+  return search(plan, journal, directory);
+}
+
+}  // namespace
+
+void add_tune(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<TuneOptions>();
+  app.prefix_command();
+  add_study_verbs(app);
+  app.add_option("--study", options->study, "name of the study (default: the program's name)")->type_name("NAME");
+  app.add_option("-P,--param", options->parameters,
+                 "a parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or one value for all trials; may "
+                 "be given several times")
+      ->type_name("NAME=VALUES")
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--space", options->space, "YAML file with parameters, and conditions between them")
+      ->type_name("FILE");
+  app.add_option("--metric", options->metric, "what the program reports, and whether more or less of it is better")
+      ->type_name("NAME:max|min");
+  app.add_option("--trials", options->trials, "number of trials (default 64)")->type_name("N");
+  app.add_option("--parallel", options->parallel,
+                 "how many trials run at the same time (default auto: as many as there are devices)")
+      ->type_name("N|auto");
+  app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
+      ->type_name("DURATION");
+  app.add_option("--sampler", options->sampler, "how parameters of new trials are chosen (default tpe)")
+      ->type_name("tpe|random|grid|qmc");
+  app.add_option("--pruner", options->pruner, "which trials stop early (default asha)")
+      ->type_name("asha|hyperband|median|none");
+  app.add_option("--factor", options->factor,
+                 "with asha and hyperband: one of N trials continues at each rung (default 4)")
+      ->type_name("N");
+  app.add_option("--seed", options->seed, "seed of the sampler (default: a random one)")->type_name("N");
+  app.add_option("--min-replicas", options->min_replicas, "minimum number of replicas of a trial (default 1)")
+      ->type_name("N");
+  app.add_option("--max-replicas", options->max_replicas,
+                 "maximum number of replicas of a trial (default: as many as there are devices)")
+      ->type_name("N");
+  app.add_option("--devices", options->devices, "devices that trials may use, as of `adaptdl run`")->type_name("LIST");
+  app.add_option("--device-kind", options->device_kind, "gpu or cpu, as of `adaptdl run`")->type_name("gpu|cpu");
+  app.add_option("--checkpoint-every", options->checkpoint_every,
+                 "time between checkpoints of a trial, such as 90s (default 5m)")
+      ->type_name("DURATION");
+  app.add_option("--storage", options->storage, "file of the study, which Optuna opens (default: one of its own)")
+      ->type_name("FILE");
+  app.add_flag("--resume", options->resume, "continue the study --study");
+  app.add_flag("--dry-run", options->dry_run, "check everything and start nothing");
+  app.footer(
+      "The program gets parameters as {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
+      "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), or as a line of JSON on standard output.");
+  app.callback([&app, &exit_code, options] {
+    options->program = app.remaining();
+    if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
+    exit_code = options->resume ? resume(*options) : begin(*options);
+  });
+}
+
+}  // namespace adaptdl::cli

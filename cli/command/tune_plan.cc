@@ -1,0 +1,136 @@
+#include "command/tune_plan.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "adaptdl/env.h"
+#include "adaptdl/error.h"
+#include "command/numbers.h"
+#include "kube/yaml_documents.h"
+#include "tune/command_template.h"
+#include "tune/pruner.h"
+#include "tune/sampler.h"
+#include "tune/space_text.h"
+
+namespace adaptdl::cli {
+namespace {
+
+namespace tune = sched::tune;
+
+constexpr int kMaxTrials = 1'000'000;
+
+int parse_tune_count(const std::string& text, const std::string& option, int max) {
+  return parse_number(text, "tune: " + option, 1, max, "a whole number");
+}
+
+tune::SpaceFile read_space(const std::string& file) {
+  std::ifstream stream(file);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) throw UsageError(fmt::format("tune: cannot read {}", file));
+  const auto documents = kube::parse_yaml_documents(text, file);
+  if (documents.size() != 1) throw UsageError(fmt::format("tune: {}: expected one YAML document", file));
+  return tune::parse_space(documents.front().value, [&](const std::string& pointer) {
+    const auto line = documents.front().lines.find(pointer);
+    return line == documents.front().lines.end() ? file : fmt::format("{}:{}", file, line->second);
+  });
+}
+
+// "accuracy:max".
+void set_metric(TunePlan& plan, const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  const std::string goal = colon == std::string::npos ? "" : text.substr(colon + 1);
+  if (colon == 0 || (goal != "max" && goal != "min"))
+    throw UsageError(fmt::format("tune: invalid --metric '{}'; expected NAME:max or NAME:min", text));
+  plan.settings.metric = text.substr(0, colon);
+  plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
+}
+
+// What each trial is run with; a plan of `adaptdl run` checks the program and the devices.
+void set_run_options(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
+  RunOptions run;
+  run.replicas = "1:1";
+  run.devices = options.devices;
+  run.device_kind = options.device_kind;
+  run.checkpoint_every = options.checkpoint_every;
+  run.no_checkpoint = options.checkpoint_every.empty();
+  run.program = options.program;
+  const int devices = static_cast<int>(make_plan(run, machine).devices.size());
+  const int min = options.min_replicas.empty() ? 1 : parse_tune_count(options.min_replicas, "--min-replicas", devices);
+  const int max = options.max_replicas.empty()
+                      ? devices
+                      : parse_tune_count(options.max_replicas, "--max-replicas", kMostRunReplicas);
+  if (min > max) throw UsageError(fmt::format("tune: --min-replicas {} is above --max-replicas {}", min, max));
+  auto& words = plan.settings.run_options;
+  words = {"--replicas", fmt::format("{}:{}", min, std::min(max, devices))};
+  for (const auto& [option, value] : {std::pair("--devices", &options.devices),
+                                      {"--device-kind", &options.device_kind},
+                                      {"--checkpoint-every", &options.checkpoint_every}})
+    if (!value->empty()) words.insert(words.end(), {option, *value});
+  plan.settings.parallel = options.parallel.empty() || options.parallel == "auto"
+                               ? std::max(devices / min, 1)
+                               : parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+}
+
+// What may change while a study continues.
+void set_limits(TunePlan& plan, const TuneOptions& options) {
+  if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);
+  if (options.time.empty()) return;
+  plan.time = env::parse_duration(options.time, "tune: --time");
+  if (plan.time->count() == 0) throw UsageError("tune: --time must be above 0, such as 2h");
+}
+
+}  // namespace
+
+TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
+  if (options.program.empty()) throw UsageError("tune: no program given (see `adaptdl help tune`)");
+  if (options.metric.empty()) throw UsageError("tune: no --metric given; expected NAME:max or NAME:min");
+  TunePlan plan;
+  tune::StudySettings& settings = plan.settings;
+  plan.study = options.study;
+  set_metric(plan, options.metric);
+  std::optional<std::uint64_t> seed;
+  if (!options.space.empty()) {
+    tune::SpaceFile file = read_space(options.space);
+    settings.space = std::move(file.space);
+    seed = file.seed;
+  }
+  try {
+    for (const std::string& parameter : options.parameters) tune::add_parameter(settings.space, parameter);
+    tune::settle(settings.space);
+    tune::check_command(options.program, settings.space);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("tune: {}", error.what()));
+  }
+  if (!options.seed.empty())
+    seed = parse_number<std::uint64_t>(options.seed, "tune: --seed", 0, UINT64_MAX, "a whole number");
+  settings.seed = seed ? *seed : std::random_device()();
+  settings.command = options.program;
+  settings.directory = std::filesystem::current_path();
+  if (!options.sampler.empty()) settings.sampler = options.sampler;
+  if (!options.pruner.empty()) settings.pruner = options.pruner;
+  if (!options.factor.empty())
+    settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
+  tune::make_sampler(settings.sampler, settings.seed);
+  tune::make_pruner(settings.pruner);
+  set_run_options(plan, options, machine);
+  set_limits(plan, options);
+  return plan;
+}
+
+TunePlan make_plan(const TuneOptions& options, const tune::Study& study) {
+  if (!options.program.empty() || !options.parameters.empty() || !options.space.empty() || !options.metric.empty())
+    throw UsageError("tune: --resume continues with the study's own program, search space and metric; omit them");
+  TunePlan plan;
+  plan.study = study.name;
+  plan.direction = study.directions.front();
+  plan.settings = tune::settings_of(study);
+  if (!options.parallel.empty() && options.parallel != "auto")
+    plan.settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+  set_limits(plan, options);
+  return plan;
+}
+
+}  // namespace adaptdl::cli

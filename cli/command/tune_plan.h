@@ -1,0 +1,37 @@
+// The options of `adaptdl tune`, and the study that they describe.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "command/run_plan.h"
+#include "tuner/study_settings.h"
+
+namespace adaptdl::cli {
+
+// As given on the command line; empty: not given.
+struct TuneOptions {
+  std::string study, space, metric, trials, parallel, time, sampler, pruner, factor, seed, storage;
+  std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
+  std::vector<std::string> parameters;  // NAME=VALUES
+  std::vector<std::string> program;     // and its arguments
+  bool resume = false, dry_run = false, json = false;
+};
+
+struct TunePlan {
+  std::string study;
+  sched::tune::Direction direction = sched::tune::Direction::kMaximize;
+  sched::tune::StudySettings settings;
+  std::optional<std::chrono::milliseconds> time;
+};
+
+// Of a new study. Reads the file of the space, and checks everything that can be checked without running anything.
+// Throws UsageError on the first thing that makes no sense.
+TunePlan make_plan(const TuneOptions& options, const Machine& machine);
+
+// Of a study that continues: the options that may change override its settings. Throws UsageError for others.
+TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,11 @@
+// The verbs of `adaptdl tune` that read studies: ls, show and best.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace adaptdl::cli {
+
+// Adds the verbs to the command.
+void add_study_verbs(CLI::App& app);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,28 @@
+// A study that exists, and the verbs of `adaptdl tune` that change one: stop and enqueue.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "tune/journal.h"
+#include "tuner/study_directory.h"
+
+namespace adaptdl::cli {
+
+struct OpenStudy {
+  sched::tune::StudyDirectory directory;
+  std::unique_ptr<sched::tune::Journal> journal;
+  std::string metric;  // "value" for a study of another tool
+
+  // As the storage has it now.
+  const sched::tune::Study& study() const;
+};
+
+// Throws UsageError if there is no such study.
+OpenStudy open_study(const std::string& name);
+
+// Adds the verbs to the command.
+void add_study_changes(CLI::App& app);
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,89 @@
+// A search over hyperparameters: starts trials, reads their results, and pauses, continues and ends them as the pruner
+// says, until the study has as many trials as it should have.
+//
+// All that the search decides by is in the study's storage, and a decision is stored before it is carried out. So a
+// search that is killed at any moment continues as if nothing had happened: trials that were running start again from
+// their checkpoints, and results that the storage has already are not stored again.
+//
+// Threading: one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "tune/journal.h"
+#include "tune/pruner.h"
+#include "tune/sampler.h"
+#include "tune/space.h"
+#include "tuner/trial_runner.h"
+
+namespace adaptdl::sched::tune {
+
+// User attributes of a trial.
+inline constexpr char kReason[] = "adaptdl:reason";  // why it is in its state, one clause
+inline constexpr char kEpoch[] = "adaptdl:epoch";    // of its last result
+
+struct SearchPlan {
+  std::string study;  // exists in the journal
+  std::string metric;
+  Space space;
+  int trials = 64;               // in all, those of earlier searches included
+  int parallel = 1;              // at the same time, at most
+  std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
+};
+
+class Search {
+ public:
+  // All references must outlive the search. `notice` gets a line about each trial whose state changes.
+  Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
+         std::function<void(std::string_view)> notice);
+
+  // Does what there is to do, without blocking. Returns whether the search continues. Throws Error if the storage or
+  // the runner fails, and if the first trials all failed.
+  bool advance(Time now);
+  // Has all trials save and end: advance() returns false once they have. They continue with the next search.
+  void stop();
+  // Whether everything was done, not just stopped.
+  bool finished() const noexcept { return finished_; }
+
+ private:
+  const Study& study() const;
+  void stop_ended_trials();
+  void take_events();
+  void take_result(int number, const Result& result);
+  void take_end(int number, const TrialEnd& end);
+  void end_trial(const Trial& trial, TrialState state, const std::string& reason);
+  void judge(int number);
+  bool start_next();
+  bool start_new();
+  void start(int number);
+  Values complete_parameters(int number);
+  bool may_create() const;
+  void finish();
+
+  const SearchPlan plan_;
+  Journal& journal_;
+  Sampler& sampler_;
+  const Pruner& pruner_;
+  TrialRunner& runner_;
+  const std::function<void(std::string_view)> notice_;
+
+  std::set<int> to_continue_;  // trials of an earlier search that were running
+  std::set<int> reported_;     // trials with results that the pruner has not seen
+  std::set<int> leaving_;      // active ones that were asked to end
+  bool stopping_ = false, finished_ = false, exhausted_ = false;
+  std::string failure_;  // for which the search stops
+};
+
+// The study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
+Study sampled_view(const Study& study);
+
+// The trial with the best value among those that completed, else among the pruned ones; null if there is none.
+const Trial* best_trial(const Study& study);
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,53 @@
+#include "tuner/study_settings.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+#include "tune/command_template.h"
+#include "tune/space_text.h"
+
+namespace adaptdl::sched::tune {
+
+using nlohmann::json;
+
+json to_json(const StudySettings& settings) {
+  return {{"space", to_json(settings.space)},   {"metric", settings.metric},
+          {"command", settings.command},        {"directory", settings.directory.string()},
+          {"sampler", settings.sampler},        {"pruner", settings.pruner},
+          {"factor", settings.factor},          {"seed", settings.seed},
+          {"trials", settings.trials},          {"parallel", settings.parallel},
+          {"run_options", settings.run_options}};
+}
+
+StudySettings settings_of(const Study& study) {
+  const auto kept = study.user_attributes.find(kSettings);
+  if (kept == study.user_attributes.end())
+    throw Error(fmt::format("study '{}' was not created by `adaptdl tune`", study.name));
+  try {
+    const json& all = kept->second;
+    StudySettings settings;
+    settings.space = parse_space(all.at("space"), [](const std::string& pointer) { return "space" + pointer; }).space;
+    settle(settings.space);
+    all.at("metric").get_to(settings.metric);
+    all.at("command").get_to(settings.command);
+    settings.directory = all.at("directory").get<std::string>();
+    all.at("sampler").get_to(settings.sampler);
+    all.at("pruner").get_to(settings.pruner);
+    all.at("factor").get_to(settings.factor);
+    all.at("seed").get_to(settings.seed);
+    all.at("trials").get_to(settings.trials);
+    all.at("parallel").get_to(settings.parallel);
+    all.at("run_options").get_to(settings.run_options);
+    if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty())
+      throw Error("a value is out of range");
+    check_command(settings.command, settings.space);
+    return settings;
+  } catch (const std::exception& error) {
+    throw Error(
+        fmt::format("study '{}' has invalid settings in its attribute {}: {}", study.name, kSettings, error.what()));
+  }
+}
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,37 @@
+// What a study was started with, kept in its storage so that it can continue without being given again.
+//
+// Threading: plain values and functions.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tune/space.h"
+#include "tune/study.h"
+
+namespace adaptdl::sched::tune {
+
+// The user attribute of a study that has them.
+inline constexpr char kSettings[] = "adaptdl:settings";
+
+struct StudySettings {
+  Space space;
+  std::string metric;
+  std::vector<std::string> command;  // with {NAME} for parameters
+  std::filesystem::path directory;   // in which it is run; absolute
+  std::string sampler = "tpe", pruner = "asha";
+  int factor = 4;  // of the pruner
+  std::uint64_t seed = 0;
+  int trials = 64, parallel = 1;
+  std::vector<std::string> run_options;  // of `adaptdl run`
+};
+
+nlohmann::json to_json(const StudySettings& settings);
+
+// Throws Error if the study was not created by `adaptdl tune`, or its settings make no sense.
+StudySettings settings_of(const Study& study);
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,45 @@
+// Whatever runs the trials of a search: this machine, or a fake in tests.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tune/result.h"
+#include "tune/space.h"
+
+namespace adaptdl::sched::tune {
+
+// How a trial's run ended.
+struct TrialEnd {
+  enum class How {
+    kDone,     // the program ended by itself, successfully
+    kStopped,  // on request, and it can continue from a checkpoint
+    kFailed,   // anything else, a stop without a checkpoint included
+  };
+  How how = How::kDone;
+  std::string reason;  // one clause; empty for kDone
+};
+
+struct TrialEvent {
+  int number = 0;  // of the trial
+  std::variant<Result, TrialEnd> what;
+};
+
+class TrialRunner {
+ public:
+  virtual ~TrialRunner() = default;
+  // Starts the trial with these values, fixed ones included, from its newest checkpoint if it has one. Throws Error if
+  // that is impossible for a reason that does not depend on the trial. REQUIRES !is_active(number).
+  virtual void start(int number, const Values& values) = 0;
+  // Has it save a checkpoint and end. Returns at once.
+  virtual void stop(int number) = 0;
+  // Whether it was started and its end was not returned by poll() yet.
+  virtual bool is_active(int number) const = 0;
+  // What happened since the last call. The results of a trial come before its end. Does not block.
+  virtual std::vector<TrialEvent> poll() = 0;
+  // Removes what is kept to continue the trial. REQUIRES !is_active(number).
+  virtual void discard(int number) = 0;
+};
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""A trial that needs no library: its accuracy rises with the epochs, most for the learning rate 0.01.
+
+It saves a checkpoint on SIGTERM, and adds a line to trained.jsonl in its trial's directory for each epoch, so that a test can
+see whether one was trained twice.
+
+    tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results]
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import signal
+import sys
+import time
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("--epochs", type=int, default=16)
+parser.add_argument("--pause", type=float, default=0.01)
+parser.add_argument("--fail-above", type=float, default=math.inf)
+parser.add_argument("--silent", action="store_true")
+parser.add_argument("--results", action="store_true")
+parser.add_argument("--nan", action="store_true")
+options = parser.parse_args()
+
+stopping = False
+
+
+def stop(number, frame):
+    global stopping
+    stopping = True
+
+
+signal.signal(signal.SIGTERM, stop)
+checkpoints = pathlib.Path(os.environ["ADAPTDL_CHECKPOINT_PATH"])
+trained = checkpoints.parent / "trained.jsonl"
+done = max((int(path.name.split("-")[1]) for path in checkpoints.glob("checkpoint-*")), default=0)
+if options.lr > options.fail_above:
+    sys.exit(f"learning rate {options.lr} is too high")
+for epoch in range(done + 1, options.epochs + 1):
+    time.sleep(options.pause)
+    if stopping:
+        draft = checkpoints / f"draft-{os.getpid()}"
+        draft.mkdir()
+        draft.rename(checkpoints / f"checkpoint-{epoch - 1}")
+        sys.exit(143)
+    with trained.open("a") as file:
+        file.write(json.dumps({"epoch": epoch, "start": os.getpid()}) + "\n")
+    accuracy = 1 - abs(math.log10(options.lr) + 2) / 10 - 0.5 / epoch
+    if options.results:
+        with open(os.environ["ADAPTDL_RESULTS_FILE"], "a") as file:
+            file.write(json.dumps({"accuracy": accuracy, "step": epoch * 100, "epoch": epoch}) + "\n")
+    elif not options.silent:
+        print(json.dumps({"accuracy": math.nan if options.nan else accuracy, "epoch": epoch}), flush=True)

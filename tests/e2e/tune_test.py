@@ -1,0 +1,184 @@
+"""Searches over hyperparameters with `adaptdl tune` on this machine."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import run_support
+from run_support import ADAPTDL, PATIENCE, eventually
+
+PROGRAM = pathlib.Path(__file__).with_name("tune_program.py")
+SPACE = ["-P", "lr=log:1e-5..1e-1", "--metric", "accuracy:max", "--seed", 1]
+DEVICES = ["--device-kind", "cpu", "--devices", 3, "--max-replicas", 1]
+
+
+class TuneTest(run_support.RunTest):
+    def setUp(self):
+        super().setUp()
+        self.studies = self.home / ".local" / "state" / "adaptdl" / "studies"
+
+    def program(self, *options):
+        return ["--", sys.executable, PROGRAM, "--lr", "{lr}", *options]
+
+    def tune(self, *arguments, code=0, patience=5 * PATIENCE):
+        """Runs `adaptdl tune` to its end and returns what it says."""
+        done = subprocess.run([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              cwd=self.directory, env=self.environment, timeout=patience)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+    def start_tune(self, *arguments):
+        search = subprocess.Popen([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, cwd=self.directory, env=self.environment)
+        self.addCleanup(lambda: search.poll() is None and (search.kill(), search.wait()))
+        return search
+
+    def trials(self, study):
+        return json.loads(self.adaptdl("tune", "show", study, "--json"))["trials"]
+
+    def trained(self, study, number):
+        """The epochs that a trial was trained for, in order."""
+        file = self.studies / study / "trials" / str(number) / "trained.jsonl"
+        return [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
+
+    def assert_nothing_runs(self):
+        self.assertEqual(list(self.runs.glob("*")), [])
+
+    def test_a_search_ends_with_the_best_of_its_trials(self):
+        said = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.3"))
+        trials = self.trials("s")
+        self.assertEqual(len(trials), 16)
+        self.assertEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
+        complete = [trial for trial in trials if trial["state"] == "complete"]
+        self.assertLess(len(complete), 8)
+        best = min(trials, key=lambda trial: abs(trial["parameters"]["lr"] / 0.01 - 1) if trial["parameters"]["lr"] > 0.01
+                   else abs(0.01 / trial["parameters"]["lr"] - 1))
+        self.assertIn(best["number"], [trial["number"] for trial in complete])
+        self.assertIn(f"best: trial {best['number']}, accuracy", said)
+        shown = json.loads(self.adaptdl("tune", "best", "s", "--json"))
+        self.assertEqual(shown["number"], best["number"])
+        self.assertEqual(self.trained("s", best["number"]), list(range(1, 17)))
+        [study] = json.loads(self.adaptdl("tune", "ls", "--json"))
+        self.assertEqual((study["name"], study["state"], study["metric"]), ("s", "done", "accuracy"))
+        self.assert_nothing_runs()
+
+    def test_a_killed_search_continues_where_it_was(self):
+        """Search and agent are killed at random moments; each trial's epochs are trained once, and none is lost."""
+        generator = random.Random(int.from_bytes(os.urandom(4), "big"))
+        command = ["--study", "s", "--trials", 12, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.1")]
+        for kill in range(8):
+            search = self.start_tune(*command)
+            time.sleep(generator.uniform(0.05, 3))
+            search.kill()
+            search.wait()
+            if kill % 2 and (agent := self.agent()):
+                os.kill(agent, signal.SIGKILL)
+            if (self.studies / "s" / "journal.log").exists() and b"adaptdl:settings" in (
+                self.studies / "s" / "journal.log").read_bytes():
+                command = ["--resume", "--study", "s"]
+        before = {trial["number"]: trial for trial in self.trials("s")}
+        self.tune("--resume", "--study", "s")
+        trials = self.trials("s")
+        self.assertEqual(len(trials), 12)
+        self.assertEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
+        for trial in trials:
+            if before.get(trial["number"], {}).get("state") in ("complete", "failed"):
+                self.assertEqual(trial, before[trial["number"]])
+            epochs = self.trained("s", trial["number"])
+            self.assertEqual(epochs, list(range(1, len(epochs) + 1)), trial)
+            self.assertEqual(len(epochs) == 16, trial["state"] == "complete", trial)
+        self.assert_nothing_runs()
+
+    def test_an_interrupt_saves_all_trials_and_says_how_to_continue(self):
+        search = subprocess.Popen([ADAPTDL, "tune", "--study", "s", "--trials", "4", *map(str, [*SPACE, *DEVICES, "--pruner", "none",
+                                   *self.program("--pause", "0.2")])], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                  text=True, cwd=self.directory, env=self.environment)
+        self.addCleanup(search.stderr.close)
+        self.assertTrue(eventually(lambda: all(len(self.trained_so_far(number)) > 1 for number in range(3))))
+        search.send_signal(signal.SIGINT)
+        said = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 143, said)
+        self.assertIn("to continue: adaptdl tune --resume --study s", said)
+        self.assertEqual([trial["state"] for trial in self.trials("s")], ["running"] * 3)
+        self.assertEqual(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["state"], "stopped")
+        self.tune("--resume", "--study", "s")
+        for number in range(4):
+            self.assertEqual(self.trained("s", number), list(range(1, 17)))
+
+    def trained_so_far(self, number):
+        try:
+            return self.trained("s", number)
+        except FileNotFoundError:
+            return []
+
+    def test_a_trial_that_fails_says_why_and_others_continue(self):
+        self.tune("--study", "s", "--trials", 10, "--pruner", "none", *SPACE, *DEVICES,
+                  *self.program("--fail-above", "0.01", "--epochs", 2))
+        trials = self.trials("s")
+        failed = [trial for trial in trials if trial["parameters"]["lr"] > 0.01]
+        self.assertTrue(failed)
+        for trial in trials:
+            self.assertEqual(trial["state"], "failed" if trial in failed else "complete")
+        self.assertRegex(failed[0]["why"], r"exited with code 1; see .*/trials/\d+/run.log")
+        log = pathlib.Path(failed[0]["why"].split("see ")[1])
+        self.assertIn("is too high", log.read_text())
+
+    def test_a_search_whose_trials_all_fail_ends(self):
+        said = self.tune("--study", "s", *SPACE, *DEVICES, *self.program("--fail-above", "0"), code=1)
+        self.assertIn("the first 5 trials failed without a result", said)
+        self.assertLess(len(self.trials("s")), 16)
+        self.assert_nothing_runs()
+
+    def test_a_metric_that_is_not_reported_or_not_a_number_fails_the_trial(self):
+        self.tune("--study", "a", "--trials", 2, *SPACE, *DEVICES, *self.program("--silent", "--epochs", 2))
+        self.assertEqual({trial["why"] for trial in self.trials("a")}, {"metric 'accuracy' was never reported"})
+        self.tune("--study", "b", "--trials", 2, "--pruner", "none", *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2))
+        self.assertEqual({trial["why"] for trial in self.trials("b")}, {"the last value of 'accuracy' is not a number"})
+
+    def test_a_study_is_searched_by_one_process_at_a_time(self):
+        search = self.start_tune("--study", "s", *SPACE, *DEVICES, *self.program("--pause", "1"))
+        self.assertTrue(eventually(lambda: self.trained_so_far(0)))
+        self.assertIn("study 's' is being searched by another process", self.tune("--resume", "--study", "s", code=2))
+        self.assertEqual(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["state"], "searching")
+        search.send_signal(signal.SIGTERM)
+        self.assertEqual(search.wait(PATIENCE), 143)
+
+    def test_what_makes_no_sense_is_refused_in_one_line(self):
+        for arguments, error in [
+            ([], "no program given"),
+            (["--metric", "accuracy", "--", "true"], "invalid --metric 'accuracy'; expected NAME:max or NAME:min"),
+            (["--metric", "a:max", "--", "true"], "no parameters to search; add some with -P or --space"),
+            ([*SPACE, "--", "true", "{rate}"], "unknown parameter 'rate' in the argument '{rate}'; the search space has lr"),
+            ([*SPACE, "-P", "x=2..1", "--", "true"], "invalid parameter 'x': the lower bound 2 is above the upper bound 1"),
+            ([*SPACE, "--sampler", "best", "--", "true"], "invalid sampler 'best'"),
+            ([*SPACE, "--pruner", "best", "--", "true"], "invalid pruner 'best'"),
+            ([*SPACE, "--", "./no-such-program"], "no-such-program"),
+            (["--resume", "--study", "none"], "no study 'none'"),
+            (["show", "none"], "no study 'none'"),
+            ([*SPACE, "--study", "a/b", "--", "true"], "invalid study name 'a/b'"),
+        ]:
+            with self.subTest(arguments=arguments):
+                done = subprocess.run([ADAPTDL, "tune", *map(str, arguments)], capture_output=True, text=True, cwd=self.directory,
+                                      env=self.environment, timeout=PATIENCE)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertIn(error, done.stderr)
+        self.assertFalse(self.studies.exists())
+
+    def test_a_file_of_the_search_space_is_checked_by_line(self):
+        space = self.directory / "space.yaml"
+        space.write_text("parameters:\n  lr: {low: 1e-5, high: 1e-1, log: true}\n  opt: {low: 1}\n")
+        done = subprocess.run([ADAPTDL, "tune", "--space", space, "--metric", "a:max", "--", "true"], capture_output=True, text=True,
+                              cwd=self.directory, env=self.environment, timeout=PATIENCE)
+        self.assertIn(f"{space}:3: invalid parameter 'opt': expected low and high, or choices", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
