@@ -141,6 +141,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     statistics->set_group(group);
     compat::verify_same_parameters(group, params);
     broadcast(model->buffers());
+    // After a loss, a replica may repeat a pass of an evaluation that the others have finished.
+    buffers_stale = false;
     ready_reduction();
   }
 
