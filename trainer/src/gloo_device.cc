@@ -7,6 +7,7 @@
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/pair.h>
+#include <gloo/transport/tcp/unbound_buffer.h>
 #ifdef ADAPTDL_GLOO_DEVICE_LISTENS
 #include <gloo/transport/tcp/socket.h>
 #include <linux/filter.h>
@@ -155,7 +156,33 @@ class Pair final : public tcp::Pair {
 #endif
   }
 
+  // The base class would leave this process's own operations waiting.
+  void close() override { signalExceptionExternal("the connection was closed"); }
+
+ protected:
+  // The base class wakes no operation whose message is partly received or sent when the connection ends.
+  void changeState(state next) noexcept override {
+    if (next == CLOSED && state_ != CLOSED) {
+      const auto error = ex_ ? ex_ : std::make_exception_ptr(::gloo::IoException("the connection was lost"));
+      wake(rx_, error);
+      for (const tcp::Op& operation : tx_) wake(operation, error);
+    }
+    tcp::Pair::changeState(next);
+  }
+
  private:
+  // Gives access to a protected function.
+  struct Waiter : tcp::UnboundBuffer {
+    static void fail(tcp::UnboundBuffer* buffer, const std::exception_ptr& error) {
+      (buffer->*(&Waiter::signalException))(error);
+    }
+  };
+
+  static void wake(const tcp::Op& operation, const std::exception_ptr& error) {
+    const ::gloo::NonOwningPtr<tcp::UnboundBuffer> buffer(operation.ubuf);
+    if (buffer) Waiter::fail(buffer.operator->(), error);
+  }
+
   const handshake::Terms& terms_;
   HigherRanks& higher_ranks_;
 };
@@ -225,3 +252,39 @@ std::shared_ptr<::gloo::transport::Device> make_gloo_device(const std::string& a
 }  // namespace adaptdl
 
 #endif
+
+#ifdef ADAPTDL_GLOO_PAIRS_SIGNAL
+#include <gloo/transport/tcp/pair.h>
+
+#include <typeinfo>
+#endif
+
+namespace adaptdl {
+namespace {
+
+#ifdef ADAPTDL_GLOO_PAIRS_SIGNAL
+// Gives access to a protected function.
+struct GlooPair : ::gloo::transport::tcp::Pair {
+  static void fail(::gloo::transport::tcp::Pair& pair) {
+    (pair.*(&GlooPair::signalExceptionExternal))("the connection was closed");
+  }
+};
+
+// Closes a connection of Gloo's own device. Its close() would leave this process's own operations waiting.
+void close_pair(::gloo::transport::Pair& pair) {
+  if (typeid(pair) == typeid(::gloo::transport::tcp::Pair))
+    GlooPair::fail(static_cast<::gloo::transport::tcp::Pair&>(pair));
+}
+#else
+void close_pair(::gloo::transport::Pair&) {}
+#endif
+
+}  // namespace
+
+void close_connections(::gloo::Context& context, int rank, int size) {
+  for (int other = 0; other < size; ++other)
+    if (other != rank && context.getPair(other)) close_pair(*context.getPair(other));
+  context.closeConnections();
+}
+
+}  // namespace adaptdl

@@ -88,13 +88,13 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
  private:
   // The works may be waited for when the group is gone.
   std::function<void()> on_loss() {
-    return [losses = losses_, contexts = contexts_] {
+    return [losses = losses_, contexts = contexts_, rank = getRank(), size = getSize()] {
       if (losses->found.exchange(true)) return;
-      for (const auto& context : contexts) context->closeConnections();
+      for (const auto& context : contexts) close_connections(*context, rank, size);
     };
   }
   void close() {
-    for (const auto& context : contexts_) context->closeConnections();
+    for (const auto& context : contexts_) close_connections(*context, getRank(), getSize());
   }
 
   const std::shared_ptr<Losses> losses_;

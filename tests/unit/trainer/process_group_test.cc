@@ -174,6 +174,67 @@ TEST_CASE("nor do the others wait for long if it dies while the process group fo
   CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
+// Begins to send the tensor of one replica to all.
+c10::intrusive_ptr<c10d::Work> broadcast(const at::Tensor& tensor, int from) {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = from;
+  return adaptdl::process_group().broadcast(tensors, options);
+}
+
+// The process of the replica of that rank.
+pid_t process_of(int rank) {
+  const auto pid = torch::tensor({static_cast<std::int64_t>(::getpid())});
+  broadcast(pid, rank)->wait();
+  return static_cast<pid_t>(pid.item<std::int64_t>());
+}
+
+void wait_to_be_killed() {
+  for (;;) ::pause();
+}
+
+// With Gloo's own connections it is, until the timeout.
+#if defined(ADAPTDL_GLOO_PAIRS_LISTEN) || defined(ADAPTDL_GLOO_DEVICE_LISTENS)
+TEST_CASE("a peer that dies in the middle of a message is not waited for") {
+  const auto codes = testing::run_replicas(2, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    const pid_t victim = process_of(1);
+    const auto tensor = torch::full({32 << 20}, rank, torch::kFloat);
+    const auto work = broadcast(tensor, 1);
+    if (rank == 1) wait_to_be_killed();
+    const volatile float* const values = tensor.data_ptr<float>();
+    while (values[0] == 0) {
+    }
+    ::kill(victim, SIGKILL);
+    EXPECT(values[tensor.numel() - 1] == 0);
+    bool thrown = false;
+    try {
+      work->wait();
+    } catch (const std::exception&) {
+      thrown = true;
+    }
+    EXPECT(thrown);
+  });
+  CHECK(codes == std::vector<int>{0, 128 + SIGKILL});
+}
+#endif
+
+TEST_CASE("a loss ends all operations, also those that wait for a peer that is there") {
+  const auto codes = testing::run_replicas(3, [](int rank) {
+    adaptdl::init_process_group("gloo");
+    const pid_t silent = process_of(2), victim = process_of(1);
+    adaptdl::internal::tolerate_losses();
+    if (rank != 0) wait_to_be_killed();
+    const auto waits = broadcast(torch::ones({1}), 2), fails = broadcast(torch::ones({1}), 1);
+    ::kill(victim, SIGKILL);
+    fails->wait();
+    EXPECT(adaptdl::internal::group_is_broken());
+    waits->wait();
+    ::kill(silent, SIGKILL);
+  });
+  CHECK(codes == std::vector<int>{0, 128 + SIGKILL, 128 + SIGKILL});
+}
+
 TEST_CASE("a peer that dies while the first process group forms is reported in one line, like any other") {
   const auto codes = testing::run_replicas(2, [](int rank) {
     adaptdl::internal::form_timeout = std::chrono::seconds(1);
