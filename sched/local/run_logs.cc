@@ -35,6 +35,16 @@ void RunLogs::read(const Sink& sink) {
   }
 }
 
+bool RunLogs::read_some(const Sink& sink, std::uint64_t max) {
+  const std::uint64_t end = logs_[*only_].read + max;
+  read_log(*only_, end, sink);
+  return logs_[*only_].read == end;
+}
+
+void RunLogs::close() {
+  for (auto& [rank, log] : logs_) log.file.reset();
+}
+
 void RunLogs::finish(const Sink& sink) {
   read(sink);
   for (const int rank : only_ ? std::set<int>{*only_} : logged_ranks(directory_)) {

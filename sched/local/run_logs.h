@@ -28,8 +28,12 @@ class RunLogs {
 
   // Gives out the lines that came since the last call.
   void read(const Sink& sink);
+  // Gives out those in the next `max` bytes of the log. Returns whether there may be more. REQUIRES a single rank.
+  bool read_some(const Sink& sink, std::uint64_t max);
   // Gives out all the rest, lines without an end too. To be called once nothing more is written.
   void finish(const Sink& sink);
+  // Closes the files, which the next call opens again.
+  void close();
 
  private:
   struct Log {

@@ -170,6 +170,8 @@ std::vector<RunEntry> list_runs(const fs::path& runs) {
   return entries;
 }
 
+std::optional<RunEntry> read_run(const fs::path& runs, const std::string& name) { return read_entry(runs / name); }
+
 RunEntry find_run(const fs::path& runs, const std::string& name) {
   const std::vector<RunEntry> all = list_runs(runs);
   std::vector<const RunEntry*> matches;

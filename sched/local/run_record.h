@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,9 @@ struct RunEntry {
 
 // All runs, by the time of their start. None if there is no such directory.
 std::vector<RunEntry> list_runs(const std::filesystem::path& runs);
+
+// The run of exactly that name, if there is one.
+std::optional<RunEntry> read_run(const std::filesystem::path& runs, const std::string& name);
 
 // The run of that name, or the only one whose name begins with it. Throws UsageError if there is none, or several.
 RunEntry find_run(const std::filesystem::path& runs, const std::string& name);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "tune/rungs.h"
 
@@ -83,16 +85,27 @@ Judgement Asha::judge(const Study& study, const Trial& trial) const {
   return {Verdict::kPause, reached, place};
 }
 
-std::optional<Promotion> Asha::promote(const Study& study, bool last) const {
+std::optional<Promotion> Asha::promote(const Study& study, bool last, const std::function<bool(int)>& busy) const {
   const std::vector<int> brackets = assign_brackets(study.trials.size(), brackets_, options_.factor);
   const Rungs rungs(study, options_.factor, options_.first_rung);
-  std::vector<Paused> paused;
+  std::map<std::pair<int, int>, std::vector<const Trial*>> waiting;  // paused trials by rung and bracket
   for (const Trial& trial : study.trials) {
     const int bracket = brackets[static_cast<std::size_t>(trial.number)];
     const int rung = allowed_rung(trial, bracket);
-    if (is_paused(trial) && rungs.value(trial, rung))
-      paused.push_back({&trial, rung, standing(at_rung(study, brackets, bracket, rungs, rung), trial)});
+    if (is_paused(trial) && !(busy && busy(trial.number)) && rungs.value(trial, rung))
+      waiting[{rung, bracket}].push_back(&trial);
   }
+  std::vector<Paused> paused;
+  for (const auto& [at, trials] : waiting) {
+    const std::vector<Ranked> ranked = at_rung(study, brackets, at.second, rungs, at.first);
+    std::map<const Trial*, std::size_t> places;
+    for (std::size_t place = 0; place < ranked.size(); ++place) places[ranked[place].trial] = place;
+    for (const Trial* const trial : trials) {
+      const std::size_t place = places.at(trial);
+      paused.push_back({trial, at.first, {place, ranked.size(), ranked[place].value}});
+    }
+  }
+  std::ranges::sort(paused, {}, [](const Paused& each) { return each.trial->number; });
   // The highest rung first, and its best trial first.
   std::ranges::stable_sort(paused, [&](const Paused& a, const Paused& b) {
     return a.rung != b.rung ? a.rung > b.rung : is_better(a.standing.value, b.standing.value, study.directions.front());

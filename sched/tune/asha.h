@@ -13,7 +13,7 @@ class Asha : public Pruner {
   Asha(const PrunerOptions& options, int brackets) : options_(options), brackets_(brackets) {}
 
   Judgement judge(const Study& study, const Trial& trial) const override;
-  std::optional<Promotion> promote(const Study& study, bool last) const override;
+  std::optional<Promotion> promote(const Study& study, bool last, const std::function<bool(int)>& busy) const override;
 
  private:
   const PrunerOptions options_;

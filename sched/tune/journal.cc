@@ -103,7 +103,8 @@ const Trial* Journal::trial(int id) const { return state_->state.trial(id); }
 
 std::vector<const Study*> Journal::studies() const { return state_->state.studies(); }
 
-int Journal::create_study(const std::string& name, Direction direction, const std::string& metric) {
+int Journal::create_study(const std::string& name, Direction direction, const std::string& metric,
+                          const Attributes& user_attributes) {
   State& state = *state_;
   int id = -1;
   state.commit([&](std::string& lines) {
@@ -114,6 +115,8 @@ int Journal::create_study(const std::string& name, Direction direction, const st
     lines += create_study_line(state.worker(), name, direction);
     lines += study_attribute_line(state.worker(), id, Code::kStudySystemAttribute, kMetricNames,
                                   nlohmann::json::array({metric}));
+    for (const auto& [key, value] : user_attributes)
+      lines += study_attribute_line(state.worker(), id, Code::kStudyUserAttribute, key, value);
   });
   return id;
 }
@@ -123,19 +126,20 @@ void Journal::set_study_attribute(int study, const std::string& key, const nlohm
   state_->add(study_attribute_line(state_->worker(), study, Code::kStudyUserAttribute, key, value));
 }
 
-int Journal::create_trial(int study, TrialState state, const std::map<std::string, nlohmann::json>& system_attributes) {
+int Journal::create_trial(int study, TrialState state, const Attributes& system_attributes,
+                          const Attributes& user_attributes) {
   if (is_finished(state)) throw UsageError("a new trial must be running or waiting");
   state_->state.take_created();
   state_->commit([&](std::string& lines) {
     state_->existing_study(study);
-    lines += create_trial_line(state_->worker(), study, state, current_time(), system_attributes);
+    lines += create_trial_line(state_->worker(), study, state, current_time(), system_attributes, user_attributes);
   });
   const auto id = state_->state.take_created();
   if (!id) throw Error(fmt::format("{}: study {} was deleted by another process", state_->file.path().string(), study));
   return *id;
 }
 
-std::optional<int> Journal::claim_waiting(int study) {
+std::optional<int> Journal::claim_waiting(int study, const Attributes& user_attributes) {
   const auto waiting = [&]() -> const Trial* {
     const auto& trials = state_->existing_study(study).trials;
     const auto found = std::ranges::find(trials, TrialState::kWaiting, &Trial::state);
@@ -145,8 +149,11 @@ std::optional<int> Journal::claim_waiting(int study) {
   if (waiting() == nullptr) return {};
   state_->state.take_claimed();
   state_->commit([&](std::string& lines) {
-    if (const Trial* const trial = waiting())
-      lines += state_line(state_->worker(), trial->id, TrialState::kRunning, current_time(), {});
+    const Trial* const trial = waiting();
+    if (trial == nullptr) return;
+    for (const auto& [key, value] : user_attributes)
+      lines += trial_attribute_line(state_->worker(), trial->id, Code::kTrialUserAttribute, key, value);
+    lines += state_line(state_->worker(), trial->id, TrialState::kRunning, current_time(), {});
   });
   return state_->state.take_claimed();
 }

@@ -54,13 +54,19 @@ class Journal {
   // All studies that are not deleted, by id.
   std::vector<const Study*> studies() const;
 
-  // Returns the study's id. Throws UsageError if there is one of that name.
-  int create_study(const std::string& name, Direction direction, const std::string& metric);
+  using Attributes = std::map<std::string, nlohmann::json>;
+
+  // Returns the study's id. It has these user attributes from the start. Throws UsageError if there is one of that
+  // name.
+  int create_study(const std::string& name, Direction direction, const std::string& metric,
+                   const Attributes& user_attributes = {});
   void set_study_attribute(int study, const std::string& key, const nlohmann::json& value);
   // A trial that runs, or one that waits (with `fixed_params`, which Optuna's samplers take over). Returns its id.
-  int create_trial(int study, TrialState state, const std::map<std::string, nlohmann::json>& system_attributes = {});
-  // Takes the first trial of the study that waits, if there is one, for this process: it runs from now on.
-  std::optional<int> claim_waiting(int study);
+  int create_trial(int study, TrialState state, const Attributes& system_attributes = {},
+                   const Attributes& user_attributes = {});
+  // Takes the first trial of the study that waits, if there is one, for this process: it runs from now on, with these
+  // user attributes.
+  std::optional<int> claim_waiting(int study, const Attributes& user_attributes = {});
   // Throws UsageError if the distribution does not contain the value, or if trials of the study have the parameter with
   // another type of distribution or other choices.
   void set_parameter(int trial, const std::string& name, const Distribution& distribution, const nlohmann::json& value);

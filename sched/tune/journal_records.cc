@@ -257,15 +257,17 @@ std::string study_attribute_line(const std::string& worker, int study, Code code
 }
 
 std::string create_trial_line(const std::string& worker, int study, TrialState state, Time now,
-                              const std::map<std::string, nlohmann::json>& system_attributes) {
+                              const std::map<std::string, nlohmann::json>& system_attributes,
+                              const std::map<std::string, nlohmann::json>& user_attributes) {
   const std::string begin = begin_line(Code::kCreateTrial, worker) + fmt::format("\"study_id\":{},", study);
-  if (state == TrialState::kRunning && system_attributes.empty())
+  if (state == TrialState::kRunning && system_attributes.empty() && user_attributes.empty())
     return begin + fmt::format("\"datetime_start\":\"{}\"}}\n", to_journal_time(now));
   const std::string start = state == TrialState::kWaiting ? "null" : quoted(to_journal_time(now));
   return begin + fmt::format(
                      "\"datetime_start\":{},\"state\":{},\"value\":null,\"values\":null,\"distributions\":{{}},"
-                     "\"params\":{{}},\"user_attrs\":{{}},\"system_attrs\":{},\"intermediate_values\":{{}}}}\n",
-                     start, static_cast<int>(state), to_python_json(system_attributes));
+                     "\"params\":{{}},\"user_attrs\":{},\"system_attrs\":{},\"intermediate_values\":{{}}}}\n",
+                     start, static_cast<int>(state), to_python_json(user_attributes),
+                     to_python_json(system_attributes));
 }
 
 std::string parameter_line(const std::string& worker, int trial, const std::string& name,

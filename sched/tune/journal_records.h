@@ -76,7 +76,8 @@ std::string create_study_line(const std::string& worker, const std::string& name
 std::string study_attribute_line(const std::string& worker, int study, Code code, const std::string& key,
                                  const nlohmann::json& value);
 std::string create_trial_line(const std::string& worker, int study, TrialState state, Time now,
-                              const std::map<std::string, nlohmann::json>& system_attributes);
+                              const std::map<std::string, nlohmann::json>& system_attributes,
+                              const std::map<std::string, nlohmann::json>& user_attributes);
 std::string parameter_line(const std::string& worker, int trial, const std::string& name,
                            const Distribution& distribution, double internal);
 std::string state_line(const std::string& worker, int trial, TrialState state, Time now, std::optional<double> value);

@@ -11,7 +11,7 @@ class Median : public Pruner {
   explicit Median(const PrunerOptions& options) : options_(options) {}
 
   Judgement judge(const Study& study, const Trial& trial) const override;
-  std::optional<Promotion> promote(const Study&, bool) const override { return {}; }
+  std::optional<Promotion> promote(const Study&, bool, const std::function<bool(int)>&) const override { return {}; }
 
  private:
   const PrunerOptions options_;

@@ -12,7 +12,7 @@ namespace {
 class NoPruner : public Pruner {
  public:
   Judgement judge(const Study&, const Trial&) const override { return {}; }
-  std::optional<Promotion> promote(const Study&, bool) const override { return {}; }
+  std::optional<Promotion> promote(const Study&, bool, const std::function<bool(int)>&) const override { return {}; }
 };
 
 }  // namespace

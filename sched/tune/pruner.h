@@ -11,6 +11,7 @@
 // Threading: pure functions of the study; a Pruner is const and may be used from any thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,7 +49,9 @@ class Pruner {
   virtual Judgement judge(const Study& study, const Trial& trial) const = 0;
   // The paused trial to continue next, before a new one is started. `last`: no other trial is running, and none will be
   // started; if none has completed then, the best one is promoted whatever its rank.
-  virtual std::optional<Promotion> promote(const Study& study, bool last) const = 0;
+  // Trials that are `busy`, by number, are not considered: they have not finished pausing.
+  virtual std::optional<Promotion> promote(const Study& study, bool last,
+                                           const std::function<bool(int)>& busy = {}) const = 0;
 };
 
 // "asha", "hyperband", "median" or "none". Throws UsageError for another name.

@@ -17,7 +17,7 @@ struct Result {
 };
 
 // The line's value of the metric; none if the line is not a JSON object that has one. The step is "step", else
-// "progress", where one is a number.
+// "progress", unless that is a fraction of at most 1.0, else the whole epochs.
 std::optional<Result> parse_result(std::string_view line, const std::string& metric);
 
 }  // namespace adaptdl::sched::tune

@@ -110,6 +110,14 @@ TEST_CASE("asha promotes the best paused trial of the highest rung that has one"
   CHECK_FALSE(make_pruner("asha")->promote(study, false));
 }
 
+TEST_CASE("a trial that has not finished pausing does not keep others from being promoted") {
+  Study study = make_study(Direction::kMinimize);
+  for (const double value : {0.5, 0.3, 0.6, 0.7, 0.8, 0.2, 0.9, 1.0}) pause(add(study, {value}), 0);
+  const auto next = make_pruner("asha")->promote(study, false, [](int number) { return number == 5; });
+  REQUIRE(next);
+  CHECK(next->trial == 1);
+}
+
 TEST_CASE("values that are not a number are never promoted") {
   Study study = make_study();
   for (int i = 0; i < 8; ++i) pause(add(study, {kNaN}), 0);

@@ -64,6 +64,15 @@ TEST_CASE("a result is a JSON object that has the metric") {
     CHECK_FALSE(parse_result(line, "loss"));
 }
 
+TEST_CASE("the step of a result is its epoch where it has no other, and never a fraction of the whole") {
+  CHECK(parse_result(R"({"loss": 1, "epoch": 3})", "loss")->step == 3);
+  CHECK(parse_result(R"({"loss": 1, "epoch": 3.7})", "loss")->step == 3);
+  CHECK(parse_result(R"({"loss": 1, "progress": 0.5, "epoch": 2})", "loss")->step == 2);
+  CHECK(parse_result(R"({"loss": 1, "progress": 1.0, "epoch": 4})", "loss")->step == 4);
+  CHECK(parse_result(R"({"loss": 1, "step": 1, "epoch": 4})", "loss")->step == 1);
+  CHECK_FALSE(parse_result(R"({"loss": 1, "progress": 0.5})", "loss")->step);
+}
+
 TEST_CASE("a value that is not finite is not a number, as Python writes it too") {
   for (const char* const line : {R"({"loss": null})", R"({"loss": NaN})", R"({"x": "NaN\"", "loss": -Infinity})",
                                  R"({"loss": Infinity})"}) {
