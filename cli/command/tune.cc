@@ -31,12 +31,58 @@ int resume(const TuneOptions& options) {
   tune::StudyDirectory directory(options.study);
   if (!directory.exists()) throw UsageError(fmt::format("tune: no study '{}' (see `adaptdl tune ls`)", options.study));
   directory.lock();
-  tune::Journal journal(directory.journal());
+  tune::Journal journal(directory.journal(), {.create = false});
   const tune::Study* const study = journal.find(options.study);
   if (study == nullptr)
     throw Error(fmt::format("study '{}' is not in {}", options.study, directory.journal().string()));
-  const TunePlan plan = make_plan(options, *study);
+  const tune::StudySettings before = tune::settings_of(*study);
+  std::error_code error;
+  // Where the program is looked for, too.
+  std::filesystem::current_path(before.directory, error);
+  if (error)
+    throw UsageError(fmt::format("tune: cannot enter the working directory {} of study '{}': {}",
+                                 before.directory.string(), options.study, error.message()));
+  const TunePlan plan = make_plan(options, *study, this_machine());
+  if (options.dry_run) {
+    print_notice("study '{}' can continue; nothing was started", options.study);
+    return 0;
+  }
+  if (const auto changed = tune::to_json(plan.settings); changed != tune::to_json(before))
+    journal.set_study_attribute(study->id, tune::kSettings, changed);
   return search(plan, journal, directory);
+}
+
+// Whether a search of that name has begun. What was interrupted before can be replaced.
+bool has_begun(const tune::StudyDirectory& directory) {
+  if (!directory.exists()) return false;
+  const tune::Journal journal(directory.journal(), {.create = false});
+  const tune::Study* const study = journal.find(directory.name());
+  return study != nullptr && (study->user_attributes.contains(tune::kSettings) || !study->trials.empty());
+}
+
+void check_is_new(const tune::StudyDirectory& directory) {
+  if (has_begun(directory))
+    throw UsageError(
+        fmt::format("tune: study '{0}' exists; continue it with `adaptdl tune --resume --study {0}`, or "
+                    "choose another name with --study",
+                    directory.name()));
+}
+
+// Searches a study that is locked. It leaves nothing behind if it fails before the first trial.
+int begin_locked(const TunePlan& plan, const std::string& storage, tune::StudyDirectory& directory) {
+  std::unique_ptr<tune::Journal> journal;
+  try {
+    directory.place_journal(storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(storage));
+    journal = std::make_unique<tune::Journal>(directory.journal());
+    journal->create_study(plan.study, plan.direction, plan.settings.metric,
+                          {{tune::kSettings, tune::to_json(plan.settings)}});
+    return search(plan, *journal, directory);
+  } catch (const std::exception&) {
+    const tune::Study* const study = journal ? journal->find(plan.study) : nullptr;
+    if (study == nullptr || study->trials.empty() || !study->user_attributes.contains(tune::kSettings))
+      directory.remove();
+    throw;
+  }
 }
 
 int begin(TuneOptions options) {
@@ -45,21 +91,15 @@ int begin(TuneOptions options) {
   const TunePlan plan = make_plan(options, this_machine());
   check_study_name(plan.study);
   tune::StudyDirectory directory(plan.study);
-  if (directory.exists())
-    throw UsageError(
-        fmt::format("tune: study '{0}' exists; continue it with `adaptdl tune --resume --study {0}`, or "
-                    "choose another name with --study",
-                    plan.study));
+  check_is_new(directory);
   if (options.dry_run) {
     print_notice("the study makes sense; nothing was started");
     return 0;
   }
-  directory.create(options.storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(options.storage));
+  directory.create();
   directory.lock();
-  tune::Journal journal(directory.journal());
-  const int id = journal.create_study(plan.study, plan.direction, plan.settings.metric);
-  journal.set_study_attribute(id, tune::kSettings, tune::to_json(plan.settings));
-  return search(plan, journal, directory);
+  check_is_new(directory);
+  return begin_locked(plan, options.storage, directory);
 }
 
 }  // namespace

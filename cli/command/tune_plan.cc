@@ -45,7 +45,22 @@ void set_metric(TunePlan& plan, const std::string& text) {
   if (colon == 0 || (goal != "max" && goal != "min"))
     throw UsageError(fmt::format("tune: invalid --metric '{}'; expected NAME:max or NAME:min", text));
   plan.settings.metric = text.substr(0, colon);
+  for (const char* const reserved : {"step", "epoch", "progress"})
+    if (plan.settings.metric == reserved)
+      throw UsageError(fmt::format("tune: invalid --metric '{}'; '{}' says how far the training is", text, reserved));
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
+}
+
+// Throws UsageError if there is no such sampler, or it cannot search the space.
+void check_sampler(const TunePlan& plan) {
+  tune::Study study;
+  study.directions = {plan.direction};
+  const auto sampler = tune::make_sampler(plan.settings.sampler, plan.settings.seed);
+  try {
+    sampler->sample(plan.settings.space, study, 0, {});
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("tune: {}", error.what()));
+  }
 }
 
 // What each trial is run with; a plan of `adaptdl run` checks the program and the devices.
@@ -72,6 +87,41 @@ void set_run_options(TunePlan& plan, const TuneOptions& options, const Machine& 
   plan.settings.parallel = options.parallel.empty() || options.parallel == "auto"
                                ? std::max(devices / min, 1)
                                : parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+}
+
+// The options of a study that continues: those given, else those of its runs.
+TuneOptions with_run_options(TuneOptions options, const tune::StudySettings& settings) {
+  options.program = settings.command;
+  const auto& words = settings.run_options;
+  for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
+    const std::string& value = words[i + 1];
+    const auto set = [](std::string& option, const std::string& text) {
+      if (option.empty()) option = text;
+    };
+    const std::size_t colon = value.find(':');
+    if (words[i] == "--replicas" && colon != std::string::npos) {
+      set(options.min_replicas, value.substr(0, colon));
+      set(options.max_replicas, value.substr(colon + 1));
+    }
+    if (words[i] == "--devices") set(options.devices, value);
+    if (words[i] == "--device-kind") set(options.device_kind, value);
+    if (words[i] == "--checkpoint-every") set(options.checkpoint_every, value);
+  }
+  return options;
+}
+
+void check_resume_options(const TuneOptions& options) {
+  std::string fixed = options.program.empty() ? "" : "the program";
+  if (!options.parameters.empty()) fixed = "-P";
+  for (const auto& [name, value] : {std::pair("--space", &options.space),
+                                    {"--metric", &options.metric},
+                                    {"--sampler", &options.sampler},
+                                    {"--pruner", &options.pruner},
+                                    {"--factor", &options.factor},
+                                    {"--seed", &options.seed},
+                                    {"--storage", &options.storage}})
+    if (!value->empty()) fixed = name;
+  if (!fixed.empty()) throw UsageError(fmt::format("tune: --resume cannot change {}; omit it", fixed));
 }
 
 // What may change while a study continues.
@@ -113,22 +163,22 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
   if (!options.pruner.empty()) settings.pruner = options.pruner;
   if (!options.factor.empty())
     settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
-  tune::make_sampler(settings.sampler, settings.seed);
+  check_sampler(plan);
   tune::make_pruner(settings.pruner);
   set_run_options(plan, options, machine);
   set_limits(plan, options);
   return plan;
 }
 
-TunePlan make_plan(const TuneOptions& options, const tune::Study& study) {
-  if (!options.program.empty() || !options.parameters.empty() || !options.space.empty() || !options.metric.empty())
-    throw UsageError("tune: --resume continues with the study's own program, search space and metric; omit them");
+TunePlan make_plan(const TuneOptions& options, const tune::Study& study, const Machine& machine) {
+  check_resume_options(options);
   TunePlan plan;
   plan.study = study.name;
   plan.direction = study.directions.front();
   plan.settings = tune::settings_of(study);
-  if (!options.parallel.empty() && options.parallel != "auto")
-    plan.settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+  const int parallel = plan.settings.parallel;
+  set_run_options(plan, with_run_options(options, plan.settings), machine);
+  if (options.parallel.empty()) plan.settings.parallel = parallel;
   set_limits(plan, options);
   return plan;
 }

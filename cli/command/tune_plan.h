@@ -31,7 +31,8 @@ struct TunePlan {
 // Throws UsageError on the first thing that makes no sense.
 TunePlan make_plan(const TuneOptions& options, const Machine& machine);
 
-// Of a study that continues: the options that may change override its settings. Throws UsageError for others.
-TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study);
+// Of a study that continues: the options that may change override its settings. Throws UsageError for others, and if
+// its program or devices are no longer there. The current directory must be that of its settings.
+TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study, const Machine& machine);
 
 }  // namespace adaptdl::cli

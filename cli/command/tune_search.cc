@@ -6,9 +6,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "adaptdl/error.h"
-#include "local/run_client.h"
-#include "local/run_directory.h"
 #include "local/run_record.h"
 #include "terminal/print.h"
 #include "tune/space_text.h"
@@ -21,6 +21,7 @@ namespace {
 namespace tune = sched::tune;
 
 constexpr int kSearchStopped = 128 + SIGTERM;
+constexpr int kNoResult = 1;
 // How often results are looked for.
 constexpr int kLookForResultsEvery = 50;  // ms
 
@@ -30,7 +31,10 @@ class StopFd {
   StopFd() {
     sigset_t signals;
     ::sigemptyset(&signals);
-    for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&signals, number);
+    for (const int number : {SIGINT, SIGTERM}) ::sigaddset(&signals, number);
+    struct sigaction hangup {};
+    // As under nohup(1).
+    if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) ::sigaddset(&signals, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &signals, &before_);
     fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) throw Error("cannot create a descriptor for signals");
@@ -39,12 +43,13 @@ class StopFd {
   StopFd(const StopFd&) = delete;
   StopFd& operator=(const StopFd&) = delete;
 
-  // Waits for a signal, or for the next look at the results. Returns whether one came.
-  bool wait() {
+  // Waits for a signal, for so many milliseconds. Returns its number; 0: none came.
+  int wait(int limit = kLookForResultsEvery) {
     pollfd readable{fd_.get(), POLLIN, 0};
-    if (::poll(&readable, 1, kLookForResultsEvery) != 1) return false;
+    if (::poll(&readable, 1, limit) != 1) return 0;
     signalfd_siginfo info;
-    return ::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info);
+    const bool complete = ::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info);
+    return complete ? static_cast<int>(info.ssi_signo) : 0;
   }
 
  private:
@@ -52,17 +57,42 @@ class StopFd {
   sched::Fd fd_;
 };
 
-// The runs of a search that was killed save their checkpoints, and only then can their trials continue.
-void wait_for_runs(const std::string& study) {
-  for (const sched::RunEntry& run : sched::list_runs(sched::runs_directory())) {
-    const std::string& name = run.status.name;
-    const bool own =
-        name.starts_with(study + "-") && name.find_first_not_of("0123456789", study.size() + 1) == std::string::npos;
-    if (!own) continue;
-    if (run.alive) print_notice("waiting for run {} of the previous search to stop", name);
-    sched::wait_for_end(run);
-    sched::remove_run(run, false);
+// The runs of a search that was killed save their checkpoints, and only then can their trials continue. Returns whether
+// all of them have; otherwise a signal came.
+bool adopt_previous_runs(const TunePlan& plan, const tune::Study& study, tune::LocalTrialRunner& runner,
+                         StopFd& signals) {
+  for (const sched::RunEntry& run : runner.previous_runs(plan.settings.trials)) {
+    if (run.alive) print_notice("waiting for run {} of the previous search to stop", run.status.name);
+    while (sched::is_alive(run))
+      if (signals.wait() != 0) return false;
+    runner.adopt(run, study.trials.size());
   }
+  return true;
+}
+
+// Has the trials save checkpoints after the search has failed.
+void stop_trials(tune::LocalTrialRunner& runner, StopFd& signals) {
+  if (!runner.any_left()) return;
+  print_notice("the search failed: waiting for the trials to save checkpoints (Ctrl-C kills them)");
+  runner.stop_all();
+  while (runner.any_left())
+    if (signals.wait() == SIGINT) runner.kill();
+}
+
+void search_to_end(tune::Search& search, tune::LocalTrialRunner& runner, StopFd& signals) {
+  bool stopping = false;
+  while (search.advance(std::chrono::system_clock::now())) {
+    const int number = signals.wait(runner.has_more() ? 0 : kLookForResultsEvery);
+    if (number == 0) continue;
+    if (!std::exchange(stopping, true)) {
+      print_notice("interrupted: waiting for the trials to save checkpoints (Ctrl-C kills them)");
+      search.stop();
+    } else if (number == SIGINT) {
+      print_notice("interrupted again: killing the trials");
+      runner.kill();
+    }
+  }
+  runner.forget_ended();
 }
 
 void print_best(const tune::Study& study, const std::string& metric) {
@@ -77,14 +107,20 @@ void print_best(const tune::Study& study, const std::string& metric) {
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
   const tune::StudySettings& settings = plan.settings;
+  // A reader of the notices that went away does not end the search.
+  ::signal(SIGPIPE, SIG_IGN);
   StopFd signals;
-  wait_for_runs(plan.study);
   tune::LocalTrialRunner runner({.study = plan.study,
                                  .directory = directory.path(),
                                  .options = settings.run_options,
                                  .command = settings.command,
                                  .working_directory = settings.directory,
                                  .metric = settings.metric});
+  const auto stopped = [&] {
+    print_notice("to continue: adaptdl tune --resume --study {}", plan.study);
+    return kSearchStopped;
+  };
+  if (!adopt_previous_runs(plan, *journal.find(plan.study), runner, signals)) return stopped();
   const auto sampler = tune::make_sampler(settings.sampler, settings.seed);
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
@@ -93,20 +129,16 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
                       [](std::string_view text) { print_notice("{}", text); });
   print_notice("study {}: {} trials of {}, up to {} at the same time; kept in {}", plan.study, settings.trials,
                settings.command.front(), settings.parallel, directory.path().string());
-  int requests = 0;
-  while (search.advance(std::chrono::system_clock::now())) {
-    if (!signals.wait()) continue;
-    if (++requests == 1) {
-      print_notice("interrupted: waiting for the trials to save checkpoints (Ctrl-C kills them)");
-      search.stop();
-    } else {
-      runner.kill();
-    }
+  try {
+    search_to_end(search, runner, signals);
+  } catch (const std::exception&) {
+    stop_trials(runner, signals);
+    throw;
   }
-  print_best(*journal.find(plan.study), settings.metric);
-  if (search.finished()) return 0;
-  print_notice("to continue: adaptdl tune --resume --study {}", plan.study);
-  return kSearchStopped;
+  const tune::Study& study = *journal.find(plan.study);
+  print_best(study, settings.metric);
+  if (!search.finished()) return stopped();
+  return tune::best_trial(study) == nullptr ? kNoResult : 0;
 }
 
 }  // namespace adaptdl::cli

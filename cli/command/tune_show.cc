@@ -48,9 +48,7 @@ std::string state_text(const tune::Trial& trial) {
 
 // The value of a trial that ended, else the last one that it reported.
 std::optional<double> value_of(const tune::Trial& trial) {
-  if (!trial.values.empty()) return trial.values.front();
-  if (trial.intermediate.empty()) return {};
-  return trial.intermediate.rbegin()->second;
+  return trial.values.empty() ? tune::last_value(trial) : trial.values.front();
 }
 
 std::string parameters_text(const tune::Trial& trial) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "local/run_directory.h"
 #include "terminal/print.h"
 #include "tune/space_text.h"
+#include "tuner/search.h"
 #include "tuner/study_settings.h"
 
 namespace adaptdl::cli {
@@ -45,8 +47,14 @@ void stop_trial(const OpenStudy& open, const std::string& text) {
       parse_number(text, "tune stop: TRIAL", 0, static_cast<int>(trials.size()) - 1, "the number of a trial");
   const tune::Trial& trial = trials[static_cast<std::size_t>(number)];
   if (tune::is_finished(trial.state)) throw Error(fmt::format("trial {} has ended already", number));
-  open.journal->set_trial_attribute(trial.id, "adaptdl:reason", "stopped by `adaptdl tune stop`");
-  open.journal->finish(trial.id, tune::TrialState::kPruned, {});
+  const int id = trial.id;
+  auto value = tune::last_value(trial);
+  if (value && std::isnan(*value)) value.reset();
+  open.journal->begin();
+  open.journal->set_trial_attribute(id, tune::kReason, "stopped by `adaptdl tune stop`");
+  const bool stopped = open.journal->finish(id, tune::TrialState::kPruned, value);
+  open.journal->commit();
+  if (!stopped) throw Error(fmt::format("trial {} has ended already", number));
   print_out("stopped trial {}\n", number);
 }
 

@@ -7,10 +7,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "local/fd.h"
@@ -27,6 +31,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSaved = 128 + SIGTERM;  // of `adaptdl run`: it stopped with a checkpoint
+constexpr int kUsage = 2;              // of the same: it refused its arguments
+constexpr int kNoLauncher = 127;       // it was not executed
+constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
 
 std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -44,21 +51,28 @@ struct Launch {
   pid_t parent;
 };
 
+[[noreturn]] void give_up(std::string_view why) {
+  for (const std::string_view part : {kErrorPrefix, why, std::string_view("\n")})
+    if (::write(STDERR_FILENO, part.data(), part.size()) < 0) break;
+  ::_exit(kNoLauncher);
+}
+
 // Between fork and exec, where only async-signal-safe functions may be called.
 [[noreturn]] void become_launcher(const Launch& launch) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int null = ::open("/dev/null", O_RDWR);
-  if (::getppid() != launch.parent || null < 0 || ::chdir(launch.directory) != 0) ::_exit(1);
-  if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDOUT_FILENO) < 0 || ::dup2(launch.log, STDERR_FILENO) < 0)
-    ::_exit(1);
+  if (::dup2(launch.log, STDERR_FILENO) < 0) ::_exit(kNoLauncher);
+  if (::getppid() != launch.parent) ::_exit(kNoLauncher);
+  if (::chdir(launch.directory) != 0) give_up("cannot enter the working directory of the study");
+  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(null, STDOUT_FILENO) < 0) give_up("cannot open /dev/null");
   close_on_exec_from(STDERR_FILENO + 1);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execve(launch.program, launch.arguments, launch.environment);
-  ::_exit(127);
+  give_up("cannot execute adaptdl");
 }
 
 void write_file(const fs::path& file, const std::string& text) {
@@ -69,11 +83,34 @@ void write_file(const fs::path& file, const std::string& text) {
 
 std::string run_name(const std::string& study, int number) { return fmt::format("{}-{}", study, number); }
 
-// The record of a trial's run, if there is one.
-std::optional<RunEntry> find_record(const std::string& name) {
-  for (RunEntry& run : list_runs(runs_directory()))
-    if (run.status.name == name) return std::move(run);
-  return {};
+// The number of the trial whose run has that name.
+std::optional<int> trial_number(const std::string& study, const std::string& name) {
+  if (!name.starts_with(study + "-")) return {};
+  const char* const begin = name.data() + study.size() + 1;
+  const char* const end = name.data() + name.size();
+  int number = -1;
+  const auto [rest, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && rest == end && number >= 0 && run_name(study, number) == name ? std::optional(number)
+                                                                                               : std::nullopt;
+}
+
+// The error with which `adaptdl run` ended.
+std::string last_error(const fs::path& log) {
+  std::ifstream file(log);
+  std::string last;
+  for (std::string line; std::getline(file, line);)
+    if (!line.empty()) last = std::move(line);
+  if (last.starts_with(kErrorPrefix)) last.erase(0, kErrorPrefix.size());
+  return last.empty() ? fmt::format("see {}", log.string()) : last;
+}
+
+// What is not removed now is in no way of anything.
+void remove_record(const RunEntry& run) noexcept {
+  try {
+    remove_run(run, true);
+  } catch (const std::exception&) {
+    return;
+  }
 }
 
 }  // namespace
@@ -81,10 +118,54 @@ std::optional<RunEntry> find_record(const std::string& name) {
 LocalTrialRunner::LocalTrialRunner(LocalTrialPlan plan) : plan_(std::move(plan)) {}
 
 LocalTrialRunner::~LocalTrialRunner() {
-  for (const auto& [number, pid] : active_) ::kill(pid, SIGTERM);
-  for (const auto& [number, pid] : active_)
-    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  stop_all();
+  for (const auto& [number, run] : active_)
+    while (run.pid > 0 && ::waitpid(run.pid, nullptr, 0) < 0 && errno == EINTR) {
     }
+}
+
+bool LocalTrialRunner::is_own(const RunEntry& run, int number) const {
+  std::error_code ignored;
+  return fs::weakly_canonical(run.status.checkpoints, ignored) ==
+         fs::weakly_canonical(trial_directory(number) / "checkpoints", ignored);
+}
+
+std::optional<RunEntry> LocalTrialRunner::find_record(int number) const {
+  auto run = read_run(runs_directory(), run_name(plan_.study, number));
+  return run && is_own(*run, number) ? std::move(run) : std::nullopt;
+}
+
+void LocalTrialRunner::check_run_name(int number) const {
+  const auto run = read_run(runs_directory(), run_name(plan_.study, number));
+  if (run && !is_own(*run, number))
+    throw UsageError(
+        fmt::format("run '{0}' has the name of trial {1} but does not belong to study '{2}'; remove it with `adaptdl "
+                    "delete {0}`, or use another study name",
+                    run->status.name, number, plan_.study));
+}
+
+std::vector<RunEntry> LocalTrialRunner::previous_runs(int trials) const {
+  std::vector<RunEntry> previous;
+  for (RunEntry& run : list_runs(runs_directory())) {
+    const auto number = trial_number(plan_.study, run.status.name);
+    if (!number) continue;
+    if (is_own(run, *number))
+      previous.push_back(std::move(run));
+    else if (*number < trials)
+      check_run_name(*number);
+  }
+  return previous;
+}
+
+void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
+  const auto number = trial_number(plan_.study, run.status.name);
+  const auto ended = number ? find_record(*number) : std::nullopt;
+  if (!ended || ended->alive) return;
+  const std::string& state = ended->status.state;
+  if (static_cast<std::size_t>(*number) >= trials || (state != "done" && state != "failed"))
+    return remove_record(*ended);
+  results_of(*number);
+  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why)};
 }
 
 fs::path LocalTrialRunner::trial_directory(int number) const {
@@ -106,6 +187,8 @@ std::vector<std::string> LocalTrialRunner::run_arguments(int number, const Value
 
 void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path directory = trial_directory(number);
+  forget_ended();
+  check_run_name(number);
   if (const auto error = create_private_directories(directory))
     throw Error(fmt::format("cannot create {}: {}", directory.string(), error.message()));
   write_file(directory / "params.json", nlohmann::json(values).dump(2) + "\n");
@@ -127,54 +210,85 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start trial {}: {}", number, std::strerror(errno)));
   if (pid == 0) become_launcher(launch);
-  active_[number] = pid;
-  if (!results_.contains(number))
-    results_.emplace(number,
-                     std::make_unique<TrialResults>(directory / "results.jsonl", directory / "logs", plan_.metric));
+  active_[number] = {pid, {}};
+  results_of(number);
+}
+
+TrialResults& LocalTrialRunner::results_of(int number) {
+  auto& results = results_[number];
+  const fs::path directory = trial_directory(number);
+  if (!results) results = std::make_unique<TrialResults>(directory / "results.jsonl", directory / "logs", plan_.metric);
+  return *results;
 }
 
 void LocalTrialRunner::stop(int number) {
-  if (const auto active = active_.find(number); active != active_.end()) ::kill(active->second, SIGTERM);
+  if (const auto run = active_.find(number); run != active_.end() && run->second.pid > 0)
+    ::kill(run->second.pid, SIGTERM);
 }
 
 bool LocalTrialRunner::is_active(int number) const { return active_.contains(number); }
 
-// The second request to stop kills the replicas of a run.
+void LocalTrialRunner::stop_all() {
+  for (const auto& [number, run] : active_) stop(number);
+}
+
+bool LocalTrialRunner::any_left() {
+  for (auto& [number, run] : active_)
+    if (run.pid > 0 && ::waitpid(run.pid, nullptr, WNOHANG) != 0) run.pid = 0;
+  return std::ranges::any_of(active_, [](const auto& each) { return each.second.pid > 0; });
+}
+
+// A run that was asked to stop kills its replicas on SIGINT, not on another SIGTERM.
 void LocalTrialRunner::kill() {
-  for (const auto& [number, pid] : active_) ::kill(pid, SIGTERM);
+  for (const auto& [number, run] : active_)
+    if (run.pid > 0) ::kill(run.pid, SIGINT);
 }
 
 std::vector<TrialEvent> LocalTrialRunner::poll() {
+  forget_ended();
+  has_more_ = false;
   std::vector<TrialEvent> events;
   for (auto active = active_.begin(); active != active_.end();) {
-    const auto [number, pid] = *active;
+    auto& [number, run] = *active;
     int status = 0;
-    const bool ended = ::waitpid(pid, &status, WNOHANG) == pid;
-    TrialResults& results = *results_.at(number);
-    for (const Result& result : ended ? results.finish() : results.read()) events.push_back({number, result});
-    if (!ended) {
+    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid) run = {0, how_ended(number, status)};
+    TrialResults& results = results_of(number);
+    for (const Result& result : results.read()) events.push_back({number, result});
+    has_more_ = has_more_ || results.has_more();
+    if (!run.end || results.has_more()) {
       ++active;
       continue;
     }
+    for (const Result& result : results.finish()) events.push_back({number, result});
+    results.close();
+    events.push_back({number, *run.end});
+    ended_.insert(number);
     active = active_.erase(active);
-    events.push_back({number, how_ended(number, status)});
   }
   return events;
 }
 
-TrialEnd LocalTrialRunner::how_ended(int number, int status) const {
-  std::string why;
-  if (const auto run = find_record(run_name(plan_.study, number))) {
-    why = run->status.why;
-    // All that is worth keeping is in the trial's directory.
-    if (!run->alive) remove_run(*run, false);
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {TrialEnd::How::kDone, ""};
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSaved) return {TrialEnd::How::kStopped, why};
-  if (why.empty())
-    why = WIFEXITED(status) ? fmt::format("exit code {}", WEXITSTATUS(status))
-                            : fmt::format("killed by signal {}", WTERMSIG(status));
+void LocalTrialRunner::forget_ended() {
+  for (const int number : std::exchange(ended_, {}))
+    if (const auto run = find_record(number); run && !run->alive) remove_record(*run);
+}
+
+TrialEnd LocalTrialRunner::how_failed(int number, const std::string& why) const {
   return {TrialEnd::How::kFailed, fmt::format("{}; see {}", why, (trial_directory(number) / "run.log").string())};
+}
+
+TrialEnd LocalTrialRunner::how_ended(int number, int status) const {
+  using How = TrialEnd::How;
+  if (WIFSIGNALED(status))
+    return {How::kKilled, fmt::format("`adaptdl run` was killed by SIG{}", ::sigabbrev_np(WTERMSIG(status)))};
+  const int code = WEXITSTATUS(status);
+  const auto run = find_record(number);
+  if (code == 0) return {How::kDone, ""};
+  if (code == kSaved) return {How::kStopped, run ? run->status.why : ""};
+  // A program that ended with these codes has a record.
+  if ((code == kUsage || code == kNoLauncher) && !(run && run->status.exit_code))
+    return {How::kNotStarted, last_error(trial_directory(number) / "run.log")};
+  return how_failed(number, run && !run->status.why.empty() ? run->status.why : fmt::format("exit code {}", code));
 }
 
 void LocalTrialRunner::discard(int number) {

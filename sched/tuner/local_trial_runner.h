@@ -7,7 +7,8 @@
 //   STUDY/trials/N/logs/           what its replicas wrote; a line of JSON that has the metric is a result too
 //   STUDY/trials/N/run.log         what `adaptdl run` said
 //
-// When the process of the runner dies, each run gets SIGTERM: it saves a checkpoint and ends.
+// When the process of the runner dies, each run gets SIGTERM: it saves a checkpoint and ends. Its record stays, and
+// says to the next search how it ended. A run belongs to a trial if its checkpoints do; other runs are left alone.
 //
 // Threading: one thread, which must live as long as the runs.
 #pragma once
@@ -18,9 +19,12 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "local/run_record.h"
 #include "tuner/trial_results.h"
 #include "tuner/trial_runner.h"
 
@@ -50,18 +54,45 @@ class LocalTrialRunner final : public TrialRunner {
   std::vector<TrialEvent> poll() override;
   void discard(int number) override;
 
+  // The runs that an earlier search of the study left, which may still be running. Throws UsageError if the run of
+  // something else has the name of one of the first `trials` trials.
+  std::vector<RunEntry> previous_runs(int trials) const;
+  // Has poll() deliver how that run, which has ended, ended by itself; what can continue just loses its record.
+  // `trials`: how many there are in the study.
+  void adopt(const RunEntry& run, std::size_t trials);
+
+  // Whether poll() left something to deliver at once.
+  bool has_more() const noexcept { return has_more_; }
+  // Removes the records of the runs whose end poll() has delivered. To be called once they are stored.
+  void forget_ended();
+  // Stops all runs, without poll().
+  void stop_all();
+  // Whether a run is left after stop_all(). Does not block.
+  bool any_left();
   // Kills what is running, after stop(). What was not saved yet is lost.
   void kill();
 
   std::filesystem::path trial_directory(int number) const;
 
  private:
+  struct Active {
+    pid_t pid = 0;                // 0: it has ended
+    std::optional<TrialEnd> end;  // to be delivered after its results
+  };
+
   std::vector<std::string> run_arguments(int number, const Values& values) const;
   TrialEnd how_ended(int number, int status) const;
+  TrialEnd how_failed(int number, const std::string& why) const;
+  TrialResults& results_of(int number);
+  void check_run_name(int number) const;
+  bool is_own(const RunEntry& run, int number) const;
+  std::optional<RunEntry> find_record(int number) const;
 
   const LocalTrialPlan plan_;
   std::map<int, std::unique_ptr<TrialResults>> results_;
-  std::map<int, pid_t> active_;
+  std::map<int, Active> active_;
+  std::set<int> ended_;  // whose records are still there
+  bool has_more_ = false;
 };
 
 }  // namespace adaptdl::sched::tune

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <ranges>
+#include <set>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "tune/rungs.h"
@@ -15,11 +17,14 @@ namespace {
 
 // If so many trials failed and none reported anything, more of them would fail too.
 constexpr int kHopeless = 5;
+constexpr int kMaxRestarts = 3;
 
 const Trial& trial_of(const Study& study, int number) { return study.trials.at(static_cast<std::size_t>(number)); }
 
-std::optional<double> last_value(const Trial& trial) {
-  return trial.intermediate.empty() ? std::nullopt : std::optional(trial.intermediate.rbegin()->second);
+std::int64_t integer_attribute(const Trial& trial, const char* key) {
+  const auto found = trial.user_attributes.find(key);
+  return found != trial.user_attributes.end() && found->second.is_number_integer() ? found->second.get<std::int64_t>()
+                                                                                   : 0;
 }
 
 // What `adaptdl tune enqueue`, or Optuna, gave of a trial that waited.
@@ -50,6 +55,15 @@ Study sampled_view(const Study& study) {
   return view;
 }
 
+std::optional<double> last_value(const Trial& trial) {
+  if (trial.intermediate.empty()) return {};
+  if (trial.user_attributes.contains(kLastStep))
+    if (const auto last = trial.intermediate.find(integer_attribute(trial, kLastStep));
+        last != trial.intermediate.end())
+      return last->second;
+  return trial.intermediate.rbegin()->second;
+}
+
 const Trial* best_trial(const Study& study) {
   const Trial* best = nullptr;
   for (const TrialState state : {TrialState::kComplete, TrialState::kPruned}) {
@@ -72,7 +86,7 @@ Search::Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner
       runner_(runner),
       notice_(std::move(notice)) {
   for (const Trial& trial : study().trials)
-    if (is_running(trial)) to_continue_.insert(trial.number);
+    if (is_running(trial) && trial.user_attributes.contains(kOwn)) to_continue_.insert(trial.number);
 }
 
 const Study& Search::study() const {
@@ -84,7 +98,9 @@ const Study& Search::study() const {
 bool Search::advance(Time now) {
   if (finished_) return false;
   journal_.refresh();
-  take_events();
+  const bool news = take_events();
+  // The runner has seen by now that all ends are stored.
+  if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
   if (plan_.deadline && now >= *plan_.deadline && !stopping_) {
     notice_("the time is over: stopping");
@@ -93,11 +109,24 @@ bool Search::advance(Time now) {
   for (const int number : std::exchange(reported_, {})) judge(number);
   while (!stopping_ && start_next()) {
   }
-  const bool active =
-      std::ranges::any_of(study().trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  if (!active && !failure_.empty()) throw Error(failure_);
-  if (!active && !stopping_) finish();
-  return active;
+  if (any_active() || !failure_.empty()) return true;
+  if (stopping_) return false;
+  if (gives_up()) {
+    failure_ = fmt::format("the first {} trials failed without a result; the last one: {}", failed_, last_failure_);
+    return true;
+  }
+  finish();
+  return false;
+}
+
+bool Search::any_active() const {
+  return std::ranges::any_of(study().trials, [this](const Trial& each) { return runner_.is_active(each.number); });
+}
+
+// Some trials may report later than others fail, so those that run are left to show that there is hope.
+bool Search::gives_up() const {
+  return failed_ >= kHopeless &&
+         std::ranges::all_of(study().trials, [](const Trial& each) { return each.intermediate.empty(); });
 }
 
 void Search::stop() {
@@ -113,38 +142,66 @@ void Search::stop_ended_trials() {
       runner_.stop(trial.number);
 }
 
-void Search::take_events() {
-  for (const TrialEvent& event : runner_.poll()) {
-    if (const auto* const result = std::get_if<Result>(&event.what))
+// Returns whether there were any. All results between two ends are stored at once.
+bool Search::take_events() {
+  const std::vector<TrialEvent> events = runner_.poll();
+  journal_.begin();
+  for (const TrialEvent& event : events) {
+    if (const auto* const result = std::get_if<Result>(&event.what)) {
       take_result(event.number, *result);
-    else
-      take_end(event.number, std::get<TrialEnd>(event.what));
+      continue;
+    }
+    store_results();
+    take_end(event.number, std::get<TrialEnd>(event.what));
+    journal_.begin();
   }
+  store_results();
+  return !events.empty();
 }
 
 void Search::take_result(int number, const Result& result) {
   const Trial& trial = trial_of(study(), number);
   if (is_finished(trial.state)) return;
-  const auto& known = trial.intermediate;
-  const std::int64_t step = result.step ? *result.step : known.empty() ? 1 : known.rbegin()->first + 1;
-  const auto same = known.find(step);
-  // After a restart from a checkpoint a program reports some steps again.
-  if (same != known.end() && (same->second == result.value || std::isnan(result.value))) return;
-  const int id = trial.id;
-  const bool first = !study().user_attributes.contains(kFirstRung) && step > 0;
-  const int study_id = study().id;
-  journal_.begin();
-  journal_.report(id, step, result.value);
-  if (result.epoch) journal_.set_trial_attribute(id, kEpoch, *result.epoch);
-  if (first) journal_.set_study_attribute(study_id, kFirstRung, step);
-  journal_.commit();
+  const auto [place, is_first] = taken_.try_emplace(number);
+  Taken& taken = place->second;
+  if (is_first) {
+    taken.stored = integer_attribute(trial, kResults);
+    taken.keeps_last = trial.user_attributes.contains(kLastStep);
+    if (!trial.intermediate.empty()) taken.highest = trial.intermediate.rbegin()->first;
+  }
+  if (++taken.delivered <= taken.stored) return;
+  taken.stored = taken.delivered;
+  taken.last = result.step ? *result.step : taken.highest.value_or(0) + 1;
+  taken.keeps_last = taken.keeps_last || taken.last < taken.highest.value_or(taken.last);
+  taken.highest = std::max(taken.highest.value_or(taken.last), taken.last);
+  if (result.epoch) taken.epoch = result.epoch;
+  taken.is_new = true;
+  journal_.report(trial.id, taken.last, result.value);
   reported_.insert(number);
+}
+
+// Ends what take_result() began.
+void Search::store_results() {
+  for (auto& [number, taken] : taken_) {
+    if (!std::exchange(taken.is_new, false)) continue;
+    const int id = trial_of(study(), number).id;
+    journal_.set_trial_attribute(id, kResults, taken.stored);
+    if (taken.epoch) journal_.set_trial_attribute(id, kEpoch, *taken.epoch);
+    if (taken.keeps_last) journal_.set_trial_attribute(id, kLastStep, taken.last);
+  }
+  journal_.commit();
+  if (study().user_attributes.contains(kFirstRung)) return;
+  for (const Trial& trial : study().trials)
+    if (const auto first = trial.intermediate.upper_bound(0); first != trial.intermediate.end())
+      return journal_.set_study_attribute(study().id, kFirstRung, first->first);
 }
 
 void Search::take_end(int number, const TrialEnd& end) {
   const bool asked = leaving_.erase(number) > 0;
+  to_continue_.erase(number);
   const Trial& trial = trial_of(study(), number);
-  if (is_finished(trial.state)) return runner_.discard(number);
+  if (trial.state == TrialState::kPruned) return runner_.discard(number);
+  if (is_finished(trial.state)) return;
   const auto last = last_value(trial);
   if (end.how == TrialEnd::How::kDone) {
     if (!last)
@@ -154,28 +211,44 @@ void Search::take_end(int number, const TrialEnd& end) {
     return end_trial(trial, TrialState::kComplete, "");
   }
   // Paused, or to be continued by the next search.
-  if (asked) return;
-  if (end.how == TrialEnd::How::kStopped)
-    return end_trial(trial, TrialState::kPruned, "stopped by a request from outside the search");
-  end_trial(trial, TrialState::kFailed, end.reason);
+  if (asked || is_paused(trial)) return;
+  switch (end.how) {
+    case TrialEnd::How::kStopped:
+      return end_trial(trial, TrialState::kPruned, "stopped by a request from outside the search");
+    case TrialEnd::How::kKilled:
+      return continue_killed(trial, end.reason);
+    case TrialEnd::How::kNotStarted:
+      failure_ = fmt::format("cannot start trial {}: {}", number, end.reason);
+      return stop();
+    default:
+      return end_trial(trial, TrialState::kFailed, end.reason);
+  }
+}
+
+void Search::continue_killed(const Trial& trial, const std::string& reason) {
+  const int number = trial.number;
+  const std::int64_t restarts = integer_attribute(trial, kRestarts);
+  if (restarts >= kMaxRestarts) return end_trial(trial, TrialState::kFailed, reason);
+  journal_.set_trial_attribute(trial.id, kRestarts, restarts + 1);
+  to_continue_.insert(number);
+  notice_(fmt::format("trial {}: continues from its last checkpoint, {}", number, reason));
 }
 
 void Search::end_trial(const Trial& trial, TrialState state, const std::string& reason) {
   const int id = trial.id, number = trial.number;
   auto value = state == TrialState::kFailed ? std::nullopt : last_value(trial);
   if (value && std::isnan(*value)) value.reset();
+  journal_.begin();
   journal_.set_trial_attribute(id, kReason, reason);
-  journal_.finish(id, state, value);
-  if (state != TrialState::kComplete && !runner_.is_active(number)) runner_.discard(number);
+  const bool ended = journal_.finish(id, state, value);
+  journal_.commit();
+  if (!ended) return;
   if (state == TrialState::kComplete)
     return notice_(fmt::format("trial {}: complete, {} {:.6g}", number, plan_.metric, *value));
   notice_(fmt::format("trial {}: {}, {}", number, state == TrialState::kFailed ? "failed" : "pruned", reason));
-  const auto& trials = study().trials;
-  const bool any_report = std::ranges::any_of(trials, [](const Trial& each) { return !each.intermediate.empty(); });
-  if (!any_report && std::ranges::count(trials, TrialState::kFailed, &Trial::state) >= kHopeless) {
-    failure_ = fmt::format("the first {} trials failed without a result; the last one: {}", kHopeless, reason);
-    stop();
-  }
+  if (state != TrialState::kFailed) return;
+  ++failed_;
+  last_failure_ = reason;
 }
 
 void Search::judge(int number) {
@@ -202,21 +275,15 @@ void Search::judge(int number) {
 // Starts or continues one trial if there is room for it.
 bool Search::start_next() {
   const auto& trials = study().trials;
-  // A trial that saves its checkpoint leaves soon, and the next one may start up meanwhile.
+  const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
+  // A trial that saves its checkpoint leaves soon, and one other may start up meanwhile.
   const auto busy = std::ranges::count_if(
       trials, [this](const Trial& each) { return runner_.is_active(each.number) && !leaving_.contains(each.number); });
-  if (busy >= plan_.parallel) return false;
-  for (const int number : to_continue_) {
-    if (runner_.is_active(number)) continue;
-    to_continue_.erase(number);
-    start(number);
-    return true;
-  }
+  if (busy >= plan_.parallel || all > plan_.parallel || gives_up()) return false;
+  if (start_left()) return true;
   const bool waits = std::ranges::any_of(trials, [](const Trial& each) { return each.state == TrialState::kWaiting; });
-  const bool active = std::ranges::any_of(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  if (const auto next = pruner_.promote(study(), !active && !waits && !may_create())) {
-    // It may still be about to pause.
-    if (runner_.is_active(next->trial)) return false;
+  const auto is_active = [this](int number) { return runner_.is_active(number); };
+  if (const auto next = pruner_.promote(study(), all == 0 && !waits && !may_create(), is_active)) {
     const int id = trial_of(study(), next->trial).id;
     journal_.begin();
     journal_.set_trial_attribute(id, kActivity, "running");
@@ -224,7 +291,7 @@ bool Search::start_next() {
     journal_.set_trial_attribute(id, kReason, next->reason);
     journal_.commit();
     notice_(fmt::format("trial {}: continues, {}", next->trial, next->reason));
-    start(next->trial);
+    start(next->trial, {});
     return true;
   }
   return (waits || may_create()) && start_new();
@@ -232,30 +299,48 @@ bool Search::start_next() {
 
 bool Search::may_create() const { return !exhausted_ && static_cast<int>(study().trials.size()) < plan_.trials; }
 
+// Continues a trial of an earlier search, or one whose process was killed.
+bool Search::start_left() {
+  for (const int number : std::set(to_continue_)) {
+    // Its end was not delivered yet.
+    if (runner_.is_active(number)) continue;
+    to_continue_.erase(number);
+    if (!is_running(trial_of(study(), number))) continue;
+    start(number, {});
+    return true;
+  }
+  return false;
+}
+
 bool Search::start_new() {
-  if (const auto claimed = journal_.claim_waiting(study().id)) {
-    start(journal_.trial(*claimed)->number);
+  const Values own{{kOwn, true}};
+  if (const auto claimed = journal_.claim_waiting(study().id, own)) {
+    start(journal_.trial(*claimed)->number, {});
     return true;
   }
   if (!may_create()) return false;
-  const int number = static_cast<int>(study().trials.size());
-  if (!sampler_.sample(plan_.space, sampled_view(study()), number, {})) {
+  const int next = static_cast<int>(study().trials.size());
+  auto drawn = sampler_.sample(plan_.space, sampled_view(study()), next, {});
+  if (!drawn) {
     exhausted_ = true;
     return false;
   }
-  const int id = journal_.create_trial(study().id, TrialState::kRunning);
-  start(journal_.trial(id)->number);
+  const int id = journal_.create_trial(study().id, TrialState::kRunning, {}, own);
+  // Another process may have created a trial in between.
+  const int number = journal_.trial(id)->number;
+  start(number, number == next ? std::move(drawn) : std::nullopt);
   return true;
 }
 
-void Search::start(int number) {
-  Values values = complete_parameters(number);
+void Search::start(int number, std::optional<Values> drawn) {
+  Values values = complete_parameters(number, std::move(drawn));
   values.insert(plan_.space.fixed.begin(), plan_.space.fixed.end());
   runner_.start(number, values);
 }
 
-// Draws what the trial has no value of yet: everything of a new one, and what a search that was killed left out.
-Values Search::complete_parameters(int number) {
+// Draws what the trial has no value of yet: everything of a new one, for which it may be `drawn` already, and what a
+// search that was killed left out.
+Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   const Trial& trial = trial_of(study(), number);
   const int id = trial.id;
   Values given = given_values(plan_.space, trial);
@@ -264,7 +349,7 @@ Values Search::complete_parameters(int number) {
     return applies(each, given) && !trial.parameters.contains(each.name);
   };
   if (std::ranges::none_of(plan_.space.parameters, is_missing)) return trial.parameters;
-  const auto drawn = sampler_.sample(plan_.space, sampled_view(study()), number, given);
+  if (!drawn) drawn = sampler_.sample(plan_.space, sampled_view(study()), number, given);
   const Values values = drawn.value_or(given);
   const Values before = trial.parameters;
   journal_.begin();
@@ -283,7 +368,7 @@ void Search::finish() {
     const auto reason = trial.user_attributes.find(kReason);
     end_trial(trial, TrialState::kPruned, reason == trial.user_attributes.end() ? "" : to_text(reason->second));
   }
-  // Those that others ended while they had no process.
+  // All other checkpoints, of which nothing will continue.
   for (const Trial& trial : study().trials)
     if (trial.state != TrialState::kComplete) runner_.discard(trial.number);
   finished_ = true;

@@ -5,6 +5,8 @@
 // search that is killed at any moment continues as if nothing had happened: trials that were running start again from
 // their checkpoints, and results that the storage has already are not stored again.
 //
+// A trial that fails or is stopped from outside keeps its checkpoints until the study has ended.
+//
 // Threading: one thread at a time.
 #pragma once
 
@@ -27,13 +29,21 @@ namespace adaptdl::sched::tune {
 // User attributes of a trial.
 inline constexpr char kReason[] = "adaptdl:reason";  // why it is in its state, one clause
 inline constexpr char kEpoch[] = "adaptdl:epoch";    // of its last result
+// How many results the storage has; a runner that begins from the first one delivers these again.
+inline constexpr char kResults[] = "adaptdl:results";
+// The step of its last result, once that was not the highest step.
+inline constexpr char kLastStep[] = "adaptdl:last_step";
+// Of trials that `adaptdl tune` runs. Those of a worker of Optuna are left to it.
+inline constexpr char kOwn[] = "adaptdl:own";
+// How often it was continued after the process that ran it was killed.
+inline constexpr char kRestarts[] = "adaptdl:restarts";
 
 struct SearchPlan {
   std::string study;  // exists in the journal
   std::string metric;
   Space space;
   int trials = 64;               // in all, those of earlier searches included
-  int parallel = 1;              // at the same time, at most
+  int parallel = 1;              // at the same time, at most; one more may be about to leave
   std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
 };
 
@@ -52,18 +62,32 @@ class Search {
   bool finished() const noexcept { return finished_; }
 
  private:
+  // What this search has taken of a trial's results.
+  struct Taken {
+    std::int64_t delivered = 0, stored = 0;  // how many; `stored` includes those of earlier searches
+    std::optional<std::int64_t> highest;     // step
+    std::int64_t last = 0;                   // step
+    std::optional<double> epoch;             // of the last one
+    bool keeps_last = false, is_new = false;
+  };
+
   const Study& study() const;
   void stop_ended_trials();
-  void take_events();
+  bool any_active() const;
+  bool take_events();
   void take_result(int number, const Result& result);
+  void store_results();
   void take_end(int number, const TrialEnd& end);
+  void continue_killed(const Trial& trial, const std::string& reason);
   void end_trial(const Trial& trial, TrialState state, const std::string& reason);
   void judge(int number);
   bool start_next();
+  bool start_left();
   bool start_new();
-  void start(int number);
-  Values complete_parameters(int number);
+  void start(int number, std::optional<Values> drawn);
+  Values complete_parameters(int number, std::optional<Values> drawn);
   bool may_create() const;
+  bool gives_up() const;
   void finish();
 
   const SearchPlan plan_;
@@ -77,11 +101,17 @@ class Search {
   std::set<int> reported_;     // trials with results that the pruner has not seen
   std::set<int> leaving_;      // active ones that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
-  std::string failure_;  // for which the search stops
+  std::map<int, Taken> taken_;
+  int failed_ = 0;            // trials of this search
+  std::string last_failure_;  // of a trial
+  std::string failure_;       // for which the search stops
 };
 
 // The study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
 Study sampled_view(const Study& study);
+
+// What the trial reported last; it may not be a number.
+std::optional<double> last_value(const Trial& trial);
 
 // The trial with the best value among those that completed, else among the pruned ones; null if there is none.
 const Trial* best_trial(const Study& study);

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path studies_directory() { return runs_directory().parent_path() / "studies"; }
+
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
 
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
   throw Error(fmt::format("cannot use {}: {}", path.string(), why));
@@ -40,12 +47,14 @@ fs::path StudyDirectory::journal() const {
   return error ? path_ / "journal.log" : resolved;
 }
 
-void StudyDirectory::create(const std::optional<fs::path>& journal) {
+void StudyDirectory::create() {
   if (const auto error = create_private_directories(path_)) fail(path_, error.message());
-  if (!journal) return;
+}
+
+void StudyDirectory::place_journal(const std::optional<fs::path>& journal) {
   std::error_code error;
   fs::remove(path_ / "journal.log", error);
-  fs::create_symlink(fs::absolute(*journal), path_ / "journal.log", error);
+  if (!error && journal) fs::create_symlink(fs::absolute(*journal), path_ / "journal.log", error);
   if (error) fail(path_ / "journal.log", error.message());
 }
 
@@ -58,10 +67,15 @@ void StudyDirectory::remove() const {
 void StudyDirectory::lock() {
   Fd lock(::open((path_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile));
   if (!lock) fail(path_ / "lock", std::strerror(errno));
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) fail(path_ / "lock", std::strerror(errno));
+  struct flock whole = whole_file();
+  if (::fcntl(lock.get(), F_OFD_SETLK, &whole) != 0) {
+    if (errno != EAGAIN && errno != EACCES) fail(path_ / "lock", std::strerror(errno));
     throw UsageError(fmt::format("study '{}' is being searched by another process", name_));
   }
+  struct stat own {
+  }, now{};
+  if (::fstat(lock.get(), &own) != 0 || ::stat((path_ / "lock").c_str(), &now) != 0 || own.st_ino != now.st_ino)
+    throw UsageError(fmt::format("study '{}' was removed by another process; try again", name_));
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
       ::write(lock.get(), pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
@@ -71,7 +85,9 @@ void StudyDirectory::lock() {
 
 std::optional<pid_t> StudyDirectory::searcher() const {
   const Fd lock(::open((path_ / "lock").c_str(), O_RDWR | O_CLOEXEC));
-  if (!lock || ::flock(lock.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  // A try to lock would be in the way of a process that begins to search.
+  struct flock whole = whole_file();
+  if (!lock || ::fcntl(lock.get(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
   std::ifstream file(path_ / "lock");
   pid_t pid = 0;
   return file >> pid && pid > 0 ? std::optional(pid) : std::nullopt;

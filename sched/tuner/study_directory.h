@@ -30,8 +30,11 @@ class StudyDirectory {
   // The storage, links resolved: the lock of a journal belongs to its path.
   std::filesystem::path journal() const;
 
-  // Creates it, with its storage at `journal` if one is given. Throws Error.
-  void create(const std::optional<std::filesystem::path>& journal);
+  // Creates it if it does not exist, without a storage. Throws Error.
+  void create();
+  // Removes the link or file of an earlier storage, and links to `journal` if one is given. Throws Error. REQUIRES that
+  // it is locked.
+  void place_journal(const std::optional<std::filesystem::path>& journal);
   // Removes it, but no storage outside.
   void remove() const;
   // Locks it as the one process that searches, until the object ends. Throws UsageError if another one does.

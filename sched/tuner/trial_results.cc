@@ -1,17 +1,23 @@
 #include "tuner/trial_results.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
+
+#include "adaptdl/error.h"
 
 namespace adaptdl::sched::tune {
 namespace {
 
 // For report() to write what the program has printed already.
 constexpr std::chrono::seconds kHoldBack{1};
+// Bytes that one call reads of each file, so that a backlog does not block the caller.
+constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -28,37 +34,42 @@ std::vector<Result> TrialResults::collect(bool all) {
   const auto hold = [&](int, std::string_view line) {
     if (const auto result = parse_result(line, metric_)) held_.push_back({now, *result});
   };
+  has_more_ = false;
   if (all)
     logs_.finish(hold);
   else
-    logs_.read(hold);
+    has_more_ = logs_.read_some(hold, kMaxRead);
   read_file(results);
-  if (input_) held_.clear();
+  if (has_file_) held_.clear();
   while (!held_.empty() && (all || now - held_.front().since >= kHoldBack)) {
-    results.push_back(numbered(held_.front().result));
+    results.push_back(held_.front().result);
     held_.pop_front();
   }
   return results;
 }
 
-void TrialResults::read_file(std::vector<Result>& results) {
-  if (!input_) input_ = Fd(::open(file_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!input_) return;
-  std::array<char, 65536> buffer;
-  for (;;) {
-    const ssize_t size = ::read(input_.get(), buffer.data(), buffer.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return;
-    lines_.feed({buffer.data(), static_cast<std::size_t>(size)}, [&](std::string_view line, bool) {
-      if (const auto result = parse_result(line, metric_)) results.push_back(numbered(*result));
-    });
-  }
+void TrialResults::close() {
+  input_.reset();
+  logs_.close();
 }
 
-Result TrialResults::numbered(Result result) {
-  ++count_;
-  if (!result.step) result.step = count_;
-  return result;
+void TrialResults::read_file(std::vector<Result>& results) {
+  if (!input_) input_ = Fd(::open(file_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!input_ && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file_.string(), std::strerror(errno)));
+  if (!input_) return;
+  has_file_ = true;
+  std::array<char, 65536> buffer;
+  for (const std::uint64_t end = offset_ + kMaxRead; offset_ < end;) {
+    const ssize_t size = ::pread(input_.get(), buffer.data(), buffer.size(), static_cast<off_t>(offset_));
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) throw Error(fmt::format("cannot read {}: {}", file_.string(), std::strerror(errno)));
+    if (size == 0) return;
+    offset_ += static_cast<std::uint64_t>(size);
+    lines_.feed({buffer.data(), static_cast<std::size_t>(size)}, [&](std::string_view line, bool) {
+      if (const auto result = parse_result(line, metric_)) results.push_back(*result);
+    });
+  }
+  has_more_ = true;
 }
 
 }  // namespace adaptdl::sched::tune

@@ -25,11 +25,14 @@ class TrialResults {
   // `logs`: the directory of rank-0.log.
   TrialResults(std::filesystem::path file, std::filesystem::path logs, std::string metric);
 
-  // The results since the last call, the first call returning all. One without a step of its own has its place among
-  // the trial's results, from 1.
+  // The results since the last call, from the first one on, or a part of them. Throws Error if the file cannot be read.
   std::vector<Result> read();
-  // The same, and all that is still held back. To be called when the run has ended.
+  // Whether the last read() left something unread that was there.
+  bool has_more() const noexcept { return has_more_; }
+  // Reads the rest, and all that is still held back. To be called when the run has ended and !has_more().
   std::vector<Result> finish();
+  // Closes the files until the next call.
+  void close();
 
  private:
   struct Held {
@@ -39,7 +42,6 @@ class TrialResults {
 
   std::vector<Result> collect(bool all);
   void read_file(std::vector<Result>& results);
-  Result numbered(Result result);
 
   const std::filesystem::path file_;
   const std::string metric_;
@@ -47,7 +49,8 @@ class TrialResults {
   LineSplitter lines_;
   RunLogs logs_;
   std::deque<Held> held_;
-  std::int64_t count_ = 0;
+  std::uint64_t offset_ = 0;  // of the file
+  bool has_file_ = false, has_more_ = false;
 };
 
 }  // namespace adaptdl::sched::tune

@@ -13,9 +13,11 @@ namespace adaptdl::sched::tune {
 // How a trial's run ended.
 struct TrialEnd {
   enum class How {
-    kDone,     // the program ended by itself, successfully
-    kStopped,  // on request, and it can continue from a checkpoint
-    kFailed,   // anything else, a stop without a checkpoint included
+    kDone,        // the program ended by itself, successfully
+    kStopped,     // on request, and it can continue from a checkpoint
+    kKilled,      // the process that runs the program was killed; it can continue from the last checkpoint
+    kNotStarted,  // the program could not be started, for a reason that does not depend on the trial
+    kFailed,      // anything else, a stop without a checkpoint included
   };
   How how = How::kDone;
   std::string reason;  // one clause; empty for kDone
@@ -36,7 +38,8 @@ class TrialRunner {
   virtual void stop(int number) = 0;
   // Whether it was started and its end was not returned by poll() yet.
   virtual bool is_active(int number) const = 0;
-  // What happened since the last call. The results of a trial come before its end. Does not block.
+  // What happened since the last call, or a part of it. The results of a trial come before its end, all of them again
+  // with a new TrialRunner. By the next call, the end of a trial must have been stored. Does not block.
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes what is kept to continue the trial. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;
