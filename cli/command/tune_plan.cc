@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "adaptdl/env.h"
@@ -60,6 +61,15 @@ void check_sampler(const TunePlan& plan) {
     sampler->sample(plan.settings.space, study, 0, {});
   } catch (const UsageError& error) {
     throw UsageError(fmt::format("tune: {}", error.what()));
+  }
+}
+
+// The storage is JSON.
+void check_text(const tune::StudySettings& settings) {
+  try {
+    tune::to_json(settings).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw UsageError("tune: parameters, metric and program must be valid UTF-8");
   }
 }
 
@@ -167,6 +177,7 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
   tune::make_pruner(settings.pruner);
   set_run_options(plan, options, machine);
   set_limits(plan, options);
+  check_text(settings);
   return plan;
 }
 

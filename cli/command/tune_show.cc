@@ -81,6 +81,7 @@ json trial_json(const tune::Trial& trial) {
   for (const auto& [key, attribute] : {std::pair("epoch", tune::kEpoch), {"rung", tune::kRung}, {"why", tune::kReason}})
     if (const auto found = trial.user_attributes.find(attribute); found != trial.user_attributes.end())
       object[key] = found->second;
+  if (object["rung"] == tune::kLastRung) object["rung"] = nullptr;
   return object;
 }
 

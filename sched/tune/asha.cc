@@ -12,9 +12,6 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// A rung that no trial reaches.
-constexpr int kEnd = 1 << 20;
-
 int allowed_rung(const Trial& trial, int bracket) {
   const auto kept = trial.user_attributes.find(kRung);
   return kept != trial.user_attributes.end() && kept->second.is_number_integer() ? kept->second.get<int>() : bracket;
@@ -116,7 +113,7 @@ std::optional<Promotion> Asha::promote(const Study& study, bool last, const std:
     return Promotion{next->trial->number, next->rung + 1, describe(next->standing, next->rung, rungs.step(next->rung))};
   if (!last || has_completed(study) || paused.empty() || std::isnan(paused.front().standing.value)) return {};
   const Paused& best = paused.front();
-  return Promotion{best.trial->number, kEnd,
+  return Promotion{best.trial->number, kLastRung,
                    "the best so far: " + describe(best.standing, best.rung, rungs.step(best.rung))};
 }
 

@@ -67,6 +67,7 @@ void check_command(const std::vector<std::string>& command, const Space& space) 
   std::vector<std::string> names;
   for (const Parameter& parameter : space.parameters) names.push_back(parameter.name);
   for (const auto& [name, value] : space.fixed) names.push_back(name);
+  names.insert(names.end(), space.never.begin(), space.never.end());
   std::map<std::string, std::string> variables;
   for (const std::string& name : names) {
     const auto [other, is_new] = variables.emplace(variable(name), name);

@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -57,6 +58,7 @@ using Values = std::map<std::string, nlohmann::json>;
 struct Space {
   std::vector<Parameter> parameters;  // names are unique; a condition names an earlier one
   Values fixed;                       // the same in every trial; no name is also in `parameters`
+  std::set<std::string> never = {};   // parameters that no trial has, because of what is fixed
 
   const Parameter* find(const std::string& name) const;
 };

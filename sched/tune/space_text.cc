@@ -198,18 +198,22 @@ void sort_by_conditions(Space& space) {
   space.parameters = std::move(sorted);
 }
 
-// Conditions on parameters that are the same in every trial hold always or never.
-void resolve_fixed(Space& space) {
-  std::erase_if(space.parameters, [&](Parameter& parameter) {
-    bool never = false;
+// Conditions on parameters that are the same in every trial hold always or never. Returns whether one held never, which
+// may decide conditions on its parameter.
+bool resolve_fixed(Space& space) {
+  const auto dropped = std::erase_if(space.parameters, [&](Parameter& parameter) {
+    bool never = std::ranges::any_of(
+        parameter.when, [&](const Condition& condition) { return space.never.contains(condition.parameter); });
     std::erase_if(parameter.when, [&](const Condition& condition) {
       const auto fixed = space.fixed.find(condition.parameter);
       if (fixed == space.fixed.end()) return false;
       never = never || std::ranges::find(condition.values, fixed->second) == condition.values.end();
       return true;
     });
+    if (never) space.never.insert(parameter.name);
     return never;
   });
+  return dropped > 0;
 }
 
 // A condition that no value fulfils is a mistake.
@@ -258,7 +262,8 @@ SpaceFile parse_space(const json& document, const std::function<std::string(cons
 }
 
 void settle(Space& space) {
-  resolve_fixed(space);
+  while (resolve_fixed(space)) {
+  }
   sort_by_conditions(space);
   check_conditions(space);
   if (space.parameters.empty()) throw UsageError("no parameters to search; add some with -P or --space");

@@ -41,6 +41,7 @@ struct Trial {
 inline constexpr char kActivity[] = "adaptdl:state";  // kPaused: for Optuna such a trial is running
 inline constexpr char kPaused[] = "paused";
 inline constexpr char kRung[] = "adaptdl:rung";  // up to which a trial may train
+inline constexpr int kLastRung = 1 << 20;        // no trial reaches it: the trial may train to its end
 // Of a study: the step of rung 0. It is kept as soon as it is known, so that rungs stay where they are.
 inline constexpr char kFirstRung[] = "adaptdl:first_rung";
 

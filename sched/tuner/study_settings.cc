@@ -13,12 +13,12 @@ namespace adaptdl::sched::tune {
 using nlohmann::json;
 
 json to_json(const StudySettings& settings) {
-  return {{"space", to_json(settings.space)},   {"metric", settings.metric},
-          {"command", settings.command},        {"directory", settings.directory.string()},
-          {"sampler", settings.sampler},        {"pruner", settings.pruner},
-          {"factor", settings.factor},          {"seed", settings.seed},
-          {"trials", settings.trials},          {"parallel", settings.parallel},
-          {"run_options", settings.run_options}};
+  return {{"space", to_json(settings.space)},    {"metric", settings.metric},
+          {"command", settings.command},         {"directory", settings.directory.string()},
+          {"sampler", settings.sampler},         {"pruner", settings.pruner},
+          {"factor", settings.factor},           {"seed", settings.seed},
+          {"trials", settings.trials},           {"parallel", settings.parallel},
+          {"run_options", settings.run_options}, {"never", settings.space.never}};
 }
 
 StudySettings settings_of(const Study& study) {
@@ -30,6 +30,7 @@ StudySettings settings_of(const Study& study) {
     StudySettings settings;
     settings.space = parse_space(all.at("space"), [](const std::string& pointer) { return "space" + pointer; }).space;
     settle(settings.space);
+    if (all.contains("never")) all.at("never").get_to(settings.space.never);
     all.at("metric").get_to(settings.metric);
     all.at("command").get_to(settings.command);
     settings.directory = all.at("directory").get<std::string>();

@@ -243,6 +243,7 @@ class TuneTest(run_support.RunTest):
             (["--resume", "--study", "none"], "no study 'none'"),
             (["show", "none"], "no study 'none'"),
             ([*SPACE, "--sampler", "grid", "--", "true"], "lr"),
+            (["-P", b"lr=a|\xff".decode(errors="surrogateescape"), "--metric", "a:max", "--", "true"], "must be valid UTF-8"),
             (["-P", "lr=0.1..1", "--metric", "epoch:max", "--", "true"], "invalid --metric 'epoch:max'"),
             ([*SPACE, "--study", "a/b", "--", "true"], "invalid study name 'a/b'"),
         ]:

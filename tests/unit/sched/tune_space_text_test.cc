@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "tune/command_template.h"
 
 namespace adaptdl::sched::tune::tune_space_text_test {
 namespace {
@@ -35,6 +36,17 @@ std::string wrong(const char* text) {
 }
 
 Distribution only(const char* text) { return space_of({text}).parameters.at(0).distribution; }
+
+TEST_CASE("parameters that no trial has because of fixed ones are still known to the command") {
+  Space space;
+  for (const char* const text : {"lr=0.1..1", "opt=adamw"}) add_parameter(space, text);
+  space.parameters.push_back({"momentum", FloatRange{}, {{"opt", {"sgd"}}}});
+  space.parameters.push_back({"nesterov", Choice{{true, false}}, {{"momentum", {0.5}}}});
+  settle(space);
+  CHECK(space.parameters.size() == 1);
+  CHECK(space.never == std::set<std::string>{"momentum", "nesterov"});
+  CHECK_NOTHROW(check_command({"--lr", "{lr}", "--momentum", "{momentum}", "--nesterov={nesterov}"}, space));
+}
 
 TEST_CASE("-P gives ranges, choices and fixed values") {
   CHECK(only("lr=log:1e-5..1e-1") == Distribution(FloatRange{1e-5, 1e-1, true, {}}));
