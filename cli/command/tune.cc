@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -47,13 +49,25 @@ int resume(const TuneOptions& options) {
     print_notice("study '{}' can continue; nothing was started", options.study);
     return 0;
   }
-  if (const auto changed = tune::to_json(plan.settings); changed != tune::to_json(before))
+  // What only this machine limits is not stored.
+  const bool changes =
+      std::ranges::any_of(std::array{&options.trials, &options.parallel, &options.min_replicas, &options.max_replicas,
+                                     &options.devices, &options.device_kind, &options.checkpoint_every},
+                          [](const std::string* option) { return !option->empty(); });
+  if (const auto changed = tune::to_json(plan.settings); changes && changed != tune::to_json(before))
     journal.set_study_attribute(study->id, tune::kSettings, changed);
   return search(plan, journal, directory);
 }
 
+bool has_trials(const tune::StudyDirectory& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory.path() / "trials", ignored);
+}
+
 // Whether a search of that name has begun. What was interrupted before can be replaced.
 bool has_begun(const tune::StudyDirectory& directory) {
+  // A trial of a new study would continue from the checkpoint of an old one.
+  if (has_trials(directory)) return true;
   if (!directory.exists()) return false;
   const tune::Journal journal(directory.journal(), {.create = false});
   const tune::Study* const study = journal.find(directory.name());
@@ -70,17 +84,14 @@ void check_is_new(const tune::StudyDirectory& directory) {
 
 // Searches a study that is locked. It leaves nothing behind if it fails before the first trial.
 int begin_locked(const TunePlan& plan, const std::string& storage, tune::StudyDirectory& directory) {
-  std::unique_ptr<tune::Journal> journal;
   try {
     directory.place_journal(storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(storage));
-    journal = std::make_unique<tune::Journal>(directory.journal());
-    journal->create_study(plan.study, plan.direction, plan.settings.metric,
-                          {{tune::kSettings, tune::to_json(plan.settings)}});
-    return search(plan, *journal, directory);
+    tune::Journal journal(directory.journal());
+    journal.create_study(plan.study, plan.direction, plan.settings.metric,
+                         {{tune::kSettings, tune::to_json(plan.settings)}});
+    return search(plan, journal, directory);
   } catch (const std::exception&) {
-    const tune::Study* const study = journal ? journal->find(plan.study) : nullptr;
-    if (study == nullptr || study->trials.empty() || !study->user_attributes.contains(tune::kSettings))
-      directory.remove();
+    if (!has_trials(directory)) directory.remove();
     throw;
   }
 }

@@ -215,6 +215,12 @@ class TuneTest(run_support.RunTest):
         self.tune("--study", "s", "--trials", 2, *SPACE, *DEVICES, *self.program("--epochs", 2))
         self.assertEqual(len(self.trials("s")), 2)
 
+    def test_the_trials_of_a_study_without_a_storage_are_kept(self):
+        checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"
+        checkpoint.mkdir(parents=True)
+        self.assertIn("study 's' exists", self.tune("--study", "s", *SPACE, *DEVICES, *self.program(), code=2))
+        self.assertTrue(checkpoint.exists())
+
     def test_a_stopped_trial_keeps_its_value(self):
         self.interrupted(*self.program("--pause", "0.3"))
         self.adaptdl("tune", "stop", "s", "1")
