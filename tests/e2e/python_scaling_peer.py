@@ -1,10 +1,12 @@
 """What scaling_program.cc does, with the published Python package `adaptdl`: python_scaling_peer.py SPEC OUTPUT RANK
 REPLICAS STORE, where STORE is a file for torch.distributed to meet in.
 
-The package is used as its AdaptiveDataParallel uses it. Three things are done for it: LEGWScale is told the batch size
+The package is used as its AdaptiveDataParallel uses it. Four things are done for it: LEGWScale is told the batch size
 of a data loader; gradients of accumulated batches are divided before the optimizer steps, as the package does in later
-versions (this one measures the divided ones and steps with their sum); and Adam counts its steps in double precision,
-since 1 - 0.999^step has but five right digits in the single precision of PyTorch 1.13, which is newer than the package.
+versions (this one measures the divided ones and steps with their sum); Adam counts its steps in double precision,
+since 1 - 0.999^step has but five right digits in the single precision of PyTorch 1.13, which is newer than the package;
+and a single replica forgets the gradient before one that is not finite, because ours overwrites it while it measures
+the pair.
 """
 
 import json
@@ -71,6 +73,8 @@ def run(one, rank, replicas, output):
             if model.require_backward_grad_sync:
                 for param in net.parameters():
                     param.grad.div_(gns.accum_count)
+                if not all(param.grad.isfinite().all() for param in net.parameters()):
+                    gns._prev_grads = None
             count_steps_in_double(optimizer)
             optimizer.step()
         if output:
