@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "adaptdl/env.h"
@@ -15,6 +15,7 @@
 #include "tune/pruner.h"
 #include "tune/sampler.h"
 #include "tune/space_text.h"
+#include "utf8.h"
 
 namespace adaptdl::cli {
 namespace {
@@ -64,13 +65,11 @@ void check_sampler(const TunePlan& plan) {
   }
 }
 
-// The storage is JSON.
+// The storage is JSON. Parameters were checked when they were read.
 void check_text(const tune::StudySettings& settings) {
-  try {
-    tune::to_json(settings).dump();
-  } catch (const nlohmann::json::exception&) {
-    throw UsageError("tune: parameters, metric and program must be valid UTF-8");
-  }
+  if (!is_utf8(settings.metric) ||
+      !std::ranges::all_of(settings.command, [](const auto& word) { return is_utf8(word); }))
+    throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
 // What each trial is run with; a plan of `adaptdl run` checks the program and the devices.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "utf8.h"
 
 namespace adaptdl::sched::tune {
 namespace {
@@ -231,6 +232,7 @@ void check_conditions(const Space& space) {
 }  // namespace
 
 void add_parameter(Space& space, std::string_view text) {
+  if (!is_utf8(text)) throw UsageError("invalid parameter: it must be valid UTF-8");
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos)
     throw UsageError(fmt::format("invalid parameter '{}': expected NAME=VALUES, such as lr=log:1e-5..1e-1", text));
