@@ -235,10 +235,12 @@ TEST_CASE("a writer that is killed at any moment leaves a file that opens and is
       }
     });
     ::close(pipe[1]);
+    char byte = 0;
+    // Half of them are killed before they have written anything, on a slow machine.
+    if (i % 2 == 0 && ::read(pipe[0], &byte, 1) == 1) ++acknowledged;
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     ::kill(pid, SIGKILL);
     status_of(pid);
-    char byte = 0;
     while (::read(pipe[0], &byte, 1) == 1) ++acknowledged;
     ::close(pipe[0]);
     const Journal journal(scene.file);
@@ -248,7 +250,7 @@ TEST_CASE("a writer that is killed at any moment leaves a file that opens and is
     for (const Trial& trial : trials)
       if (trial.state == TrialState::kComplete) CHECK(trial.intermediate.size() == 5);
   }
-  CHECK(acknowledged > 0);
+  CHECK(acknowledged >= kKills / 2);
 }
 
 }  // namespace

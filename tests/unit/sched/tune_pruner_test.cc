@@ -160,11 +160,11 @@ TEST_CASE("hyperband compares a part of the trials only later") {
 
 TEST_CASE("rungs stay where they are once they are known") {
   Study study = make_study();
-  Trial& first = add(study, {});
+  add(study, {});
   add(study, {}).intermediate[100] = 0.5;
   CHECK(Rungs(study, 4, {}).step(1) == 400);
   study.user_attributes[kFirstRung] = 100;
-  first.intermediate[10] = 0.5;
+  study.trials.front().intermediate[10] = 0.5;
   CHECK(Rungs(study, 4, {}).step(1) == 400);
   CHECK(Rungs(study, 4, 7.0).step(1) == 28);
 }
