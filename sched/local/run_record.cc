@@ -1,6 +1,5 @@
 #include "local/run_record.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 
 #include "adaptdl/error.h"
 #include "local/checkpoint_watch.h"
+#include "local/directory_lock.h"
 #include "local/run_directory.h"
 #include "private_files.h"
 
@@ -21,39 +21,6 @@ namespace adaptdl::sched {
 namespace fs = std::filesystem;
 using nlohmann::json;
 namespace {
-
-fs::path lock_file(const fs::path& directory) { return directory / "lock"; }
-
-struct flock whole_file() {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return lock;
-}
-
-// Whether somebody holds the lock. It is asked for and not tried: a try would be in a launcher's way.
-bool is_locked(const fs::path& directory) {
-  const Fd file(::open(lock_file(directory).c_str(), O_RDWR | O_CLOEXEC));
-  struct flock lock = whole_file();
-  return file && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-enum class Locking { kLocked, kHeld, kVanished, kFailed };
-
-// Locks the directory, which must be there. `file` keeps the lock.
-Locking lock(const fs::path& directory, Fd& file) {
-  file = Fd(::open(lock_file(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!file) return errno == ENOENT ? Locking::kVanished : Locking::kFailed;
-  struct flock lock = whole_file();
-  if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0)
-    return errno == EAGAIN || errno == EACCES ? Locking::kHeld : Locking::kFailed;
-  // Whoever held it a moment ago may have removed the directory.
-  struct stat mine {
-  }, there{};
-  const bool same = ::fstat(file.get(), &mine) == 0 && ::stat(lock_file(directory).c_str(), &there) == 0 &&
-                    mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-  return same ? Locking::kLocked : Locking::kVanished;
-}
 
 json read_json(const fs::path& file) {
   std::ifstream in(file);
@@ -98,8 +65,8 @@ std::optional<RunEntry> read_entry(const fs::path& directory) {
 RunRecord RunRecord::unnamed(const fs::path& runs, const std::string& program) {
   fs::path directory = make_run_directory(runs, program);
   Fd file;
-  if (lock(directory, file) != Locking::kLocked)
-    throw Error(fmt::format("cannot lock {}: {}", lock_file(directory).string(), std::strerror(errno)));
+  if (lock_directory(directory, file) != Locking::kLocked)
+    throw Error(fmt::format("cannot lock {}: {}", (directory / "lock").string(), std::strerror(errno)));
   return {std::move(directory), std::move(file)};
 }
 
@@ -111,7 +78,7 @@ RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
     std::error_code error = create_private_directories(directory);
     if (error) throw Error(fmt::format("cannot make {} for the run: {}", directory.string(), error.message()));
     Fd file;
-    switch (lock(directory, file)) {
+    switch (lock_directory(directory, file)) {
       case Locking::kLocked:
         error = restrict_tree_to_user(directory);
         if (!error) return {directory, std::move(file)};
@@ -121,7 +88,7 @@ RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
         throw UsageError(fmt::format(
             "a run named {} is going on: choose another name, or end it with `adaptdl delete {}`", name, name));
       case Locking::kFailed:
-        throw Error(fmt::format("cannot lock {}: {}", lock_file(directory).string(), std::strerror(errno)));
+        throw Error(fmt::format("cannot lock {}: {}", (directory / "lock").string(), std::strerror(errno)));
       case Locking::kVanished:
         break;
     }
@@ -196,7 +163,7 @@ bool is_alive(const RunEntry& run) { return is_locked(run.directory); }
 
 void remove_run(const RunEntry& run, bool keep_checkpoints) {
   Fd file;
-  const Locking locking = lock(run.directory, file);
+  const Locking locking = lock_directory(run.directory, file);
   if (locking == Locking::kHeld) throw Error(fmt::format("run {} is going on", run.status.name));
   std::error_code error;
   if (!run.socket.empty()) fs::remove(run.socket, error);

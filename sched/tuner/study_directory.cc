@@ -1,8 +1,6 @@
 #include "tuner/study_directory.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <fstream>
 
 #include "adaptdl/error.h"
+#include "local/directory_lock.h"
 #include "local/run_directory.h"
 #include "private_files.h"
 
@@ -20,13 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path studies_directory() { return runs_directory().parent_path() / "studies"; }
-
-struct flock whole_file() {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  return lock;
-}
 
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
   throw Error(fmt::format("cannot use {}: {}", path.string(), why));
@@ -65,17 +57,17 @@ void StudyDirectory::remove() const {
 }
 
 void StudyDirectory::lock() {
-  Fd lock(::open((path_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile));
-  if (!lock) fail(path_ / "lock", std::strerror(errno));
-  struct flock whole = whole_file();
-  if (::fcntl(lock.get(), F_OFD_SETLK, &whole) != 0) {
-    if (errno != EAGAIN && errno != EACCES) fail(path_ / "lock", std::strerror(errno));
-    throw UsageError(fmt::format("study '{}' is being searched by another process", name_));
+  Fd lock;
+  switch (lock_directory(path_, lock)) {
+    case Locking::kLocked:
+      break;
+    case Locking::kHeld:
+      throw UsageError(fmt::format("study '{}' is being searched by another process", name_));
+    case Locking::kVanished:
+      throw UsageError(fmt::format("study '{}' was removed by another process; try again", name_));
+    case Locking::kFailed:
+      fail(path_ / "lock", std::strerror(errno));
   }
-  struct stat own {
-  }, now{};
-  if (::fstat(lock.get(), &own) != 0 || ::stat((path_ / "lock").c_str(), &now) != 0 || own.st_ino != now.st_ino)
-    throw UsageError(fmt::format("study '{}' was removed by another process; try again", name_));
   const std::string pid = fmt::format("{}\n", ::getpid());
   if (::ftruncate(lock.get(), 0) != 0 ||
       ::write(lock.get(), pid.data(), pid.size()) != static_cast<ssize_t>(pid.size()))
@@ -84,10 +76,7 @@ void StudyDirectory::lock() {
 }
 
 std::optional<pid_t> StudyDirectory::searcher() const {
-  const Fd lock(::open((path_ / "lock").c_str(), O_RDWR | O_CLOEXEC));
-  // A try to lock would be in the way of a process that begins to search.
-  struct flock whole = whole_file();
-  if (!lock || ::fcntl(lock.get(), F_OFD_GETLK, &whole) != 0 || whole.l_type == F_UNLCK) return {};
+  if (!is_locked(path_)) return {};
   std::ifstream file(path_ / "lock");
   pid_t pid = 0;
   return file >> pid && pid > 0 ? std::optional(pid) : std::nullopt;
