@@ -109,6 +109,13 @@ std::vector<std::string> to_strings(const Environment& environment) {
   return strings;
 }
 
+std::vector<char*> to_pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
 unsigned usable_cores() {
   unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   std::ifstream quota_file("/sys/fs/cgroup/cpu.max");  // "QUOTA PERIOD" in microseconds, or "max PERIOD"

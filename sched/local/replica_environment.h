@@ -40,6 +40,8 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
 
 // As execve takes it: "NAME=VALUE".
 std::vector<std::string> to_strings(const Environment& environment);
+// Pointers to the strings and a null one, as execve takes them. Valid as long as the strings are.
+std::vector<char*> to_pointers(const std::vector<std::string>& strings);
 
 // The processor cores that this process may use, by its affinity and the quota of its control group; at least 1.
 unsigned usable_cores();

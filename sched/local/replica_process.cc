@@ -13,16 +13,10 @@
 
 #include "adaptdl/error.h"
 #include "local/process_tree.h"
+#include "local/replica_environment.h"
 
 namespace adaptdl::sched {
 namespace {
-
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (const std::string& text : strings) result.push_back(const_cast<char*>(text.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
 
 struct Child {
   const char* program;
@@ -78,7 +72,7 @@ ReplicaProcess::ReplicaProcess(const std::filesystem::path& program, const std::
   // A launcher that is slow to read must not hold up training: the replica drops the report.
   set_nonblocking(status_pipe.write);
   environment.push_back(fmt::format("ADAPTDL_STATUS_FD={}", status_pipe.write.get()));
-  const auto argument_pointers = pointers(arguments), environment_pointers = pointers(environment);
+  const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);
   const Child child{.program = program.c_str(),
                     .arguments = argument_pointers.data(),
                     .environment = environment_pointers.data(),

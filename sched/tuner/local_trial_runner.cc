@@ -35,13 +35,6 @@ constexpr int kUsage = 2;              // of the same: it refused its arguments
 constexpr int kNoLauncher = 127;       // it was not executed
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
 
-std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (const std::string& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 struct Launch {
   const char* program;
   char* const* arguments;
@@ -104,7 +97,7 @@ std::string last_error(const fs::path& log) {
   return last.empty() ? fmt::format("see {}", log.string()) : last;
 }
 
-// What is not removed now is in no way of anything.
+// A record that stays does no harm.
 void remove_record(const RunEntry& run) noexcept {
   try {
     remove_run(run, true);
@@ -197,7 +190,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   variables["ADAPTDL_PARAMS_FILE"] = directory / "params.json";
   variables["ADAPTDL_RESULTS_FILE"] = directory / "results.jsonl";
   const std::vector<std::string> environment = to_strings(variables), arguments = run_arguments(number, values);
-  const auto argument_pointers = pointers_to(arguments), environment_pointers = pointers_to(environment);
+  const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);
   const fs::path log_file = directory / "run.log";
   const Fd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log) throw Error(fmt::format("cannot write {}: {}", log_file.string(), std::strerror(errno)));
