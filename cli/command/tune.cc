@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +8,7 @@
 #include "command/tune_plan.h"
 #include "command/tune_search.h"
 #include "command/tune_show.h"
+#include "command/tune_study.h"
 #include "terminal/print.h"
 #include "tune/journal.h"
 #include "tuner/study_directory.h"
@@ -29,34 +28,24 @@ void check_study_name(const std::string& name) {
 
 int resume(const TuneOptions& options) {
   if (options.study.empty()) throw UsageError("tune: --resume needs --study NAME (see `adaptdl tune ls`)");
-  check_study_name(options.study);
-  tune::StudyDirectory directory(options.study);
-  if (!directory.exists()) throw UsageError(fmt::format("tune: no study '{}' (see `adaptdl tune ls`)", options.study));
-  directory.lock();
-  tune::Journal journal(directory.journal(), {.create = false});
-  const tune::Study* const study = journal.find(options.study);
-  if (study == nullptr)
-    throw Error(fmt::format("study '{}' is not in {}", options.study, directory.journal().string()));
-  const tune::StudySettings before = tune::settings_of(*study);
+  OpenStudy open = open_study(options.study);
+  open.directory.lock();
+  open.journal->refresh();
+  const tune::StudySettings before = tune::settings_of(open.study());
   std::error_code error;
   // Where the program is looked for, too.
   std::filesystem::current_path(before.directory, error);
   if (error)
     throw UsageError(fmt::format("tune: cannot enter the working directory {} of study '{}': {}",
                                  before.directory.string(), options.study, error.message()));
-  const TunePlan plan = make_plan(options, *study, this_machine());
+  const TunePlan plan = make_plan(options, open.study(), this_machine());
   if (options.dry_run) {
     print_notice("study '{}' can continue; nothing was started", options.study);
     return 0;
   }
-  // What only this machine limits is not stored.
-  const bool changes =
-      std::ranges::any_of(std::array{&options.trials, &options.parallel, &options.min_replicas, &options.max_replicas,
-                                     &options.devices, &options.device_kind, &options.checkpoint_every},
-                          [](const std::string* option) { return !option->empty(); });
-  if (const auto changed = tune::to_json(plan.settings); changes && changed != tune::to_json(before))
-    journal.set_study_attribute(study->id, tune::kSettings, changed);
-  return search(plan, journal, directory);
+  if (const auto changed = tune::to_json(plan.settings); changed != tune::to_json(before))
+    open.journal->set_study_attribute(open.study().id, tune::kSettings, changed);
+  return search(plan, *open.journal, open.directory);
 }
 
 bool has_trials(const tune::StudyDirectory& directory) {
@@ -104,7 +93,7 @@ int begin(TuneOptions options) {
   tune::StudyDirectory directory(plan.study);
   check_is_new(directory);
   if (options.dry_run) {
-    print_notice("the study makes sense; nothing was started");
+    print_notice("the options are valid; nothing was started");
     return 0;
   }
   directory.create();
@@ -117,8 +106,9 @@ int begin(TuneOptions options) {
 
 void add_tune(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TuneOptions>();
-  app.prefix_command();
+  // Verbs would take it over.
   add_study_verbs(app);
+  app.prefix_command();
   app.add_option("--study", options->study, "name of the study (default: the program's name)")->type_name("NAME");
   app.add_option("-P,--param", options->parameters,
                  "a parameter and its values: LOW..HIGH[:STEP], log:LOW..HIGH, A|B|C, or one value for all trials; may "
@@ -156,7 +146,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->type_name("DURATION");
   app.add_option("--storage", options->storage, "file of the study, which Optuna opens (default: one of its own)")
       ->type_name("FILE");
-  app.add_flag("--resume", options->resume, "continue the study --study");
+  app.add_flag("--resume", options->resume, "continue the study of --study");
   app.add_flag("--dry-run", options->dry_run, "check everything and start nothing");
   app.footer(
       "The program gets parameters as {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"

@@ -53,7 +53,7 @@ void set_metric(TunePlan& plan, const std::string& text) {
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
 }
 
-// Throws UsageError if there is no such sampler, or it cannot search the space.
+// Throws UsageError if the sampler is unknown or cannot search the space.
 void check_sampler(const TunePlan& plan) {
   tune::Study study;
   study.directions = {plan.direction};
@@ -72,51 +72,35 @@ void check_text(const tune::StudySettings& settings) {
     throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
-// What each trial is run with; a plan of `adaptdl run` checks the program and the devices.
-void set_run_options(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
+// What each trial is run with, where the options say so; a plan of `adaptdl run` checks the program and the devices.
+void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
+  tune::StudySettings& settings = plan.settings;
+  if (!options.devices.empty()) settings.devices = options.devices;
+  if (!options.device_kind.empty()) settings.device_kind = options.device_kind;
+  if (!options.checkpoint_every.empty()) settings.checkpoint_every = options.checkpoint_every;
   RunOptions run;
   run.replicas = "1:1";
-  run.devices = options.devices;
-  run.device_kind = options.device_kind;
-  run.checkpoint_every = options.checkpoint_every;
-  run.no_checkpoint = options.checkpoint_every.empty();
-  run.program = options.program;
+  run.devices = settings.devices;
+  run.device_kind = settings.device_kind;
+  run.checkpoint_every = settings.checkpoint_every;
+  run.no_checkpoint = settings.checkpoint_every.empty();
+  run.program = settings.command;
   const int devices = static_cast<int>(make_plan(run, machine).devices.size());
-  const int min = options.min_replicas.empty() ? 1 : parse_tune_count(options.min_replicas, "--min-replicas", devices);
-  const int max = options.max_replicas.empty()
-                      ? devices
-                      : parse_tune_count(options.max_replicas, "--max-replicas", kMostRunReplicas);
-  if (min > max) throw UsageError(fmt::format("tune: --min-replicas {} is above --max-replicas {}", min, max));
-  auto& words = plan.settings.run_options;
-  words = {"--replicas", fmt::format("{}:{}", min, std::min(max, devices))};
-  for (const auto& [option, value] : {std::pair("--devices", &options.devices),
-                                      {"--device-kind", &options.device_kind},
-                                      {"--checkpoint-every", &options.checkpoint_every}})
-    if (!value->empty()) words.insert(words.end(), {option, *value});
-  plan.settings.parallel = options.parallel.empty() || options.parallel == "auto"
-                               ? std::max(devices / min, 1)
-                               : parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
-}
-
-// The options of a study that continues: those given, else those of its runs.
-TuneOptions with_run_options(TuneOptions options, const tune::StudySettings& settings) {
-  options.program = settings.command;
-  const auto& words = settings.run_options;
-  for (std::size_t i = 0; i + 1 < words.size(); i += 2) {
-    const std::string& value = words[i + 1];
-    const auto set = [](std::string& option, const std::string& text) {
-      if (option.empty()) option = text;
-    };
-    const std::size_t colon = value.find(':');
-    if (words[i] == "--replicas" && colon != std::string::npos) {
-      set(options.min_replicas, value.substr(0, colon));
-      set(options.max_replicas, value.substr(colon + 1));
-    }
-    if (words[i] == "--devices") set(options.devices, value);
-    if (words[i] == "--device-kind") set(options.device_kind, value);
-    if (words[i] == "--checkpoint-every") set(options.checkpoint_every, value);
-  }
-  return options;
+  if (!options.min_replicas.empty())
+    settings.min_replicas = parse_tune_count(options.min_replicas, "--min-replicas", kMostRunReplicas);
+  if (!options.max_replicas.empty())
+    settings.max_replicas = parse_tune_count(options.max_replicas, "--max-replicas", kMostRunReplicas);
+  if (settings.max_replicas == 0) settings.max_replicas = devices;
+  if (settings.min_replicas > settings.max_replicas)
+    throw UsageError(fmt::format("tune: --min-replicas {} is above --max-replicas {}", settings.min_replicas,
+                                 settings.max_replicas));
+  if (settings.min_replicas > devices)
+    throw UsageError(fmt::format("tune: --min-replicas must be at most {}, the number of devices, not {}", devices,
+                                 settings.min_replicas));
+  if (!options.parallel.empty() && options.parallel != "auto")
+    settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+  else if (options.parallel == "auto" || settings.parallel == 0)
+    settings.parallel = devices / settings.min_replicas;
 }
 
 void check_resume_options(const TuneOptions& options) {
@@ -174,7 +158,7 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
     settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
   check_sampler(plan);
   tune::make_pruner(settings.pruner);
-  set_run_options(plan, options, machine);
+  set_run_settings(plan, options, machine);
   set_limits(plan, options);
   check_text(settings);
   return plan;
@@ -186,9 +170,7 @@ TunePlan make_plan(const TuneOptions& options, const tune::Study& study, const M
   plan.study = study.name;
   plan.direction = study.directions.front();
   plan.settings = tune::settings_of(study);
-  const int parallel = plan.settings.parallel;
-  set_run_options(plan, with_run_options(options, plan.settings), machine);
-  if (options.parallel.empty()) plan.settings.parallel = parallel;
+  set_run_settings(plan, options, machine);
   set_limits(plan, options);
   return plan;
 }

@@ -17,7 +17,7 @@ struct TuneOptions {
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
   std::vector<std::string> parameters;  // NAME=VALUES
   std::vector<std::string> program;     // and its arguments
-  bool resume = false, dry_run = false, json = false;
+  bool resume = false, dry_run = false;
 };
 
 struct TunePlan {
@@ -28,11 +28,11 @@ struct TunePlan {
 };
 
 // Of a new study. Reads the file of the space, and checks everything that can be checked without running anything.
-// Throws UsageError on the first thing that makes no sense.
+// Throws UsageError on the first invalid option.
 TunePlan make_plan(const TuneOptions& options, const Machine& machine);
 
-// Of a study that continues: the options that may change override its settings. Throws UsageError for others, and if
-// its program or devices are no longer there. The current directory must be that of its settings.
+// Of a study that continues: the options that may change override its settings. Throws UsageError for other options,
+// and if its program or devices do not exist. REQUIRES that the current directory is that of its settings.
 TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study, const Machine& machine);
 
 }  // namespace adaptdl::cli

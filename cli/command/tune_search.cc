@@ -98,9 +98,8 @@ void search_to_end(tune::Search& search, tune::LocalTrialRunner& runner, StopFd&
 void print_best(const tune::Study& study, const std::string& metric) {
   const tune::Trial* const best = tune::best_trial(study);
   if (best == nullptr) return print_notice("no trial has a value of '{}'", metric);
-  std::string text;
-  for (const auto& [name, value] : best->parameters) text += fmt::format(" {}={}", name, tune::to_text(value));
-  print_notice("best: trial {}, {} {:.6g}:{}", best->number, metric, best->values.front(), text);
+  print_notice("best: trial {}, {} {:.6g}: {}", best->number, metric, best->values.front(),
+               tune::to_text(best->parameters));
 }
 
 }  // namespace
@@ -112,7 +111,7 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   StopFd signals;
   tune::LocalTrialRunner runner({.study = plan.study,
                                  .directory = directory.path(),
-                                 .options = settings.run_options,
+                                 .options = tune::run_options(settings),
                                  .command = settings.command,
                                  .working_directory = settings.directory,
                                  .metric = settings.metric});

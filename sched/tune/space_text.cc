@@ -302,6 +302,13 @@ std::string to_text(const json& value) {
   return value.dump();
 }
 
+std::string to_text(const Values& values) {
+  std::string text;
+  for (const auto& [name, value] : values)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, to_text(value));
+  return text;
+}
+
 json parse_value(const std::string& name, const Distribution& distribution, std::string_view text) {
   json value = parse_scalar(text);
   // A choice may have a text that looks like a number.

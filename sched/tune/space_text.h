@@ -49,6 +49,8 @@ nlohmann::json to_json(const Space& space);
 
 // A value as it is written in a command line: strings as they are, everything else as JSON.
 std::string to_text(const nlohmann::json& value);
+// "NAME=VALUE NAME=VALUE".
+std::string to_text(const Values& values);
 
 // Reads a value of that distribution from a command line. Throws UsageError if the distribution does not contain it.
 nlohmann::json parse_value(const std::string& name, const Distribution& distribution, std::string_view text);

@@ -16,7 +16,7 @@ namespace adaptdl::sched::tune {
 namespace {
 
 // If so many trials failed and none reported anything, more of them would fail too.
-constexpr int kHopeless = 5;
+constexpr int kMaxEarlyFailures = 5;
 constexpr int kMaxRestarts = 3;
 
 const Trial& trial_of(const Study& study, int number) { return study.trials.at(static_cast<std::size_t>(number)); }
@@ -37,13 +37,6 @@ Values given_values(const Space& space, const Trial& trial) {
     if (parameter != nullptr && contains(parameter->distribution, value)) given[name] = value;
   }
   return given;
-}
-
-std::string describe(const Values& values) {
-  std::string text;
-  for (const auto& [name, value] : values)
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, to_text(value));
-  return text;
 }
 
 }  // namespace
@@ -103,7 +96,7 @@ bool Search::advance(Time now) {
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
   if (plan_.deadline && now >= *plan_.deadline && !stopping_) {
-    notice_("the time is over: stopping");
+    notice_("time limit reached: stopping");
     stop();
   }
   for (const int number : std::exchange(reported_, {})) judge(number);
@@ -123,9 +116,9 @@ bool Search::any_active() const {
   return std::ranges::any_of(study().trials, [this](const Trial& each) { return runner_.is_active(each.number); });
 }
 
-// Some trials may report later than others fail, so those that run are left to show that there is hope.
+// Trials may fail before others report for the first time, so those that are running decide.
 bool Search::gives_up() const {
-  return failed_ >= kHopeless &&
+  return failed_ >= kMaxEarlyFailures &&
          std::ranges::all_of(study().trials, [](const Trial& each) { return each.intermediate.empty(); });
 }
 
@@ -356,7 +349,7 @@ Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   for (const auto& [name, value] : values)
     if (!before.contains(name)) journal_.set_parameter(id, name, plan_.space.find(name)->distribution, value);
   journal_.commit();
-  notice_(fmt::format("trial {}: {}", number, describe(values)));
+  notice_(fmt::format("trial {}: {}", number, to_text(values)));
   return values;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "adaptdl/error.h"
 #include "tune/command_template.h"
@@ -12,13 +13,32 @@ namespace adaptdl::sched::tune {
 
 using nlohmann::json;
 
+std::vector<std::string> run_options(const StudySettings& settings) {
+  std::vector<std::string> words{"--replicas", fmt::format("{}:{}", settings.min_replicas, settings.max_replicas)};
+  for (const auto& [option, value] : {std::pair("--devices", &settings.devices),
+                                      {"--device-kind", &settings.device_kind},
+                                      {"--checkpoint-every", &settings.checkpoint_every}})
+    if (!value->empty()) words.insert(words.end(), {option, *value});
+  return words;
+}
+
 json to_json(const StudySettings& settings) {
-  return {{"space", to_json(settings.space)},    {"metric", settings.metric},
-          {"command", settings.command},         {"directory", settings.directory.string()},
-          {"sampler", settings.sampler},         {"pruner", settings.pruner},
-          {"factor", settings.factor},           {"seed", settings.seed},
-          {"trials", settings.trials},           {"parallel", settings.parallel},
-          {"run_options", settings.run_options}, {"never", settings.space.never}};
+  return {{"space", to_json(settings.space)},
+          {"metric", settings.metric},
+          {"command", settings.command},
+          {"directory", settings.directory.string()},
+          {"sampler", settings.sampler},
+          {"pruner", settings.pruner},
+          {"factor", settings.factor},
+          {"seed", settings.seed},
+          {"trials", settings.trials},
+          {"parallel", settings.parallel},
+          {"min_replicas", settings.min_replicas},
+          {"max_replicas", settings.max_replicas},
+          {"devices", settings.devices},
+          {"device_kind", settings.device_kind},
+          {"checkpoint_every", settings.checkpoint_every},
+          {"never", settings.space.never}};
 }
 
 StudySettings settings_of(const Study& study) {
@@ -30,7 +50,7 @@ StudySettings settings_of(const Study& study) {
     StudySettings settings;
     settings.space = parse_space(all.at("space"), [](const std::string& pointer) { return "space" + pointer; }).space;
     settle(settings.space);
-    if (all.contains("never")) all.at("never").get_to(settings.space.never);
+    all.at("never").get_to(settings.space.never);
     all.at("metric").get_to(settings.metric);
     all.at("command").get_to(settings.command);
     settings.directory = all.at("directory").get<std::string>();
@@ -40,7 +60,11 @@ StudySettings settings_of(const Study& study) {
     all.at("seed").get_to(settings.seed);
     all.at("trials").get_to(settings.trials);
     all.at("parallel").get_to(settings.parallel);
-    all.at("run_options").get_to(settings.run_options);
+    all.at("min_replicas").get_to(settings.min_replicas);
+    all.at("max_replicas").get_to(settings.max_replicas);
+    all.at("devices").get_to(settings.devices);
+    all.at("device_kind").get_to(settings.device_kind);
+    all.at("checkpoint_every").get_to(settings.checkpoint_every);
     if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty())
       throw Error("a value is out of range");
     check_command(settings.command, settings.space);

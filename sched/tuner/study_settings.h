@@ -25,9 +25,14 @@ struct StudySettings {
   std::string sampler = "tpe", pruner = "asha";
   int factor = 4;  // of the pruner
   std::uint64_t seed = 0;
-  int trials = 64, parallel = 1;
-  std::vector<std::string> run_options;  // of `adaptdl run`
+  int trials = 64;
+  int parallel = 0;                                    // trials at the same time; 0: not decided yet
+  int min_replicas = 1, max_replicas = 0;              // of a trial; 0: not decided yet
+  std::string devices, device_kind, checkpoint_every;  // as of `adaptdl run`; empty: its defaults
 };
+
+// The options of `adaptdl run` for a trial.
+std::vector<std::string> run_options(const StudySettings& settings);
 
 nlohmann::json to_json(const StudySettings& settings);
 
