@@ -10,8 +10,6 @@
 
 #include "adaptdl/error.h"
 #include "command/numbers.h"
-#include "local/run_client.h"
-#include "local/run_directory.h"
 #include "terminal/print.h"
 #include "tune/space_text.h"
 #include "tuner/search.h"
@@ -113,7 +111,7 @@ void add_study_changes(CLI::App& app) {
   CLI::App* const stopping = add_verb("stop", "stop the search of a study, with checkpoints, or prune one trial");
   stopping->add_option("trial", options->trial, "number of the trial")->type_name("TRIAL");
   stopping->callback([options] { stop(*options); });
-  CLI::App* const queueing = add_verb("enqueue", "have a trial with these parameters run next");
+  CLI::App* const queueing = add_verb("enqueue", "add a trial with these parameters, which runs next");
   queueing->add_option("values", options->values, "values of parameters; the sampler chooses the others")
       ->required()
       ->type_name("NAME=VALUE");

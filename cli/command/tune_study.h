@@ -19,7 +19,7 @@ struct OpenStudy {
   const sched::tune::Study& study() const;
 };
 
-// Throws UsageError if there is no such study.
+// Throws UsageError if the study does not exist.
 OpenStudy open_study(const std::string& name);
 
 // Adds the verbs to the command.

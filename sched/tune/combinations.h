@@ -1,8 +1,8 @@
 // The different combinations of parameters that trials of a finite space can have, numbered from 0.
 //
 // A parameter that does not apply makes no difference, so there may be far fewer than the product of the numbers of
-// values. They are counted, not listed: the time depends on how many values
-// conditions name that belong together.
+// values. They are counted, not listed: the time grows with the number of values that
+// conditions name.
 //
 // Threading: used by one thread at a time.
 #pragma once

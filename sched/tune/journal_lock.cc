@@ -80,7 +80,7 @@ void JournalLock::wait() {
   }
 }
 
-// Identifies the link itself, not the file that it names. The result is empty if there is no link.
+// Identifies the link itself, not its target. Returns an empty identity if the link does not exist.
 JournalLock::Identity JournalLock::identity() const {
   struct stat info {};
   if (::lstat(lock_.c_str(), &info) != 0) return {};

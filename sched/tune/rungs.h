@@ -15,9 +15,7 @@ class Rungs {
   // `first`: the step of rung 0; none: see PrunerOptions. REQUIRES factor >= 2.
   Rungs(const Study& study, int factor, std::optional<double> first);
 
-  // Whether rung 0 is known: nothing was reported yet otherwise.
-  bool known() const noexcept { return first_.has_value(); }
-  // REQUIRES known().
+  // REQUIRES that a trial has reported, or that rung 0 was given.
   double step(int rung) const;
 
   // What the trial reported at the rung; none if it is not so far. Not a number counts as a value.

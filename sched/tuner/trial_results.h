@@ -1,7 +1,7 @@
 // The results of one trial, read as they come: from its file of results, or from what its program wrote.
 //
-// Lines of standard output count only while there is no file of results, and a moment after they were written: a
-// program that reports by adaptdl/report.h may also print its metrics.
+// Lines of standard output are ignored once the file of results exists, and are returned a second late so that the file
+// can come first: a program that reports by adaptdl/report.h may print the same metrics.
 //
 // Threading: one thread at a time.
 #pragma once

@@ -248,6 +248,7 @@ class TuneTest(run_support.RunTest):
             ([*SPACE, "--", "./no-such-program"], "no-such-program"),
             (["--resume", "--study", "none"], "no study 'none'"),
             (["show", "none"], "no study 'none'"),
+            (["ls", "none"], "tune ls: unexpected argument 'none'"),
             ([*SPACE, "--sampler", "grid", "--", "true"], "lr"),
             (["-P", b"lr=a|\xff".decode(errors="surrogateescape"), "--metric", "a:max", "--", "true"], "must be valid UTF-8"),
             (["-P", "lr=0.1..1", "--metric", "epoch:max", "--", "true"], "invalid --metric 'epoch:max'"),

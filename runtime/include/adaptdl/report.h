@@ -11,7 +11,7 @@ namespace adaptdl {
 // If ADAPTDL_RESULTS_FILE is set, a line {"METRIC": VALUE, "step": S, "epoch": E} is appended to that file and flushed
 // to disk. S says how far the training is, in scale-invariant samples: the samples that training at the initial batch
 // size needs to get as far (metrics::progress() times that batch size, rounded). It compares trials with different
-// batch sizes; it is missing where there is no adaptive training. E is missing outside of an epoch loop. A value that
+// batch sizes; it is omitted without adaptive training, and E outside an epoch loop. A value that
 // is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
 //
 // A file that cannot be written is a warning, once. Throws UsageError if `metric` is empty, "step" or "epoch".
