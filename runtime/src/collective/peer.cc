@@ -39,16 +39,23 @@ class Introduction {
   TimePoint deadline() const { return deadline_; }
 
  private:
+  static constexpr std::string_view kRefused = "it closed the connection without an answer; is its secret the same?";
+
   bool introduce(int fd);
   bool wait_readable(int fd, const std::string& why_before);
   void check_given_up() const {
     if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
+  }
+  // Why the last try failed, and whether a process with another secret was there before.
+  std::string reason() const {
+    return !refused_ || why_ == kRefused ? why_ : fmt::format("{}; before: {}", why_, kRefused);
   }
 
   const Options& options_;
   const std::string address_;
   const TimePoint deadline_;
   std::string why_;  // it did not work out this time
+  bool refused_ = false;  // by a process with another secret, at some time
 };
 
 net::Fd Introduction::run() {
@@ -62,11 +69,11 @@ net::Fd Introduction::run() {
       throw CollectiveError(
           fmt::format("replica {} did not reach replica 0 at {} within {} ({}); check that it runs, and "
                       "ADAPTDL_MASTER_ADDR and _PORT",
-                      options_.rank, address_, seconds_text(options_.connect_timeout), why_));
+                      options_.rank, address_, seconds_text(options_.connect_timeout), reason()));
     net::Fd fd = net::connect_to(options_.master_addr, options_.master_port, deadline_, why_);
     if (fd && introduce(fd.get())) return fd;
     if (now >= tell && !std::exchange(told, true))
-      log::info(fmt::format("waiting for replica 0 at {} ({})", address_, why_));
+      log::info(fmt::format("waiting for replica 0 at {} ({})", address_, reason()));
     std::this_thread::sleep_until(std::min<TimePoint>(net::Clock::now() + backoff, deadline_));
   }
 }
@@ -93,9 +100,10 @@ bool Introduction::introduce(int fd) {
   const std::string why_before = std::exchange(why_, "");
   const handshake::Step step = handshake::run(end, fd, [&] { return wait_readable(fd, why_before); });
   if (step == handshake::Step::kIncomplete) {
-    if (why_.empty())
-      why_ = end.asked() ? "it closed the connection without an answer; is its secret the same?"
-                         : "it closed the connection";
+    if (why_.empty()) {
+      refused_ = refused_ || end.asked();
+      why_ = end.asked() ? kRefused : "it closed the connection";
+    }
     return false;
   }
   const auto answer = step == handshake::Step::kProved ? wire::parse_answer(end.answer()) : std::nullopt;

@@ -262,6 +262,27 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
                  "is not replica 0: it does not have the secret of this job");
 }
 
+TEST_CASE("a replica 0 that refused the secret and then ended is still named as the reason") {
+  std::optional<Socket> listener(std::in_place);
+  Options options = test_options(2);
+  options.rank = 1;
+  options.connect_timeout = 2s;
+  options.master_port = listener->bind();
+  listener->listen();
+  // As a replica with another secret does that gives up first.
+  std::thread root([&] {
+    {
+      const Socket connection = listener->accept();
+      let_in(connection);
+    }
+    listener.reset();
+  });
+  const std::string error = error_of([&] { Communicator{options}; });
+  root.join();
+  check_contains(error, "onnection refused");
+  check_contains(error, "before: it closed the connection without an answer; is its secret the same?");
+}
+
 TEST_CASE("of two replicas that claim one rank the second is refused by name") {
   std::promise<std::uint16_t> listening;
   Options options = test_options(3);
