@@ -27,7 +27,7 @@ int complain(const char* what, int exit_code) {
 
 int main(int argc, char** argv) {
   try {
-    if (argc > 0 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent();
+    if (argc == 2 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent(argv[1]);
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
     // Output that went nowhere (a full disk) is a failure, which only the flush can tell.
     if (std::fflush(stdout) != 0)

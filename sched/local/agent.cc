@@ -15,10 +15,9 @@
 
 namespace adaptdl::sched {
 
-int run_agent(const AgentTimes& times) {
+int run_agent(const std::filesystem::path& directory, const AgentTimes& times) {
   ::prctl(PR_SET_NAME, kAgentName);
   for (const int number : {SIGHUP, SIGINT, SIGPIPE}) ::signal(number, SIG_IGN);
-  const std::filesystem::path directory = runtime_directory();
   const std::filesystem::path lock_path = directory / kAgentLock, socket_path = directory / kAgentSocket;
   const Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock) throw Error(fmt::format("cannot open {}: {}", lock_path.string(), std::strerror(errno)));

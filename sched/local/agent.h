@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 
 namespace adaptdl::sched {
 
@@ -25,11 +26,12 @@ struct AgentTimes {
 // In the runtime directory.
 inline constexpr char kAgentSocket[] = "agent.sock", kAgentLock[] = "agent.lock";
 
-// What its argv[0] is: `adaptdl` under this name is the agent, and no command.
+// What its argv[0] is: `adaptdl` under this name is the agent, and no command. Its argument is the runtime directory.
 inline constexpr char kAgentName[] = "adaptdl-agent";
 
-// Returns the exit code of the process when it is idle, or at once where another agent is there. Throws Error if the
+// Serves the runs of this runtime directory, which exists: it may not be the one that this process would choose.
+// Returns the exit code of the process when it is idle, or at once if another agent is there. Throws Error if the
 // system refuses the socket.
-int run_agent(const AgentTimes& times = {});
+int run_agent(const std::filesystem::path& directory, const AgentTimes& times = {});
 
 }  // namespace adaptdl::sched

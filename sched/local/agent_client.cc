@@ -71,7 +71,7 @@ AgentClient::~AgentClient() {
 void AgentClient::connect() {
   socket_ = connect_to(socket_path_);
   if (!socket_) {
-    start_agent(options_.program);
+    start_agent(options_.program, socket_path_.parent_path());
     return try_later();
   }
   set_nonblocking(socket_);

@@ -32,10 +32,11 @@ namespace {
 
 }  // namespace
 
-void start_agent(const std::filesystem::path& program) noexcept {
+void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept {
   char name[] = "adaptdl-agent";
   static_assert(sizeof name == sizeof kAgentName);
-  char* const arguments[] = {name, nullptr};
+  // The arguments of exec are not const, and it changes none.
+  char* const arguments[] = {name, const_cast<char*>(directory.c_str()), nullptr};
   const pid_t child = ::fork();
   if (child == 0) become_agent(program.c_str(), arguments);
   while (child > 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {

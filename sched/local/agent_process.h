@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Starts `program` as the agent: in a session of its own, without the caller's descriptors and signal settings, as
-// nobody's child. Returns once it was forked; whether it comes up, only its socket can tell.
-void start_agent(const std::filesystem::path& program) noexcept;
+// Starts `program` as the agent of this runtime directory: in a session of its own, without the caller's descriptors
+// and signal settings, as nobody's child. Returns once it was forked; whether it comes up, only its socket can tell.
+void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept;
 
 }  // namespace adaptdl::sched

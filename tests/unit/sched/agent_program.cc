@@ -4,11 +4,11 @@
 
 #include "local/agent.h"
 
-int main() {
+int main(int, char** argv) {
   std::istringstream text(std::getenv("AGENT_TIMES"));
   long idle = 0, settle = 0, silent = 0, vanished = 0;
   text >> idle >> settle >> silent >> vanished;
   using std::chrono::milliseconds;
   return adaptdl::sched::run_agent(
-      {milliseconds(idle), milliseconds(settle), milliseconds(silent), milliseconds(vanished)});
+      argv[1], {milliseconds(idle), milliseconds(settle), milliseconds(silent), milliseconds(vanished)});
 }
