@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "adaptdl/error.h"
+#include "command/tune_importance.h"
 #include "command/tune_study.h"
 #include "terminal/dump_json.h"
 #include "terminal/print.h"
@@ -204,6 +205,7 @@ void add_study_verbs(CLI::App& app) {
   add_study(*best, *best_options);
   best->add_option("--export", best_options->output, "copy the checkpoints of the trial to this directory")
       ->type_name("DIR");
+  add_study_importance(app);
 }
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// The verbs of `adaptdl tune` that read studies: ls, show and best.
+// The verbs of `adaptdl tune` that read studies: ls, show, best and importance.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -3,20 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <tuple>
 
 namespace adaptdl::sched::tune {
 namespace {
-
-// Lower is better: whether it was pruned, then by what it is compared with its like.
-using TrialRank = std::tuple<bool, double, double>;
-
-TrialRank rank(const Trial& trial, double sign) {
-  if (trial.state == TrialState::kComplete) return {false, sign * trial.values.front(), 0};
-  if (trial.intermediate.empty()) return {true, 1, 0};
-  const auto& [step, value] = *trial.intermediate.rbegin();
-  return {true, -static_cast<double>(step), std::isnan(value) ? std::numeric_limits<double>::infinity() : sign * value};
-}
 
 bool has_result(const Trial& trial) {
   if (trial.state == TrialState::kPruned) return true;
@@ -27,14 +16,23 @@ std::size_t good_count(std::size_t ended) { return std::min<std::size_t>((ended 
 
 }  // namespace
 
+// Whether it was pruned, then by what it is compared with its like.
+TrialRank rank_of(const Trial& trial, const Study& study) {
+  const bool maximize = !study.directions.empty() && study.directions.front() == Direction::kMaximize;
+  const double sign = maximize ? -1 : 1;
+  if (trial.state == TrialState::kComplete) return {false, sign * trial.values.front(), 0};
+  if (trial.intermediate.empty()) return {true, 1, 0};
+  const auto& [step, value] = *trial.intermediate.rbegin();
+  return {true, -static_cast<double>(step), std::isnan(value) ? std::numeric_limits<double>::infinity() : sign * value};
+}
+
 TrialSplit::TrialSplit(const Study& study, int sampled) {
   for (const Trial& trial : study.trials) {
     if (trial.number == sampled) continue;
     if (has_result(trial)) ended.push_back(&trial);
     if (trial.state == TrialState::kRunning) rest.push_back(&trial);
   }
-  const bool maximize = !study.directions.empty() && study.directions.front() == Direction::kMaximize;
-  std::ranges::stable_sort(ended, {}, [&](const Trial* trial) { return rank(*trial, maximize ? -1 : 1); });
+  std::ranges::stable_sort(ended, {}, [&](const Trial* trial) { return rank_of(*trial, study); });
   const auto middle = ended.begin() + static_cast<std::ptrdiff_t>(good_count(ended.size()));
   good.assign(ended.begin(), middle);
   rest.insert(rest.end(), middle, ended.end());

@@ -1,11 +1,17 @@
 // The trials of a study that TPE learns from, in two parts.
 #pragma once
 
+#include <tuple>
 #include <vector>
 
 #include "tune/study.h"
 
 namespace adaptdl::sched::tune {
+
+// What trials that have ended are compared by; lower is better.
+using TrialRank = std::tuple<bool, double, double>;
+// By the first objective of the study. REQUIRES a completed trial with a value, or a pruned one.
+TrialRank rank_of(const Trial& trial, const Study& study);
 
 struct TrialSplit {
   // In the order of their numbers: the best tenth of those that have ended, rounded up, but at most 25; and all others.

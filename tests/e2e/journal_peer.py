@@ -4,10 +4,13 @@
     write FILE               studies with one of everything that only Optuna writes
     continue FILE...         one more trial in the last study of each file, or in a new one
     work FILE STUDY COUNT    that many trials, beside other processes; prints their numbers
+    draw FILE                studies of all sizes, of random trials that completed
+    importance FILE          the importances of the parameters of each study, by name
 """
 
 import datetime
 import json
+import math
 import sys
 import warnings
 
@@ -119,6 +122,46 @@ def work(file, name, count):
         print(trial.number, flush=True)
 
 
+def random_objective(trial, conditions):
+    x = trial.suggest_float("x", -5, 10)
+    rate = trial.suggest_float("rate", 1e-5, 0.1, log=True)
+    dropout = trial.suggest_float("dropout", 0, 1, step=0.25)
+    layers = trial.suggest_int("layers", 1, 8)
+    width = trial.suggest_int("width", 1, 512, log=True)
+    batch = trial.suggest_int("batch", 0, 100000, step=10)
+    optimizer = trial.suggest_categorical("optimizer", ["sgd", "adam", None])
+    trial.suggest_int("one", 3, 3)
+    value = abs(x - 3) + abs(math.log10(rate) + 3) + dropout + layers / 3 + math.log(width) / 9 + batch / 1e5 + (optimizer == "sgd")
+    if conditions and optimizer == "sgd":
+        value += trial.suggest_float("momentum", 0, 0.9)
+        # The range depends on another parameter.
+        value += trial.suggest_int("warmup", 0, 10 * layers) / 20 if layers < 4 else 0
+    if conditions and optimizer == "adam":
+        value -= trial.suggest_float("beta", 0.8, 0.999)
+    # Some studies have many equal values.
+    return value if trial.study.study_name.endswith("0") else round(value)
+
+
+def draw(file):
+    conditions = optuna.__version__ >= "5"  # earlier versions ignore parameters that not all trials have
+    storage = optuna.storages.InMemoryStorage()
+    for number, trials in enumerate((11, 12, 20, 29, 60, 100, 101, 350, 11, 12, 20, 29, 60, 100, 101, 350)):
+        name = f"{number // 8}-{number % 8}-{number % 2}"
+        study = optuna.create_study(study_name=name, storage=storage, direction=["minimize", "maximize"][number // 8],
+                                    sampler=optuna.samplers.RandomSampler(seed=number))
+        study.optimize(lambda trial: random_objective(trial, conditions and number % 8 > 3), n_trials=trials)
+        optuna.copy_study(from_study_name=name, from_storage=storage, to_storage=open_storage(file))
+
+
+def importance(file):
+    storage = open_storage(file)
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    print(json.dumps({
+        study.study_name: optuna.importance.get_param_importances(load(file, study.study_name), evaluator=evaluator)
+        for study in storage.get_all_studies()
+    }))
+
+
 if __name__ == "__main__":
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
@@ -127,4 +170,4 @@ if __name__ == "__main__":
         for each in arguments:
             dump(each) if what == "dump" else carry_on(each)
     else:
-        {"write": write, "work": work}[what](*arguments)
+        {"write": write, "work": work, "draw": draw, "importance": importance}[what](*arguments)

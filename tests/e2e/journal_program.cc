@@ -3,6 +3,7 @@
 //   them journal_program write FILE               a study with one of everything journal_program work FILE STUDY COUNT
 //   that many trials, beside other processes; prints their numbers journal_program open FILE milliseconds to open the
 //   file, the best of some journal_program grow FILE TRIALS STEPS   a study of that size
+//   journal_program importance FILE         the importances of the parameters of each study, by name
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "adaptdl/error.h"
+#include "tune/importance.h"
 #include "tune/journal.h"
 #include "tune/journal_distribution.h"
 #include "tune/journal_time.h"
@@ -127,6 +129,15 @@ void grow(const std::string& file, int trials, int steps) {
   }
 }
 
+void print_importances(const std::string& file) {
+  const Journal journal(file, {.create = false});
+  json all = json::object();
+  for (const Study* study : journal.studies())
+    for (const auto& [parameter, fraction] : parameter_importances(*study).parameters)
+      all[study->name][parameter] = fraction;
+  std::puts(to_python_json(all).c_str());
+}
+
 double open_ms(const std::string& file) {
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 20; ++i) {
@@ -147,6 +158,7 @@ int main(int argc, char** argv) {
     if (what == "write") write(arguments.at(1));
     if (what == "work") work(arguments.at(1), arguments.at(2), std::stoi(arguments.at(3)));
     if (what == "enqueue") enqueue(arguments.at(1), arguments.at(2));
+    if (what == "importance") print_importances(arguments.at(1));
     if (what == "open") std::printf("%.2f\n", open_ms(arguments.at(1)));
     if (what == "grow") grow(arguments.at(1), std::stoi(arguments.at(2)), std::stoi(arguments.at(3)));
   } catch (const adaptdl::Error& error) {

@@ -88,6 +88,17 @@ class TuneJournalTest:
         run(*self.optuna, "continue", *torn)
         self.assert_same(torn)
 
+    def test_importances_are_those_of_optuna(self):
+        run(*self.optuna, "draw", self.file)
+        ours, theirs = (json.loads(run(*command, "importance", self.file)) for command in (self.ours, self.optuna))
+        self.assertEqual(len(ours), 16)
+        self.assertEqual(ours.keys(), theirs.keys())
+        for study, importances in theirs.items():
+            self.assertEqual(importances.keys(), ours[study].keys())
+            self.assertGreaterEqual(len(importances), 8)
+            for parameter, fraction in importances.items():
+                self.assertAlmostEqual(ours[study][parameter], fraction, delta=1e-9, msg=f"{study} {parameter}")
+
     def test_both_write_at_the_same_time(self):
         run(*self.ours, "write", self.file)
         for _ in range(3):

@@ -67,6 +67,10 @@ class TuneTest(run_support.RunTest):
         self.assertEqual(self.trained("s", best["number"]), list(range(1, 17)))
         [study] = json.loads(self.adaptdl("tune", "ls", "--json"))
         self.assertEqual((study["name"], study["state"], study["metric"]), ("s", "done", "accuracy"))
+        self.assertEqual(self.adaptdl("tune", "importance", "s").split(), ["PARAMETER", "IMPORTANCE", "lr", "1.000"])
+        importance = json.loads(self.adaptdl("tune", "importance", "s", "--json"))
+        self.assertEqual(importance, {"study": "s", "metric": "accuracy", "trials": 16, "best_trials": 2,
+                                      "parameters": [{"name": "lr", "importance": 1}]})
         self.assert_nothing_runs()
 
     def test_a_killed_search_continues_where_it_was(self):
@@ -214,6 +218,8 @@ class TuneTest(run_support.RunTest):
         (self.studies / "s" / "journal.log").touch()
         self.tune("--study", "s", "--trials", 2, *SPACE, *DEVICES, *self.program("--epochs", 2))
         self.assertEqual(len(self.trials("s")), 2)
+        self.assertEqual(self.adaptdl("tune", "importance", "s", code=1),
+                         "adaptdl: error: study 's' has 2 trials with a value; importances need at least 10\n")
 
     def test_the_trials_of_a_study_without_a_storage_are_kept(self):
         checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"

@@ -1,0 +1,11 @@
+// The verb `adaptdl tune importance`: which parameters of a study matter.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace adaptdl::cli {
+
+// Adds the verb to the command.
+void add_study_importance(CLI::App& app);
+
+}  // namespace adaptdl::cli
