@@ -92,8 +92,9 @@ Candidates values(const std::string& kind, std::string_view typed, const std::ve
   if (kind.find('|') == std::string::npos) return candidates;
   std::istringstream choices(kind);
   for (std::string choice; std::getline(choices, choice, '|');) {
-    // In capitals it stands for something else, as in "N|auto".
-    if (std::islower(static_cast<unsigned char>(choice[0])) != 0 && choice.starts_with(typed))
+    // Capitals stand for something else, as in "N|auto".
+    const bool has_capitals = std::ranges::any_of(choice, [](unsigned char c) { return std::isupper(c) != 0; });
+    if (std::islower(static_cast<unsigned char>(choice[0])) != 0 && !has_capitals && choice.starts_with(typed))
       candidates.push_back(before + choice + '\t');
   }
   return candidates;

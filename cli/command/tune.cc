@@ -126,8 +126,9 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->type_name("N|auto");
   app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
       ->type_name("DURATION");
-  app.add_option("--sampler", options->sampler, "how parameters of new trials are chosen (default tpe)")
-      ->type_name("tpe|random|grid|qmc");
+  app.add_option("--sampler", options->sampler,
+                 "how parameters of new trials are chosen; NAME is a class in optuna.samplers (default tpe)")
+      ->type_name("tpe|random|grid|qmc|optuna:NAME");
   app.add_option("--pruner", options->pruner, "which trials stop early (default asha)")
       ->type_name("asha|hyperband|median|none");
   app.add_option("--factor", options->factor,

@@ -10,10 +10,10 @@
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "command/numbers.h"
+#include "command/tune_sampler.h"
 #include "kube/yaml_documents.h"
 #include "tune/command_template.h"
 #include "tune/pruner.h"
-#include "tune/sampler.h"
 #include "tune/space_text.h"
 #include "utf8.h"
 
@@ -51,18 +51,6 @@ void set_metric(TunePlan& plan, const std::string& text) {
     if (plan.settings.metric == reserved)
       throw UsageError(fmt::format("tune: invalid --metric '{}'; '{}' says how far the training is", text, reserved));
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
-}
-
-// Throws UsageError if the sampler is unknown or cannot search the space.
-void check_sampler(const TunePlan& plan) {
-  tune::Study study;
-  study.directions = {plan.direction};
-  const auto sampler = tune::make_sampler(plan.settings.sampler, plan.settings.seed);
-  try {
-    sampler->sample(plan.settings.space, study, 0, {});
-  } catch (const UsageError& error) {
-    throw UsageError(fmt::format("tune: {}", error.what()));
-  }
 }
 
 // The storage is JSON. Parameters were checked when they were read.
@@ -156,7 +144,7 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
   if (!options.pruner.empty()) settings.pruner = options.pruner;
   if (!options.factor.empty())
     settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
-  check_sampler(plan);
+  check_study_sampler(settings);
   tune::make_pruner(settings.pruner);
   set_run_settings(plan, options, machine);
   set_limits(plan, options);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "command/tune_sampler.h"
 #include "local/run_record.h"
 #include "terminal/print.h"
 #include "tune/space_text.h"
@@ -120,7 +121,7 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
     return kSearchStopped;
   };
   if (!adopt_previous_runs(plan, *journal.find(plan.study), runner, signals)) return stopped();
-  const auto sampler = tune::make_sampler(settings.sampler, settings.seed);
+  const auto sampler = make_study_sampler(settings, plan.study, directory.journal());
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;

@@ -126,6 +126,11 @@ void Journal::set_study_attribute(int study, const std::string& key, const nlohm
   state_->add(study_attribute_line(state_->worker(), study, Code::kStudyUserAttribute, key, value));
 }
 
+void Journal::set_study_system_attribute(int study, const std::string& key, const nlohmann::json& value) {
+  state_->existing_study(study);
+  state_->add(study_attribute_line(state_->worker(), study, Code::kStudySystemAttribute, key, value));
+}
+
 int Journal::create_trial(int study, TrialState state, const Attributes& system_attributes,
                           const Attributes& user_attributes) {
   if (is_finished(state)) throw UsageError("a new trial must be running or waiting");
@@ -180,6 +185,11 @@ void Journal::report(int trial, std::int64_t step, double value) {
 void Journal::set_trial_attribute(int trial, const std::string& key, const nlohmann::json& value) {
   state_->existing_trial(trial);
   state_->add(trial_attribute_line(state_->worker(), trial, Code::kTrialUserAttribute, key, value));
+}
+
+void Journal::set_trial_system_attribute(int trial, const std::string& key, const nlohmann::json& value) {
+  state_->existing_trial(trial);
+  state_->add(trial_attribute_line(state_->worker(), trial, Code::kTrialSystemAttribute, key, value));
 }
 
 bool Journal::finish(int trial, TrialState state, std::optional<double> value) {

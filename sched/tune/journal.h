@@ -61,6 +61,8 @@ class Journal {
   int create_study(const std::string& name, Direction direction, const std::string& metric,
                    const Attributes& user_attributes = {});
   void set_study_attribute(int study, const std::string& key, const nlohmann::json& value);
+  // System attributes are those of samplers.
+  void set_study_system_attribute(int study, const std::string& key, const nlohmann::json& value);
   // A trial that runs, or one that waits (with `fixed_params`, which Optuna's samplers take over). Returns its id.
   int create_trial(int study, TrialState state, const Attributes& system_attributes = {},
                    const Attributes& user_attributes = {});
@@ -72,6 +74,7 @@ class Journal {
   void set_parameter(int trial, const std::string& name, const Distribution& distribution, const nlohmann::json& value);
   void report(int trial, std::int64_t step, double value);
   void set_trial_attribute(int trial, const std::string& key, const nlohmann::json& value);
+  void set_trial_system_attribute(int trial, const std::string& key, const nlohmann::json& value);
   // Ends the trial, `value` being that of its objective: required if it is complete, none if it failed, never NaN.
   // Returns whether it was not finished before.
   bool finish(int trial, TrialState state, std::optional<double> value);

@@ -33,7 +33,7 @@ constexpr std::array<std::pair<std::string_view, MakeSampler>, 4> kSamplers = {{
 std::unique_ptr<Sampler> make_sampler(const std::string& name, std::uint64_t seed) {
   for (const auto& [known, make_known] : kSamplers)
     if (known == name) return make_known(seed);
-  throw UsageError(fmt::format("invalid sampler '{}': expected tpe, random, grid or qmc", name));
+  throw UsageError(fmt::format("invalid sampler '{}': expected tpe, random, grid, qmc or optuna:NAME", name));
 }
 
 }  // namespace adaptdl::sched::tune

@@ -348,6 +348,9 @@ Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   journal_.begin();
   for (const auto& [name, value] : values)
     if (!before.contains(name)) journal_.set_parameter(id, name, plan_.space.find(name)->distribution, value);
+  const SamplerAttributes attributes = drawn ? sampler_.attributes() : SamplerAttributes{};
+  for (const auto& [key, value] : attributes.trial) journal_.set_trial_system_attribute(id, key, value);
+  for (const auto& [key, value] : attributes.study) journal_.set_study_system_attribute(study().id, key, value);
   journal_.commit();
   notice_(fmt::format("trial {}: {}", number, to_text(values)));
   return values;

@@ -221,6 +221,21 @@ class TuneTest(run_support.RunTest):
         self.assertEqual(self.adaptdl("tune", "importance", "s", code=1),
                          "adaptdl: error: study 's' has 2 trials with a value; importances need at least 10\n")
 
+    def test_a_sampler_of_optuna_needs_optuna(self):
+        packages = self.directory / "packages"
+        packages.mkdir()
+        # Where Optuna is installed, it is hidden.
+        (packages / "optuna.py").write_text("raise ModuleNotFoundError('no optuna', name='optuna')\n")
+        self.environment.update(PYTHONPATH=str(packages), ADAPTDL_PYTHON=sys.executable)
+        for sampler, needed in [("TPESampler", "optuna"), ("GPSampler", "optuna scipy torch"), ("CmaEsSampler", "optuna cmaes")]:
+            said = self.tune("--sampler", f"optuna:{sampler}", *SPACE, *DEVICES, *self.program(), code=2)
+            self.assertEqual(said, f"adaptdl: error: tune: cannot use sampler 'optuna:{sampler}': Python package 'optuna' not found by "
+                             f"{sys.executable}; pip install {needed}, or set ADAPTDL_PYTHON to a Python that has it\n")
+        self.environment["ADAPTDL_PYTHON"] = "no-such-python"
+        said = self.tune("--sampler", "optuna:TPESampler", *SPACE, *DEVICES, *self.program(), code=2)
+        self.assertIn("cannot find no-such-python in PATH", said)
+        self.assertFalse(self.studies.exists())
+
     def test_the_trials_of_a_study_without_a_storage_are_kept(self):
         checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)

@@ -393,6 +393,35 @@ TEST_CASE("trials that wait in the storage are run with the parameters that they
   CHECK(scene.study().trials[0].parameters == Values{{"lr", 0.01}});
 }
 
+// Keeps with each trial how many it has sampled before, by what it kept with the study.
+class CountingSampler final : public Sampler {
+ public:
+  std::optional<Values> sample(const Space&, const Study& study, int, const Values& given) override {
+    const auto before = study.system_attributes.find("count");
+    count_ = before == study.system_attributes.end() ? 0 : before->second.get<int>() + 1;
+    Values values = given;
+    values.try_emplace("lr", 0.01);
+    return values;
+  }
+  SamplerAttributes attributes() const override { return {{{"place", count_}}, {{"count", count_}}}; }
+
+ private:
+  int count_ = 0;
+};
+
+TEST_CASE("what a sampler keeps is stored with the parameters") {
+  Scene scene("none", 2, 5);
+  scene.sampler = std::make_unique<CountingSampler>();
+  scene.journal.create_trial(scene.study().id, TrialState::kWaiting, {{"fixed_params", {{"lr", 0.1}}}});
+  FakeRunner runner(scene.kept, 2, quality);
+  CHECK(scene.search(runner));
+  const Journal again(scene.directory.path() / "journal.log");
+  const Study& study = *again.find("s");
+  REQUIRE(study.trials.size() == 5);
+  for (const Trial& trial : study.trials) CHECK(trial.system_attributes.at("place") == trial.number);
+  CHECK(study.system_attributes.at("count") == 4);
+}
+
 TEST_CASE("a grid ends the search when all combinations were tried") {
   Scene scene("none", 2, 100);
   scene.plan.space = {{{"lr", Choice{{0.1, 0.01}}, {}}, {"b", IntRange{1, 3}, {}}}, {}};

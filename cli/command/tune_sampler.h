@@ -1,0 +1,22 @@
+// The sampler of a study, be it one of adaptdl or one of Optuna.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tune/sampler.h"
+#include "tuner/study_settings.h"
+
+namespace adaptdl::cli {
+
+// Throws UsageError if the sampler is unknown, or cannot be used because Python or a package is missing. `journal` is
+// the storage that has the study; without it, a sampler of Optuna sees a study without trials.
+std::unique_ptr<sched::tune::Sampler> make_study_sampler(const sched::tune::StudySettings& settings,
+                                                         const std::string& study = "",
+                                                         const std::filesystem::path& journal = {});
+
+// Throws UsageError if the settings name a sampler that cannot be used, or that cannot search their space.
+void check_study_sampler(const sched::tune::StudySettings& settings);
+
+}  // namespace adaptdl::cli

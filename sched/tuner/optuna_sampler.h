@@ -1,0 +1,49 @@
+// A sampler of an Optuna that is installed beside adaptdl, such as GPSampler: a helper process with Optuna
+// (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and asks the sampler.
+//
+// As with all samplers, the parameters of a trial depend on the study, its number and the seed alone: the helper
+// creates Optuna's sampler for each trial, with a seed of its own. What a sampler stores in system attributes, such as
+// the state of CMA-ES, is returned by attributes(); the helper itself writes nothing.
+//
+// Errors: Error with the sampler's name if it fails or its process ends; the search can be resumed. sample() blocks
+// until the sampler has answered (python_helper.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "tune/sampler.h"
+#include "tuner/python_helper.h"
+
+namespace adaptdl::sched::tune {
+
+struct OptunaPlan {
+  std::string name;  // of a class in optuna.samplers
+  std::uint64_t seed = 0;
+  std::string python = "python3";  // looked for in the PATH unless there is a slash in it
+  std::filesystem::path script;
+  std::string study;              // of the storage
+  std::filesystem::path journal;  // the storage; empty: a study without trials, for a check
+};
+
+class OptunaSampler final : public Sampler {
+ public:
+  // Starts the helper, which tries the sampler out. Throws UsageError, with what to do, if Python, Optuna, the sampler
+  // or a package that the sampler needs does not exist.
+  explicit OptunaSampler(const OptunaPlan& plan);
+
+  // The study must be that of the storage, all of whose operations are on disk.
+  std::optional<Values> sample(const Space& space, const Study& study, int number, const Values& given) override;
+  SamplerAttributes attributes() const override { return attributes_; }
+
+ private:
+  nlohmann::json ask(const nlohmann::json& request, const char* field);
+  nlohmann::json suggest(const Parameter& parameter);
+
+  const std::string name_;
+  PythonHelper helper_;
+  SamplerAttributes attributes_;
+};
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,65 @@
+// A helper process that answers requests, each a line of JSON: a Python program, for what only Python's libraries do.
+//
+// Its input and output are the two directions of a socket. It has a session of its own, so that Ctrl-C at a terminal
+// does not reach it, and it is killed when the thread that started it ends.
+//
+// An answer may take minutes, so waiting for one has no time limit. But once a signal to stop (SIGINT, SIGTERM or
+// SIGHUP) is pending in this thread, which must have blocked it, the helper has `grace` left, and is killed then.
+//
+// Errors: Error if the helper ends, with how it did and its last line on standard error; if it sends something else
+// than a JSON object on a line; and if it was killed because of a signal. No function may be called after one.
+//
+// Threading: one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "local/fd.h"
+#include "local/lines.h"
+
+namespace adaptdl::sched::tune {
+
+class PythonHelper {
+ public:
+  static constexpr std::chrono::milliseconds kGrace{10'000};
+
+  // Starts a program, which is looked for in the PATH unless there is a slash in its name. Throws UsageError if it
+  // does not exist, and Error if it cannot be started.
+  explicit PythonHelper(const std::vector<std::string>& command, std::chrono::milliseconds grace = kGrace);
+  // Kills it, and all that it started in its session's process group.
+  ~PythonHelper();
+  PythonHelper(const PythonHelper&) = delete;
+  PythonHelper& operator=(const PythonHelper&) = delete;
+
+  // The next line of the helper.
+  nlohmann::json receive();
+  // Sends a request and returns the answer.
+  nlohmann::json ask(const nlohmann::json& request);
+
+ private:
+  void wait();
+  void send_some();
+  void receive_some();
+  void read_errors();
+  void check_signals();
+  [[noreturn]] void fail_ended();
+  std::string last_error() const;
+  int end();
+
+  pid_t pid_ = -1;
+  Fd socket_, errors_;
+  std::string to_send_, received_;
+  LineSplitter error_lines_;
+  LastLines last_errors_;
+  std::chrono::milliseconds grace_;
+  std::optional<std::chrono::steady_clock::time_point> signalled_;  // since when a signal has been pending
+};
+
+}  // namespace adaptdl::sched::tune

@@ -1,0 +1,125 @@
+#include "tuner/python_helper.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "adaptdl/error.h"
+#include "temporary_directory.h"
+
+namespace adaptdl::sched::tune::tuner_python_helper_test {
+namespace {
+
+using nlohmann::json;
+
+std::vector<std::string> shell(const std::string& script) { return {"/bin/sh", "-c", script}; }
+
+constexpr const char* kEcho = "while read -r line; do printf '{\"got\": %s}\\n' \"$line\"; done";
+
+// Until the process is gone, or is a zombie that another process has to collect.
+void wait_until_gone(pid_t pid) {
+  const auto is_there = [pid] {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    return std::getline(stat, text) && text.substr(text.rfind(')') + 2, 1) != "Z";
+  };
+  while (is_there()) ::usleep(1000);
+}
+
+TEST_CASE("a helper answers requests") {
+  PythonHelper helper(shell(std::string("echo '{\"ready\": true}'; ") + kEcho));
+  CHECK(helper.receive() == json{{"ready", true}});
+  const json request{{"name", "grüß \"\\\n"}, {"value", 0.1}};
+  CHECK(helper.ask(request) == json{{"got", request}});
+  CHECK(helper.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
+}
+
+TEST_CASE("large requests, large answers, and a helper that writes much to standard error") {
+  PythonHelper helper(shell(std::string("head -c 300000 /dev/zero | tr '\\0' '\\n' >&2; ") + kEcho));
+  const json request{{"text", std::string(3'000'000, 'x')}};
+  CHECK(helper.ask(request) == json{{"got", request}});
+}
+
+TEST_CASE("a helper that ends is an error with its last line") {
+  const auto message = [](const std::string& script) -> std::string {
+    try {
+      PythonHelper(shell(script)).ask({{"value", 1}});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message("read line; echo trace >&2; printf 'ImportError: x\\n\\n' >&2; exit 3") ==
+        "the helper process ended with exit code 3: ImportError: x");
+  CHECK(message("exit 0") == "the helper process ended with exit code 0");
+  CHECK(message("read line; printf 'no end' >&2; kill -KILL $$") == "the helper process was killed by SIGKILL: no end");
+  CHECK(message("read line; echo 'Traceback:'") == "the helper process sent 'Traceback:' instead of a JSON object");
+  CHECK(message("read line; echo '[1]'") == "the helper process sent '[1]' instead of a JSON object");
+  CHECK(message("read line; printf '{\"value\": 1'") == "the helper process ended with exit code 0");
+}
+
+TEST_CASE("a program that does not exist or cannot be executed is an error") {
+  CHECK_THROWS_WITH_AS(PythonHelper({"no-such-python"}),
+                       "cannot find no-such-python in PATH, nor a file of that name here", UsageError);
+  CHECK_THROWS_AS(PythonHelper({"/no/such/python"}), UsageError);
+  const ::testing::TemporaryDirectory directory;
+  const std::filesystem::path program = directory.path() / "python";
+  std::ofstream(program) << "#!/no/such/interpreter\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  CHECK_THROWS_WITH_AS(PythonHelper({program}),
+                       ("cannot run " + program.string() + ": No such file or directory").c_str(), Error);
+}
+
+TEST_CASE("a helper ends with all that it started") {
+  std::vector<pid_t> pids;
+  {
+    PythonHelper helper(shell("cat /dev/zero > /dev/null & echo \"{\\\"pids\\\": [$$, $!]}\"; wait"));
+    pids = helper.receive()["pids"].get<std::vector<pid_t>>();
+  }
+  for (const pid_t pid : pids) wait_until_gone(pid);
+}
+
+TEST_CASE("a helper ends with the process that started it") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    // One that does not read, and so cannot see that its input has ended.
+    PythonHelper helper(shell("echo \"{\\\"pid\\\": $$}\"; exec cat /dev/zero > /dev/null"));
+    const auto pid = helper.receive()["pid"].get<pid_t>();
+    [[maybe_unused]] const ssize_t written = ::write(ends[1], &pid, sizeof pid);
+    ::raise(SIGKILL);
+  }
+  ::close(ends[1]);
+  pid_t pid = -1;
+  CHECK(::read(ends[0], &pid, sizeof pid) == sizeof pid);
+  ::close(ends[0]);
+  CHECK(::waitpid(parent, nullptr, 0) == parent);
+  wait_until_gone(pid);
+}
+
+TEST_CASE("the terminal's signals do not reach a helper, and one that is stuck is killed after a signal to stop") {
+  sigset_t stops, before;
+  ::sigemptyset(&stops);
+  ::sigaddset(&stops, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &stops, &before);
+  {
+    PythonHelper patient(shell(std::string("echo \"{\\\"session\\\": $(cut -d' ' -f6 /proc/$$/stat)}\"; ") + kEcho));
+    CHECK(patient.receive()["session"] != ::getsid(0));
+    PythonHelper stuck(shell("while read -r line; do :; done"), std::chrono::milliseconds(0));
+    ::raise(SIGTERM);
+    // One that answers within the grace period does.
+    CHECK(patient.ask({{"value", 1}}) == json{{"got", {{"value", 1}}}});
+    CHECK_THROWS_WITH_AS(stuck.ask({{"value", 1}}), "the helper process was interrupted before it answered", Error);
+  }
+  int number = 0;
+  ::sigwait(&stops, &number);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+}  // namespace adaptdl::sched::tune::tuner_python_helper_test
