@@ -10,47 +10,12 @@ import sys
 import time
 import unittest
 
-import run_support
+import tune_support
 from run_support import ADAPTDL, PATIENCE, eventually
-
-PROGRAM = pathlib.Path(__file__).with_name("tune_program.py")
-SPACE = ["-P", "lr=log:1e-5..1e-1", "--metric", "accuracy:max", "--seed", 1]
-DEVICES = ["--device-kind", "cpu", "--devices", 3, "--max-replicas", 1]
+from tune_support import DEVICES, PROGRAM, SPACE
 
 
-class TuneTest(run_support.RunTest):
-    def setUp(self):
-        super().setUp()
-        self.studies = self.home / ".local" / "state" / "adaptdl" / "studies"
-
-    def program(self, *options):
-        return ["--", sys.executable, PROGRAM, "--lr", "{lr}", *options]
-
-    def tune(self, *arguments, code=0, patience=5 * PATIENCE):
-        """Runs `adaptdl tune` to its end and returns what it says."""
-        done = subprocess.run([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              cwd=self.directory, env=self.environment, timeout=patience)
-        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertEqual(done.stdout, "")
-        return done.stderr
-
-    def start_tune(self, *arguments):
-        search = subprocess.Popen([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL, cwd=self.directory, env=self.environment)
-        self.addCleanup(lambda: search.poll() is None and (search.kill(), search.wait()))
-        return search
-
-    def trials(self, study):
-        return json.loads(self.adaptdl("tune", "show", study, "--json"))["trials"]
-
-    def trained(self, study, number):
-        """The epochs that a trial was trained for, in order."""
-        file = self.studies / study / "trials" / str(number) / "trained.jsonl"
-        return [json.loads(line)["epoch"] for line in file.read_text().splitlines()]
-
-    def assert_nothing_runs(self):
-        self.assertEqual(list(self.runs.glob("*")), [])
-
+class TuneTest(tune_support.TuneTest):
     def test_a_search_ends_with_the_best_of_its_trials(self):
         said = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.3"))
         trials = self.trials("s")
@@ -101,10 +66,8 @@ class TuneTest(run_support.RunTest):
         self.assert_nothing_runs()
 
     def test_an_interrupt_saves_all_trials_and_says_how_to_continue(self):
-        search = subprocess.Popen([ADAPTDL, "tune", "--study", "s", "--trials", "4", *map(str, [*SPACE, *DEVICES, "--pruner", "none",
-                                   *self.program("--pause", "0.2")])], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                  text=True, cwd=self.directory, env=self.environment)
-        self.addCleanup(search.stderr.close)
+        search = self.start_tune("--study", "s", "--trials", 4, *SPACE, *DEVICES, "--pruner", "none",
+                                 *self.program("--pause", "0.2"), stderr=subprocess.PIPE)
         self.assertTrue(eventually(lambda: all(len(self.trained_so_far(number)) > 1 for number in range(3))))
         search.send_signal(signal.SIGINT)
         said = search.stderr.read()
@@ -115,12 +78,6 @@ class TuneTest(run_support.RunTest):
         self.tune("--resume", "--study", "s")
         for number in range(4):
             self.assertEqual(self.trained("s", number), list(range(1, 17)))
-
-    def trained_so_far(self, number):
-        try:
-            return self.trained("s", number)
-        except FileNotFoundError:
-            return []
 
     def test_a_trial_that_fails_says_why_and_others_continue(self):
         self.tune("--study", "s", "--trials", 10, "--pruner", "none", *SPACE, *DEVICES,
