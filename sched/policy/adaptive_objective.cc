@@ -78,7 +78,7 @@ int adaptive_limit(const JobInfo& job) {
 
 AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, const SearchProblem& search,
                                      double restart_cost, double now)
-    : jobs_(jobs.size()), restart_cost_(restart_cost) {
+    : jobs_(jobs.size()) {
   std::vector<double> at_best(jobs.size());
   for (std::size_t index = 0; index < jobs.size(); ++index) {
     const JobInfo& job = *jobs[index];
@@ -89,8 +89,10 @@ AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, co
     weighed.node = static_cast<std::size_t>(room.on_node);
     weighed.measured = job.speedup != nullptr;
     weighed.left = time_left(job);
-    weighed.horizon = std::clamp(age / (std::max(job.num_restarts, 0) + 1.0),
-                                 std::max(kShortestStay, 2 * restart_cost_), std::max(kLongestStay, 4 * restart_cost_));
+    weighed.restart_cost = job.restart_cost.value_or(restart_cost);
+    weighed.horizon =
+        std::clamp(age / (std::max(job.num_restarts, 0) + 1.0), std::max(kShortestStay, 2 * weighed.restart_cost),
+                   std::max(kLongestStay, 4 * weighed.restart_cost));
     weighed.weight = std::pow(full, -kFullPower) * std::pow(weighed.left, -kLeftPower) *
                      std::pow(lateness(job, weighed.left, age, room, jobs.size()), kLatePower);
     at_best[index] = weighed.left / full;
@@ -99,13 +101,13 @@ AdaptiveObjective::AdaptiveObjective(const std::vector<const JobInfo*>& jobs, co
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater<>(), [&](std::size_t index) { return at_best[index]; });
   for (std::size_t rank = 0; rank < order.size(); ++rank)
-    jobs_[order[rank]].weight *= std::pow(static_cast<double>(rank + 1), kRankPower);
+    jobs_[order[rank]].weight *= std::pow(static_cast<double>(rank + 1), kRankPower) * jobs[order[rank]]->weight;
 }
 
-double AdaptiveObjective::changed(const Weighed& job, double speedup) const {
+double AdaptiveObjective::changed(const Weighed& job, double speedup) {
   double stay = job.horizon;
-  if (job.measured && speedup > 0) stay = std::min(stay, job.left / std::max(speedup, 0.1) + restart_cost_);
-  return std::max(1 - restart_cost_ / stay, kLeastFactor);
+  if (job.measured && speedup > 0) stay = std::min(stay, job.left / std::max(speedup, 0.1) + job.restart_cost);
+  return std::max(1 - job.restart_cost / stay, kLeastFactor);
 }
 
 void AdaptiveObjective::set_values(std::size_t index, const SpeedupRows& speedups, SearchJob& job) const {

@@ -2,14 +2,15 @@
 // jobs leave soon without large ones being starved.
 //
 //   value = w s(r) f                  s of one node or of several; f = 1 for a first start, and for what stays as it is
-//   w = rank^0.4 full^-0.4 left^-0.1 late^0.3
+//   w = rank^0.4 full^-0.4 left^-0.1 late^0.3 weight
 //
 // `left` is the time that the job has still to train on one replica, `full` its speedup on the whole cluster, `rank`
 // its place among all jobs, 1 for the one with the most of left / full, and `late` the time that it will have taken
 // over the time that it would have taken, both on a fair share of the cluster, if more than 1 (finish-time fairness:
 // Mahajan et al., NSDI 2020). That less is left counts is as in SRPT; that the weight goes by rank and by what the job
 // could reach at best is the form that is optimal where all jobs have the same power of replicas as speedup (heSRPT:
-// Berg et al., Performance Evaluation 2020). The exponents were found on the workloads of docs/scheduling.md.
+// Berg et al., Performance Evaluation 2020). The exponents were found on the workloads of docs/scheduling.md. `weight`
+// is that of the job (JobInfo), 1 unless its owner weighs it against others.
 //
 // A changed allocation costs the job restart_cost seconds, which its next stay has to earn:
 //
@@ -34,7 +35,7 @@ int adaptive_limit(const JobInfo& job);
 
 class AdaptiveObjective {
  public:
-  // `search` has the jobs, in the order of `jobs`, and all nodes.
+  // `search` has the jobs, in the order of `jobs`, and all nodes. `restart_cost`: of jobs that do not have their own.
   AdaptiveObjective(const std::vector<const JobInfo*>& jobs, const SearchProblem& search, double restart_cost,
                     double now);
 
@@ -46,13 +47,13 @@ class AdaptiveObjective {
     double left = 0;     // seconds on one replica
     double horizon = 0;  // seconds that an allocation is expected to stay
     double weight = 1;
+    double restart_cost = 0;
     std::size_t node = 1;  // replicas that an empty node takes
     bool measured = false;
   };
-  double changed(const Weighed& job, double speedup) const;
+  static double changed(const Weighed& job, double speedup);
 
   std::vector<Weighed> jobs_;
-  double restart_cost_;
 };
 
 }  // namespace adaptdl::sched

@@ -44,6 +44,9 @@ struct JobInfo {
   double attained_service = 0;  // replica-seconds that it has held so far
   int num_restarts = 0;         // how often its allocation has changed, its first start not counted
   int profiled_replicas = 0;    // the most replicas that it was measured with; 0: nothing measured yet
+  double weight = 1;            // of its speedup beside those of other jobs, for policies that weigh them ("adaptive")
+  // Seconds without progress that a change of its allocation costs it. None: as PolicyOptions say.
+  std::optional<double> restart_cost;
 
   // Relative goodput of a number of replicas. Null: nothing measured yet, taken as linear in the replicas.
   std::shared_ptr<const SpeedupFunction> speedup;

@@ -63,8 +63,9 @@ bool speeds_up(const SpeedupRows& rows) {
 double restart_factor(const JobInfo& job, const PolluxRules& rules) {
   if (rules.objective == PolluxObjective::kReleased) return kReleasedRestart;
   const double age = rules.now - job.creation_time;
-  if (!std::isfinite(age) || age <= 0) return rules.restart_cost > 0 ? 0 : 1;
-  return std::max(age - std::max(job.num_restarts, 0) * rules.restart_cost, 0.0) / (age + rules.restart_cost);
+  const double cost = job.restart_cost.value_or(rules.restart_cost);
+  if (!std::isfinite(age) || age <= 0) return cost > 0 ? 0 : 1;
+  return std::max(age - std::max(job.num_restarts, 0) * cost, 0.0) / (age + cost);
 }
 
 std::size_t fair_replicas(double dominant_share, std::size_t jobs) {

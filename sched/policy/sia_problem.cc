@@ -183,8 +183,9 @@ void set_costs(const Problem& problem, const Weights& weights, Job& job) {
   double restart_factor = 1;
   if (!job.current.empty()) {
     const double age = std::max(0.0, problem.now - job.info->creation_time);  // 0 for NaN
-    const double useful = age - job.info->num_restarts * weights.restart_cost;
-    const double factor = useful / (age + weights.restart_cost);
+    const double restart_cost = job.info->restart_cost.value_or(weights.restart_cost);
+    const double useful = age - job.info->num_restarts * restart_cost;
+    const double factor = useful / (age + restart_cost);
     restart_factor = factor > kLeastRestartFactor ? std::min(factor, 1.0) : kLeastRestartFactor;
   }
   double worst = -std::numeric_limits<double>::infinity();

@@ -97,6 +97,28 @@ TEST_CASE("a job that was moved often is moved again only for more") {
   }
 }
 
+TEST_CASE("of two jobs that are alike the one that weighs more gets more, and equal weights change nothing") {
+  std::vector<JobInfo> jobs{job("one", 10, 0.1), job("two", 10, 0.1)};
+  const Decision plain = decide(cluster(4, jobs));
+  for (JobInfo& each : jobs) each.weight = 4;
+  CHECK(decide(cluster(4, jobs)).allocations == plain.allocations);
+  jobs[0].weight = 1;
+  CHECK(replicas(decide(cluster(4, jobs)), "two") > replicas(decide(cluster(4, jobs)), "one"));
+  jobs[0].weight = 16;
+  CHECK(replicas(decide(cluster(4, jobs)), "one") > replicas(decide(cluster(4, jobs)), "two"));
+}
+
+TEST_CASE("a job whose changes cost little changes where another one stays") {
+  for (const auto& cost : {std::optional<double>(), std::optional<double>(1)}) {
+    JobInfo moved = job("job", 30, 0.5);
+    moved.num_restarts = 60;
+    moved.restart_cost = cost;
+    Problem problem = cluster(2, {moved});
+    problem.previous["job"] = Allocation(4, "node-0");
+    CHECK(replicas(decide(problem, 45), "job") == (cost ? 8 : 4));
+  }
+}
+
 TEST_CASE("a job on several nodes has them whole") {
   JobInfo wide = job("wide", 10);
   wide.max_replicas = 11;
