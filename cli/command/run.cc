@@ -129,6 +129,10 @@ void add_run(CLI::App& app, int& exit_code) {
          "replicas on this machine, or the fewest and the most of an elastic run; auto, the default, is one for "
          "each GPU, or 1 without any")
       ->type_name("N|MIN:MAX|auto");
+  app.add_option("--start-replicas", options->start_replicas,
+                 "with MIN:MAX: number of replicas until the program is known to follow changes of it, or was measured "
+                 "(default: as many as it gets)")
+      ->type_name("N");
   app.add_option("--devices", options->devices,
                  "devices that replicas may use, such as 0,2,3; of the kind cpu also a number of them (default: all "
                  "GPUs, or as many as there are cores)")

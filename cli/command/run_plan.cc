@@ -132,6 +132,10 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   } else {
     std::tie(plan.min_replicas, plan.replicas) = parse_bounds(options.replicas);
   }
+  if (!options.start_replicas.empty()) {
+    if (!plan.elastic) throw UsageError("run: --start-replicas needs an elastic run (--replicas MIN:MAX)");
+    plan.start_replicas = parse_run_count(options.start_replicas, "--start-replicas", plan.min_replicas, plan.replicas);
+  }
   if (devices == 0 || plan.replicas <= devices) return;
   const bool gpu = plan.device_kind == sched::DeviceKind::kGpu;
   plan.share_devices = gpu && !plan.elastic && backend == "gloo";

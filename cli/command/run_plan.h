@@ -15,7 +15,7 @@ inline constexpr int kMostRunReplicas = 1024;
 
 // As given on the command line; empty: not given.
 struct RunOptions {
-  std::string replicas = "auto";
+  std::string replicas = "auto", start_replicas;
   std::string devices, device_kind, fairness, hang_timeout, max_restarts;
   std::string checkpoint, checkpoint_every, checkpoint_keep, share, backend, name, nodes, node_rank, master, token_file,
       logs;

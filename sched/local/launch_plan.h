@@ -26,6 +26,8 @@ struct LaunchPlan {
   int replicas = 1;                  // on this machine, at most; >= 1
   int min_replicas = 1;              // at least
   bool elastic = false;              // the number may change while the run goes on, and replicas may be replaced
+  // Of an elastic run, until its program can follow changes of its replicas or was measured; none: as many as it may.
+  std::optional<int> start_replicas;
   std::vector<std::string> devices;  // that there are for the replicas; empty: they need none
   bool share_devices = false;        // several replicas may be on one
   DeviceKind device_kind = DeviceKind::kGpu;  // of `devices`

@@ -8,8 +8,8 @@ namespace {
 
 AgentRequest first_request(const LaunchPlan& plan, const std::string& name, const RunSize& size) {
   return {.name = name,
-          .min = size.min(),
-          .max = size.max(),
+          .min = size.min_wanted(),
+          .max = size.max_wanted(),
           .devices = plan.devices,
           .kind = plan.device_kind == DeviceKind::kGpu ? "gpu" : "cpu",
           .pinned = size.fixed()};
@@ -47,12 +47,12 @@ void MachineShare::set_used(std::vector<std::string> devices, bool stays) {
   devices.erase(std::ranges::unique(devices).begin(), devices.end());
   request_.held = std::move(devices);
   request_.pinned = stays || size_.fixed();
-  request_.min = size_.min();
-  request_.max = size_.max();
   say();
 }
 
 void MachineShare::say() {
+  request_.min = size_.min_wanted();
+  request_.max = size_.max_wanted();
   if (request_ == said_) return;
   said_ = request_;
   agent_.update(request_);

@@ -34,10 +34,10 @@ class MachineShare {
   // Of what was allocated last, one clause; empty: nothing was.
   const std::string& reason() const noexcept { return reason_; }
 
+  // The following say the wanted bounds of the size along.
   // What the program says of itself, for the policy.
   void set_hints(nlohmann::json hints);
-  // These devices are in use, or are about to be, and no others. `stays`: the run cannot let go of any of them. The
-  // bounds of the size are said along.
+  // These devices are in use, or are about to be, and no others. `stays`: the run cannot let go of any of them.
   void set_used(std::vector<std::string> devices, bool stays);
 
  private:

@@ -143,9 +143,12 @@ void ReplicaSet::hear() {
   const auto heard = context_.supervisor->take();
   if (heard.hints_changed) {
     const auto hints = context_.supervisor->hints();
-    membership_.set_follows(hints.value("liveRescale", false));
+    const bool follows = hints.value("liveRescale", false);
+    const bool measured = hints.value("perfParams", nlohmann::json()).is_object();
+    membership_.set_follows(follows);
     // Step times are of steps; a program on another runtime reports no other progress.
-    trained_ = trained_ || hints.value("perfParams", nlohmann::json()).is_object();
+    trained_ = trained_ || measured;
+    if (follows || measured) context_.size.may_grow();
     if (context_.share != nullptr) context_.share->set_hints(hints);
   }
   for (const LocalSupervisor::Call& call : heard.calls) {

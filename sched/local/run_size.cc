@@ -14,7 +14,8 @@ RunSize::RunSize(const LaunchPlan& plan)
       share_devices_(plan.share_devices),
       min_(plan.min_replicas),
       max_(plan.replicas),
-      fixed_(!plan.elastic) {}
+      fixed_(!plan.elastic),
+      start_(plan.elastic ? plan.start_replicas : std::nullopt) {}
 
 std::optional<std::string> RunSize::resize(int min, int max) {
   if (!devices_.empty() && !share_devices_ && static_cast<std::size_t>(min) > devices_.size()) {
@@ -24,6 +25,7 @@ std::optional<std::string> RunSize::resize(int min, int max) {
   min_ = min;
   max_ = max;
   fixed_ = false;
+  start_.reset();
   by_user_ = true;
   answered_ = false;
   return std::nullopt;
@@ -36,16 +38,20 @@ void RunSize::allocate(std::vector<std::string> devices) {
   answered_ = answered_ || (min_ <= count && count <= max_);
 }
 
+int RunSize::max_wanted() const noexcept {
+  return start_ ? std::clamp(*start_, min_, max_) : max_;
+}
+
 MembershipTarget RunSize::target() const {
   MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};
-  const auto most = static_cast<std::size_t>(max_);
+  const auto most = static_cast<std::size_t>(max_wanted());
   if (devices_.empty()) {
     target.devices.assign(most, "");
   } else if (allocated_) {
     target.devices = *allocated_;
     target.devices.resize(std::min(most, target.devices.size()));
   } else {
-    const int count = share_devices_ ? max_ : std::min(max_, static_cast<int>(devices_.size()));
+    const int count = share_devices_ ? max_wanted() : std::min(max_wanted(), static_cast<int>(devices_.size()));
     target.devices = assign_devices(devices_, count, share_devices_);
   }
   return target;

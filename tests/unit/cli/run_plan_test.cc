@@ -134,6 +134,14 @@ TEST_CASE("an elastic run has the devices that there are, and survives failures 
   CHECK(cpu.replicas == 3);
   elastic.max_restarts = "0";
   CHECK(make_plan(elastic, cores).max_restarts == 0);
+  CHECK_FALSE(cpu.start_replicas.has_value());
+  elastic.start_replicas = "2";
+  CHECK(make_plan(elastic, cores).start_replicas == 2);
+  elastic.start_replicas = "5";
+  refused(elastic, "run: --start-replicas takes a whole number from 1 to 4, not '5'", cores);
+  elastic.replicas = "4";
+  refused(elastic, "run: --start-replicas needs an elastic run (--replicas MIN:MAX)", cores);
+  elastic.start_replicas.clear();
   elastic.replicas = "4:8";
   refused(elastic, "run: 4 replicas need as many devices, and there are 3; ask for fewer, or give --devices 4", cores);
   elastic.nodes = "2";

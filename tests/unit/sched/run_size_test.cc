@@ -37,6 +37,23 @@ TEST_CASE("what it is allocated counts, up to the most that it may have") {
   CHECK_FALSE(size.target().by_user);
 }
 
+TEST_CASE("an elastic run begins with the replicas to start with, until it may grow") {
+  LaunchPlan elastic = plan(1, 4, {"a", "b", "c", "d"});
+  elastic.elastic = true;
+  elastic.start_replicas = 1;
+  RunSize size(elastic);
+  CHECK(size.max() == 4);
+  CHECK(size.max_wanted() == 1);
+  CHECK(size.target().devices == Devices{"a"});
+  size.may_grow();
+  CHECK(size.max_wanted() == 4);
+  CHECK(size.min_wanted() == 1);
+  // A user knows better.
+  RunSize resized(elastic);
+  CHECK_FALSE(resized.resize(2, 3).has_value());
+  CHECK(resized.target().devices == Devices{"a", "b", "c"});
+}
+
 TEST_CASE("a resize changes both bounds, and is known as a user's wish until the allocation after its answer") {
   RunSize size(plan(1, 1, {"a", "b", "c"}));
   CHECK_FALSE(size.resize(2, 3).has_value());
