@@ -111,7 +111,7 @@ std::string AgentClient::message(bool first) const {
   message.policy = options_.policy;
   message.fairness = options_.fairness;
   message.user = {request_.name,   request_.kind, request_.min, request_.max, request_.devices, request_.held,
-                  request_.pinned, submitted_,    service_,     changes_,     request_.hints};
+                  request_.pinned, submitted_,    service_,     changes_,     request_.hints,   request_.weight};
   // An agent that knows nothing of this run must not give away what it may be about to use.
   if (first) {
     for (const std::string& device : allocated_)

@@ -32,6 +32,7 @@ struct AgentRequest {
   nlohmann::json hints = nlohmann::json::object();
   std::vector<std::string> held;  // that its processes use, or are about to
   bool pinned = false;            // once it has devices, it keeps exactly these
+  double weight = 1;              // see DeviceUser
 
   bool operator==(const AgentRequest&) const = default;
 };

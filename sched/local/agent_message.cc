@@ -10,6 +10,7 @@
 #include "adaptdl/error.h"
 #include "adaptdl/sched_hints.h"
 #include "foreign_json.h"
+#include "local/run_share.h"
 #include "policy/policies.h"
 
 namespace adaptdl::sched {
@@ -96,6 +97,10 @@ DeviceUser parse_user(const json& run) {
   user.service = number(run, "service");
   user.changes = static_cast<int>(whole(run, "changes", 0, 1'000'000'000));
   user.hints = member(run, "hints");
+  // A run of an earlier version does not say it.
+  if (run.contains("weight")) user.weight = number(run, "weight");
+  if (user.weight < kMinRunWeight || user.weight > kMaxRunWeight)
+    throw UsageError(fmt::format("\"weight\": takes a number from {} to {}", kMinRunWeight, kMaxRunWeight));
   check_sched_hints(user.hints);
   return user;
 }
@@ -120,7 +125,8 @@ std::string to_line(const RunMessage& message) {
                     {"submitted", user.submitted},
                     {"service", user.service},
                     {"changes", user.changes},
-                    {"hints", user.hints}}}});
+                    {"hints", user.hints},
+                    {"weight", user.weight}}}});
 }
 
 std::string to_line(const DeviceShare& share) {

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kCycle{10};
 constexpr std::chrono::milliseconds kSettleStep{100};
 constexpr std::size_t kMostSessions = 256, kMostUnread = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kAcceptPause{50};
-constexpr double kLiveCost = 2, kRestartCost = 10;  // seconds that a change of devices costs a run
+constexpr double kRestartCost = 10;  // seconds that a change of devices costs a run that starts again for it
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -246,7 +246,7 @@ void AgentServer::decide() {
   std::erase_if(expected_, [](const auto& run) { return !alive(run.second); });
   if (!expected_.empty()) return;
   settled_ = true;
-  const PolicyOptions options{0, shares_.all_rescale_live() ? kLiveCost : kRestartCost, fairness_};
+  const PolicyOptions options{0, kRestartCost, fairness_};
   shares_.decide(*make_policy(policy_, options), now());
   tell();
 }

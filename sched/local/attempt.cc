@@ -31,6 +31,11 @@ void LaunchContext::publish(const std::string& state, const std::string& why) {
   control->publish();
 }
 
+void LaunchContext::set_share(const RunShare& wanted) {
+  size.wish(wanted.replicas);
+  if (share != nullptr) share->set_weight(wanted.weight);
+}
+
 Attempt::Attempt(LaunchContext& context, int restarts)
     : context_(context),
       saves_(context.plan),
@@ -141,6 +146,9 @@ void Attempt::handle(RunRequest request) {
   switch (request.kind) {
     case RunRequest::Kind::kResize:
       return resize(std::move(request));
+    case RunRequest::Kind::kShare:
+      context_.set_share(request.share);
+      return request.accept();
     case RunRequest::Kind::kCheckpoint:
       return saves_.add(std::move(request));
     case RunRequest::Kind::kStop:

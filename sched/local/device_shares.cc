@@ -12,6 +12,7 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr char kNode[] = "this machine";
+constexpr double kLiveCost = 1;  // seconds that a change of its replicas costs a run that follows it
 
 // Devices of different kinds may have the same name.
 std::string full_name(const DeviceUser& user, const std::string& device) { return user.kind + ":" + device; }
@@ -43,9 +44,14 @@ std::string waiting_reason(const DeviceUser& user) {
   return fmt::format("waits: needs at least {} besides what others need at least", counted(user.min, "device"));
 }
 
+bool rescales_live(const DeviceUser& user) {
+  const auto live = user.hints.find("liveRescale");
+  return live != user.hints.end() && *live == true;
+}
+
 bool other_limits(const DeviceUser& a, const DeviceUser& b) {
   const auto limits = [](const DeviceUser& user) {
-    return std::tie(user.kind, user.min, user.max, user.devices, user.pinned);
+    return std::tie(user.kind, user.min, user.max, user.devices, user.pinned, user.weight);
   };
   return limits(a) != limits(b);
 }
@@ -67,13 +73,6 @@ bool DeviceShares::set(UserId id, DeviceUser user, std::uint64_t seen, double no
 }
 
 void DeviceShares::remove(UserId id) { users_.erase(id); }
-
-bool DeviceShares::all_rescale_live() const {
-  return std::ranges::all_of(users_, [](const auto& entry) {
-    const auto live = entry.second.user.hints.find("liveRescale");
-    return live != entry.second.user.hints.end() && *live == true;
-  });
-}
 
 // Those that have devices first, each part by the time of submission.
 DeviceShares::Order DeviceShares::in_order() {
@@ -115,15 +114,16 @@ std::vector<int> DeviceShares::least_sizes(const Order& order) {
   return sizes;
 }
 
-// As equal as can be, one device after the other to whoever has fewest.
+// As equal as can be, one device after the other to the run that has fewest for its weight.
 std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> sizes) {
   std::vector<bool> open;
   for (const int size : sizes) open.push_back(size > 0);
+  const auto weighed = [&](std::size_t i) { return sizes[i] / order[i].second->user.weight; };
   for (;;) {
     std::size_t next = order.size();
     for (std::size_t i = 0; i < order.size(); ++i) {
       if (!open[i] || sizes[i] >= most(order[i].second->user)) continue;
-      if (next == order.size() || sizes[i] < sizes[next]) next = i;
+      if (next == order.size() || weighed(i) < weighed(next)) next = i;
     }
     if (next == order.size()) return sizes;
     ++sizes[next];
@@ -155,6 +155,8 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
     job.creation_time = user.submitted;
     job.attained_service = user.service + static_cast<double>(user.held.size()) * std::max(now - entry->said, 0.0);
     job.num_restarts = user.changes;
+    job.weight = user.weight;
+    if (rescales_live(user)) job.restart_cost = kLiveCost;
     apply_hints(user.hints, job);
     // A program that says nothing of itself has run on these all the same.
     job.profiled_replicas = std::max(job.profiled_replicas, static_cast<int>(user.held.size()));

@@ -6,7 +6,7 @@
 // its hands.
 //
 // A run that trains keeps at least its minimum. Of those that wait, the one submitted first is served first. A run that
-// was not measured yet gets at most its fair share, since nothing is known of what more would do for it.
+// was not measured yet gets at most its fair share by weight, since nothing is known of what more would do for it.
 //
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once
@@ -37,6 +37,7 @@ struct DeviceUser {
   double service = 0;  // device-seconds that it has held so far
   int changes = 0;     // of its devices, the first allocation not counted
   nlohmann::json hints = nlohmann::json::object();
+  double weight = 1;  // of its speedup, beside those of other runs; > 0
 };
 
 struct DeviceShare {
@@ -56,8 +57,6 @@ class DeviceShares {
   bool set(UserId id, DeviceUser user, std::uint64_t seen, double now);
   void remove(UserId id);
   bool empty() const noexcept { return users_.empty(); }
-  // Whether all runs can be given other devices without a restart.
-  bool all_rescale_live() const;
 
   // Decides anew how many devices each run is to have, and which.
   void decide(const Policy& policy, double now);

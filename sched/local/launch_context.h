@@ -13,6 +13,7 @@
 #include "local/machine_share.h"
 #include "local/restart_budget.h"
 #include "local/run_control.h"
+#include "local/run_share.h"
 #include "local/run_size.h"
 
 namespace adaptdl::sched {
@@ -37,6 +38,8 @@ struct LaunchContext {
 
   // Says to those who look on that the run is now in this state, and why.
   void publish(const std::string& state, const std::string& why);
+  // What the run should have of the machine from now on.
+  void set_share(const RunShare& wanted);
 };
 
 }  // namespace adaptdl::sched

@@ -28,6 +28,9 @@ bool take_requests(LaunchContext& context) {
     if (request.kind == RunRequest::Kind::kStop || request.kind == RunRequest::Kind::kKill) {
       end = true;
       request.accept();
+    } else if (request.kind == RunRequest::Kind::kShare) {
+      context.set_share(request.share);
+      request.accept();
     } else {
       request.refuse("its replicas are being started; ask again in a moment");
     }

@@ -50,6 +50,11 @@ void MachineShare::set_used(std::vector<std::string> devices, bool stays) {
   say();
 }
 
+void MachineShare::set_weight(double weight) {
+  request_.weight = weight;
+  say();
+}
+
 void MachineShare::say() {
   request_.min = size_.min_wanted();
   request_.max = size_.max_wanted();

@@ -37,6 +37,8 @@ class MachineShare {
   // The following say the wanted bounds of the size along.
   // What the program says of itself, for the policy.
   void set_hints(nlohmann::json hints);
+  // How much its speedup counts beside that of others.
+  void set_weight(double weight);
   // These devices are in use, or are about to be, and no others. `stays`: the run cannot let go of any of them.
   void set_used(std::vector<std::string> devices, bool stays);
 

@@ -47,12 +47,10 @@ std::string read_all(const Fd& connection) {
   }
 }
 
-}  // namespace
-
-json ask_run(const RunEntry& run, const json& request, std::optional<std::chrono::milliseconds> limit) {
+Fd send_request(const RunEntry& run, const json& request, std::optional<std::chrono::milliseconds> limit) {
   const std::string& name = run.status.name;
   if (!is_alive(run)) throw Error(fmt::format("run {} is not going on: it is {}", name, run.status.state));
-  const Fd connection = connect(run);
+  Fd connection = connect(run);
   if (connection && limit) limit_waiting(connection, *limit);
   const std::string line = request.dump() + '\n';
   if (!connection ||
@@ -60,11 +58,36 @@ json ask_run(const RunEntry& run, const json& request, std::optional<std::chrono
     throw Error(fmt::format("run {} cannot be reached at {}: its launcher is process {} on {}", name, run.socket,
                             run.status.pid, run.status.host));
   }
-  json answer = parse_foreign_json(read_all(connection));
+  return connection;
+}
+
+json check_answer(const std::string& name, const std::string& text) {
+  json answer = parse_foreign_json(text);
   if (!answer.is_object() || !answer.contains("ok")) throw Error(fmt::format("run {} gave no answer", name));
   if (answer["ok"] != true) throw Error(fmt::format("run {}: {}", name, answer.value("why", "it refused")));
   answer.erase("ok");
   return answer;
+}
+
+}  // namespace
+
+json ask_run(const RunEntry& run, const json& request, std::optional<std::chrono::milliseconds> limit) {
+  const Fd connection = send_request(run, request, limit);
+  return check_answer(run.status.name, read_all(connection));
+}
+
+PendingRequest::PendingRequest(const RunEntry& run, const json& request)
+    : name_(run.status.name), connection_(send_request(run, request, {})) {}
+
+std::optional<json> PendingRequest::answer() {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t size = ::recv(connection_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    if (size <= 0) return check_answer(name_, text_);
+    text_.append(buffer.data(), static_cast<std::size_t>(size));
+  }
 }
 
 RunStatus status_now(const RunEntry& run) {

@@ -77,6 +77,7 @@ RunRequest& RunRequest::operator=(RunRequest&& other) noexcept {
   kind = other.kind;
   min = other.min;
   max = other.max;
+  share = other.share;
   answer_ = std::move(other.answer_);
   return *this;
 }
@@ -202,6 +203,7 @@ class RunControlServer {
 
   void handle(const std::shared_ptr<ControlConnection>& connection, const json& request) {
     static const std::pair<const char*, RunRequest::Kind> kKinds[] = {{"resize", RunRequest::Kind::kResize},
+                                                                      {"share", RunRequest::Kind::kShare},
                                                                       {"checkpoint", RunRequest::Kind::kCheckpoint},
                                                                       {"stop", RunRequest::Kind::kStop},
                                                                       {"kill", RunRequest::Kind::kKill}};
@@ -220,16 +222,21 @@ class RunControlServer {
       constexpr std::int64_t kMost = 1'000'000;
       if (kind == RunRequest::Kind::kResize && (min < 1 || max < min || max > kMost))
         return send(connection, refusal("resize takes whole numbers 1 <= min <= max"));
+      const auto share = kind == RunRequest::Kind::kShare ? parse_share_request(request) : RunShare();
+      if (!share)
+        return send(connection, refusal(fmt::format("share takes a weight from {} to {}, and whole replicas from 1",
+                                                    kMinRunWeight, kMaxRunWeight)));
       RunRequest made(kind, std::make_unique<RunRequest::Answer>(RunRequest::Answer{io_, connection}));
       made.min = static_cast<int>(min);
       made.max = static_cast<int>(max);
+      made.share = *share;
       const std::lock_guard lock(mutex_);
       requests_.push_back(std::move(made));
       const std::uint64_t one = 1;
       [[maybe_unused]] const ssize_t size = ::write(event_.get(), &one, sizeof one);
       return;
     }
-    send(connection, refusal("requests are status, resize, checkpoint, stop and kill"));
+    send(connection, refusal("requests are status, resize, share, checkpoint, stop and kill"));
   }
 
   void write_soon(bool at_once) {

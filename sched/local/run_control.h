@@ -3,8 +3,9 @@
 // A socket, readable and writable by this user alone, takes one request a connection: a line of JSON, answered by a
 // line of JSON. {"request": "status"} is answered at once with what was published last. The others are handed to the
 // launcher, who answers them when it has done them, or cannot: {"request": "resize", "min": 1, "max": 4},
-// {"request": "checkpoint"}, {"request": "stop"}, {"request": "kill"}; answers are {"ok": true, ...} or {"ok": false,
-// "why": SENTENCE}. Input that makes no sense is refused and costs the run nothing.
+// {"request": "share", ...} (run_share.h), {"request": "checkpoint"}, {"request": "stop"}, {"request": "kill"}; answers
+// are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Input that makes no sense is refused and costs the run
+// nothing.
 //
 // Threading: the socket and the record are served by a thread of their own, with all signals blocked. All functions are
 // called by the launcher's one thread, and only finish() and discard() wait for the disk. A RunRequest may be answered
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "local/run_record.h"
+#include "local/run_share.h"
 #include "local/run_status.h"
 
 namespace adaptdl::sched {
@@ -26,10 +28,11 @@ class RunControlServer;
 // A request that waits for its answer. One that is dropped without any is refused with "the run ended before that".
 class RunRequest {
  public:
-  enum class Kind { kResize, kCheckpoint, kStop, kKill };
+  enum class Kind { kResize, kShare, kCheckpoint, kStop, kKill };
 
   Kind kind = Kind::kStop;
   int min = 0, max = 0;  // of kResize: 1 <= min <= max
+  RunShare share;        // of kShare
 
   // Answers that it was done; `more`: further fields of the answer, such as {"path": ...} of a checkpoint.
   void accept(const nlohmann::json& more = nlohmann::json::object());

@@ -39,8 +39,11 @@ void RunSize::allocate(std::vector<std::string> devices) {
 }
 
 int RunSize::max_wanted() const noexcept {
-  return start_ ? std::clamp(*start_, min_, max_) : max_;
+  const int most = start_ ? std::clamp(*start_, min_, max_) : max_;
+  return wish_ ? std::clamp(*wish_, min_, most) : most;
 }
+
+int RunSize::min_wanted() const noexcept { return wish_ ? max_wanted() : min_; }
 
 MembershipTarget RunSize::target() const {
   MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};

@@ -21,13 +21,15 @@ class RunSize {
   // It may have these devices, one at least and no others, until it is given others.
   void allocate(std::vector<std::string> devices);
 
+  // Within its bounds, it should have as many replicas as that; none: any number.
+  void wish(std::optional<int> replicas) noexcept { wish_ = replicas; }
   // Its program can follow changes of its replicas, or was measured: it may have more than LaunchPlan::start_replicas.
   void may_grow() noexcept { start_.reset(); }
 
   int min() const noexcept { return min_; }
   int max() const noexcept { return max_; }
   // The bounds that it asks for at present, which are within these.
-  int min_wanted() const noexcept { return min_; }
+  int min_wanted() const noexcept;
   int max_wanted() const noexcept;
   // Whether nobody let it have another number of replicas than the one.
   bool fixed() const noexcept { return fixed_; }
@@ -41,7 +43,7 @@ class RunSize {
   bool fixed_;
   bool by_user_ = false;
   bool answered_ = true;  // what the user asked for last was
-  std::optional<int> start_;
+  std::optional<int> start_, wish_;
   std::optional<std::vector<std::string>> allocated_;
 };
 

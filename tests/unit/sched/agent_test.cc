@@ -219,6 +219,25 @@ TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
   }
 }
 
+TEST_CASE("an agent that comes back learns the weights again") {
+  Home home;
+  Run light(home, request(1, 4)), heavy(home, request(1, 4));
+  heavy.wanted.weight = 3;
+  heavy.client.update(heavy.wanted);
+  REQUIRE(await({&light, &heavy}, [&] { return light.devices.size() == 1 && heavy.devices.size() == 3; }));
+  const int killed = light.client.agent_pid().value();
+  REQUIRE(::kill(killed, SIGKILL) == 0);
+  REQUIRE(await({&light, &heavy}, [&] {
+    const auto pid = light.client.agent_pid();
+    return pid && pid == heavy.client.agent_pid() && *pid != killed;
+  }));
+  // Without them, the first one would be left more.
+  Run third(home, request(1, 1));
+  REQUIRE(await({&light, &heavy, &third}, [&] { return third.devices.size() == 1; }));
+  CHECK(light.devices.size() == 1);
+  CHECK(heavy.devices.size() == 2);
+}
+
 TEST_CASE("a run keeps what it has while the agent does not answer") {
   Home home;
   Run run(home, request(1, 2));
@@ -352,6 +371,8 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
       {replaced("[\"0\"]", "[\"0\",\"0\"]"), "\\\"devices\\\": takes names of devices, each once"},
       {replaced("\"hints\":{}", "\"hints\":{\"x\":1}"), "no scheduling hint is named"},
       {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "\\\"weight\\\": takes a number from 0.001 to 1000"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "\\\"weight\\\": takes a number"},
       {replaced("adaptive", "best"), "no policy"},
       {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "\\\"id\\\": takes 1 to 40 letters and digits"},
   };

@@ -259,6 +259,67 @@ TEST_CASE("what scales better gets more, and the other keeps its least") {
   CHECK(machine.has(2).size() == 1);
 }
 
+TEST_CASE("weights decide between runs that were not measured, and between those that scale alike") {
+  for (const bool measured : {false, true}) {
+    CAPTURE(measured);
+    Machine machine;
+    DeviceUser light = user(1, 8, 0, 8), heavy = user(1, 8, 1, 8);
+    if (measured) {
+      light.hints = {{"initBatchSize", 1024},
+                     {"maxProfiledReplicas", 8},
+                     {"gradParams", {{"norm", 1}, {"var", 1}}},
+                     {"perfParams",
+                      {{"alpha_c", 1e-4},
+                       {"beta_c", 1e-3},
+                       {"alpha_n", 0.1},
+                       {"beta_n", 0},
+                       {"alpha_r", 0.1},
+                       {"beta_r", 0},
+                       {"gamma", 1}}}};
+      heavy.hints = light.hints;
+    }
+    light.weight = 0.25;
+    heavy.weight = 1.75;
+    // One that was not measured grows step by step.
+    const auto settle = [&] {
+      for (int cycle = 0; cycle < 3; ++cycle) {
+        machine.decide();
+        for (const UserId id : {1, 2, 1, 2}) machine.heed(id);
+      }
+    };
+    machine.come(1, light);
+    machine.come(2, heavy);
+    settle();
+    CHECK(machine.has(1).size() <= 2);
+    CHECK(machine.has(2).size() >= 6);
+    // The other way round, which is decided at once.
+    machine.users[1].weight = 1.75;
+    CHECK(machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now));
+    machine.users[2].weight = 0.25;
+    CHECK(machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now));
+    settle();
+    CHECK(machine.has(1).size() >= 6);
+    CHECK(machine.has(2).size() <= 2);
+  }
+}
+
+TEST_CASE("no weight takes the least from a run that trains") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.decide();
+  machine.heed(1);
+  machine.users[1].weight = 1e-3;
+  machine.shares.set(1, machine.users[1], machine.told[1].number, machine.now);
+  DeviceUser heavy = user(1, 4, 1);
+  heavy.weight = 1e3;
+  machine.come(2, heavy);
+  machine.decide();
+  machine.heed(1);
+  machine.heed(2);
+  CHECK(machine.has(1).size() == 1);
+  CHECK(machine.has(2).size() == 3);
+}
+
 TEST_CASE("new limits ask for a decision at once, new hints do not") {
   Machine machine;
   machine.come(1, user(1, 4, 0));

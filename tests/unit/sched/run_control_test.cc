@@ -115,12 +115,47 @@ TEST_CASE("a request waits for the launcher's answer") {
     request.refuse("it is Sunday");
   }
   CHECK(answer.get() == "run job: it is Sunday");
+  answer = ask(sched::share_request({.weight = 0.5, .replicas = 3}));
+  {
+    RunRequest request = next(*control);
+    CHECK(request.kind == RunRequest::Kind::kShare);
+    CHECK(request.share == sched::RunShare{0.5, 3});
+    request.accept();
+  }
+  CHECK(answer.get() == "accepted: {}");
   answer = ask({{"request", "checkpoint"}});
   next(*control).accept({{"path", "/c/checkpoint-1"}});
   CHECK(answer.get() == R"(accepted: {"path":"/c/checkpoint-1"})");
   answer = ask({{"request", "stop"}});
   CHECK(next(*control).kind == RunRequest::Kind::kStop);  // and dropped
   CHECK(answer.get() == "run job: the run ended before that");
+}
+
+TEST_CASE("a request that nobody waits for is answered later, or ends with the run") {
+  const Home home;
+  auto control = make_control(home);
+  const auto answer_of = [](sched::PendingRequest& pending) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
+    auto answer = pending.answer();
+    while (!answer && std::chrono::steady_clock::now() < deadline) answer = pending.answer();
+    return answer;
+  };
+  sched::PendingRequest first(home.run(), sched::share_request({.weight = 2, .replicas = {}}));
+  CHECK_FALSE(first.answer().has_value());
+  {
+    RunRequest request = next(*control);
+    CHECK(request.share == sched::RunShare{2, {}});
+    CHECK_FALSE(first.answer().has_value());
+    request.accept();
+  }
+  CHECK(answer_of(first) == json::object());
+  sched::PendingRequest second(home.run(), sched::share_request({}));
+  next(*control);
+  CHECK_THROWS_WITH_AS(answer_of(second), "run job: the run ended before that", Error);
+  const sched::RunEntry run = home.run();
+  control->finish();
+  control.reset();
+  CHECK_THROWS_AS(sched::PendingRequest(run, sched::share_request({})), Error);
 }
 
 TEST_CASE("whoever waits when the run ends is told") {
@@ -142,13 +177,22 @@ TEST_CASE("input that makes no sense is refused and reaches nobody") {
   for (const std::string bytes :
        {"{}\n", "[]\n", "no json\n", "{\"request\": 7}\n", "{\"request\": \"explode\"}\n", "\xff\xfe\n"}) {
     CAPTURE(bytes);
-    CHECK(answer_to(socket, bytes) == R"({"ok":false,"why":"requests are status, resize, checkpoint, stop and kill"})"
-                                      "\n");
+    CHECK(answer_to(socket, bytes) ==
+          R"({"ok":false,"why":"requests are status, resize, share, checkpoint, stop and kill"})"
+          "\n");
   }
   for (const std::string size : {"", ", \"min\": 0, \"max\": 2", ", \"min\": 3, \"max\": 2",
                                  ", \"min\": \"1\", \"max\": 2", ", \"min\": 1, \"max\": 4294967297"}) {
     CHECK(answer_to(socket, "{\"request\": \"resize\"" + size + "}\n") ==
           R"({"ok":false,"why":"resize takes whole numbers 1 <= min <= max"})"
+          "\n");
+  }
+  for (const std::string share : {"\"weight\": 0", "\"weight\": -1", "\"weight\": 1e-9", "\"weight\": 1e9",
+                                  "\"weight\": \"1\"", "\"weight\": null", "\"replicas\": 0", "\"replicas\": 1.5",
+                                  "\"replicas\": 4294967297", "\"replicas\": \"2\"", "\"replicas\": [2]"}) {
+    CAPTURE(share);
+    CHECK(answer_to(socket, "{\"request\": \"share\", " + share + "}\n") ==
+          R"({"ok":false,"why":"share takes a weight from 0.001 to 1000, and whole replicas from 1"})"
           "\n");
   }
   CHECK(answer_to(socket, std::string(4096, 'x')) == R"({"ok":false,"why":"the request is too long"})"
