@@ -124,6 +124,10 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--parallel", options->parallel,
                  "how many trials run at the same time (default auto: as many as there are devices)")
       ->type_name("N|auto");
+  app.add_option("--share", options->share,
+                 "which trials get more devices: those that make better use of them, the same weighed by the chance to "
+                 "be the best, or all as many (default goodput)")
+      ->type_name("goodput|promise|equal");
   app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
       ->type_name("DURATION");
   app.add_option("--sampler", options->sampler,

@@ -15,6 +15,7 @@
 #include "tune/command_template.h"
 #include "tune/pruner.h"
 #include "tune/space_text.h"
+#include "tuner/trial_shares.h"
 #include "utf8.h"
 
 namespace adaptdl::cli {
@@ -74,6 +75,7 @@ void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine&
   run.no_checkpoint = settings.checkpoint_every.empty();
   run.program = settings.command;
   const int devices = static_cast<int>(make_plan(run, machine).devices.size());
+  plan.devices = devices;
   if (!options.min_replicas.empty())
     settings.min_replicas = parse_tune_count(options.min_replicas, "--min-replicas", kMostRunReplicas);
   if (!options.max_replicas.empty())
@@ -108,6 +110,10 @@ void check_resume_options(const TuneOptions& options) {
 // What may change while a study continues.
 void set_limits(TunePlan& plan, const TuneOptions& options) {
   if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);
+  if (!options.share.empty()) plan.settings.share = options.share;
+  if (!tune::find_share_mode(plan.settings.share))
+    throw UsageError(
+        fmt::format("tune: invalid --share '{}'; expected goodput, promise or equal", plan.settings.share));
   if (options.time.empty()) return;
   plan.time = env::parse_duration(options.time, "tune: --time");
   if (plan.time->count() == 0) throw UsageError("tune: --time must be above 0, such as 2h");

@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 
 // As given on the command line; empty: not given.
 struct TuneOptions {
-  std::string study, space, metric, trials, parallel, time, sampler, pruner, factor, seed, storage;
+  std::string study, space, metric, trials, parallel, time, share, sampler, pruner, factor, seed, storage;
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
   std::vector<std::string> parameters;  // NAME=VALUES
   std::vector<std::string> program;     // and its arguments
@@ -24,6 +24,7 @@ struct TunePlan {
   std::string study;
   sched::tune::Direction direction = sched::tune::Direction::kMaximize;
   sched::tune::StudySettings settings;
+  int devices = 1;  // that trials may use
   std::optional<std::chrono::milliseconds> time;
 };
 

@@ -124,6 +124,8 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   const auto sampler = make_study_sampler(settings, plan.study, directory.journal());
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
+  search_plan.share = {*tune::find_share_mode(settings.share), plan.devices, settings.min_replicas,
+                       settings.max_replicas};
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;
   tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner,
                       [](std::string_view text) { print_notice("{}", text); });

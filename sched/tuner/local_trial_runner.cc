@@ -158,7 +158,7 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
   if (static_cast<std::size_t>(*number) >= trials || (state != "done" && state != "failed"))
     return remove_record(*ended);
   results_of(*number);
-  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why)};
+  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why), {}};
 }
 
 fs::path LocalTrialRunner::trial_directory(int number) const {
@@ -203,7 +203,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start trial {}: {}", number, std::strerror(errno)));
   if (pid == 0) become_launcher(launch);
-  active_[number] = {pid, {}};
+  active_[number] = {pid, {}, {}};
   results_of(number);
 }
 
@@ -217,6 +217,10 @@ TrialResults& LocalTrialRunner::results_of(int number) {
 void LocalTrialRunner::stop(int number) {
   if (const auto run = active_.find(number); run != active_.end() && run->second.pid > 0)
     ::kill(run->second.pid, SIGTERM);
+}
+
+void LocalTrialRunner::set_share(int number, const RunShare& share) {
+  if (const auto run = active_.find(number); run != active_.end()) run->second.share.set(share);
 }
 
 bool LocalTrialRunner::is_active(int number) const { return active_.contains(number); }
@@ -244,7 +248,8 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
   for (auto active = active_.begin(); active != active_.end();) {
     auto& [number, run] = *active;
     int status = 0;
-    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid) run = {0, how_ended(number, status)};
+    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid) run = {0, how_ended(number, status), {}};
+    if (run.pid > 0) run.share.tick([this, trial = number] { return find_record(trial); });
     TrialResults& results = results_of(number);
     for (const Result& result : results.read()) events.push_back({number, result});
     has_more_ = has_more_ || results.has_more();

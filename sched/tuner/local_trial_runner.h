@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "local/run_record.h"
+#include "tuner/share_sender.h"
 #include "tuner/trial_results.h"
 #include "tuner/trial_runner.h"
 
@@ -50,6 +51,7 @@ class LocalTrialRunner final : public TrialRunner {
 
   void start(int number, const Values& values) override;
   void stop(int number) override;
+  void set_share(int number, const RunShare& share) override;
   bool is_active(int number) const override;
   std::vector<TrialEvent> poll() override;
   void discard(int number) override;
@@ -78,6 +80,7 @@ class LocalTrialRunner final : public TrialRunner {
   struct Active {
     pid_t pid = 0;                // 0: it has ended
     std::optional<TrialEnd> end;  // to be delivered after its results
+    ShareSender share;
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;

@@ -77,7 +77,8 @@ Search::Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner
       sampler_(sampler),
       pruner_(pruner),
       runner_(runner),
-      notice_(std::move(notice)) {
+      notice_(std::move(notice)),
+      shares_(plan_.share, runner) {
   for (const Trial& trial : study().trials)
     if (is_running(trial) && trial.user_attributes.contains(kOwn)) to_continue_.insert(trial.number);
 }
@@ -99,9 +100,11 @@ bool Search::advance(Time now) {
     notice_("time limit reached: stopping");
     stop();
   }
+  const bool reported = !reported_.empty();
   for (const int number : std::exchange(reported_, {})) judge(number);
   while (!stopping_ && start_next()) {
   }
+  if (!stopping_) share_devices(reported);
   if (any_active() || !failure_.empty()) return true;
   if (stopping_) return false;
   if (gives_up()) {
@@ -265,14 +268,22 @@ void Search::judge(int number) {
   if (!continues) runner_.stop(number);
 }
 
+// Those that are about to leave keep what they have.
+void Search::share_devices(bool reported) {
+  std::vector<int> running;
+  for (const Trial& trial : study().trials)
+    if (runner_.is_active(trial.number) && !leaving_.contains(trial.number)) running.push_back(trial.number);
+  shares_.update(study(), running, reported);
+}
+
 // Starts or continues one trial if there is room for it.
 bool Search::start_next() {
   const auto& trials = study().trials;
   const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  // A trial that saves its checkpoint leaves soon, and one other may start up meanwhile.
+  // A trial that saves its checkpoint leaves soon, and another one waits for its devices meanwhile.
   const auto busy = std::ranges::count_if(
       trials, [this](const Trial& each) { return runner_.is_active(each.number) && !leaving_.contains(each.number); });
-  if (busy >= plan_.parallel || all > plan_.parallel || gives_up()) return false;
+  if (busy >= plan_.parallel || all >= 2 * plan_.parallel || gives_up()) return false;
   if (start_left()) return true;
   const bool waits = std::ranges::any_of(trials, [](const Trial& each) { return each.state == TrialState::kWaiting; });
   const auto is_active = [this](int number) { return runner_.is_active(number); };
@@ -329,6 +340,7 @@ void Search::start(int number, std::optional<Values> drawn) {
   Values values = complete_parameters(number, std::move(drawn));
   values.insert(plan_.space.fixed.begin(), plan_.space.fixed.end());
   runner_.start(number, values);
+  shares_.started(number);
 }
 
 // Draws what the trial has no value of yet: everything of a new one, for which it may be `drawn` already, and what a

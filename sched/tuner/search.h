@@ -23,6 +23,7 @@
 #include "tune/sampler.h"
 #include "tune/space.h"
 #include "tuner/trial_runner.h"
+#include "tuner/trial_shares.h"
 
 namespace adaptdl::sched::tune {
 
@@ -43,8 +44,9 @@ struct SearchPlan {
   std::string metric;
   Space space;
   int trials = 64;               // in all, those of earlier searches included
-  int parallel = 1;              // at the same time, at most; one more may be about to leave
+  int parallel = 1;              // at the same time, at most; as many again may be about to leave
   std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
+  ShareRule share = {};
 };
 
 class Search {
@@ -81,6 +83,7 @@ class Search {
   void continue_killed(const Trial& trial, const std::string& reason);
   void end_trial(const Trial& trial, TrialState state, const std::string& reason);
   void judge(int number);
+  void share_devices(bool reported);
   bool start_next();
   bool start_left();
   bool start_new();
@@ -102,6 +105,7 @@ class Search {
   std::set<int> leaving_;      // active ones that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   std::map<int, Taken> taken_;
+  TrialShares shares_;
   int failed_ = 0;            // trials of this search
   std::string last_failure_;  // of a trial
   std::string failure_;       // for which the search stops

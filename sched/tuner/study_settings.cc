@@ -8,13 +8,15 @@
 #include "adaptdl/error.h"
 #include "tune/command_template.h"
 #include "tune/space_text.h"
+#include "tuner/trial_shares.h"
 
 namespace adaptdl::sched::tune {
 
 using nlohmann::json;
 
 std::vector<std::string> run_options(const StudySettings& settings) {
-  std::vector<std::string> words{"--replicas", fmt::format("{}:{}", settings.min_replicas, settings.max_replicas)};
+  std::vector<std::string> words{"--replicas", fmt::format("{}:{}", settings.min_replicas, settings.max_replicas),
+                                 "--start-replicas", std::to_string(settings.min_replicas)};
   for (const auto& [option, value] : {std::pair("--devices", &settings.devices),
                                       {"--device-kind", &settings.device_kind},
                                       {"--checkpoint-every", &settings.checkpoint_every}})
@@ -38,6 +40,7 @@ json to_json(const StudySettings& settings) {
           {"devices", settings.devices},
           {"device_kind", settings.device_kind},
           {"checkpoint_every", settings.checkpoint_every},
+          {"share", settings.share},
           {"never", settings.space.never}};
 }
 
@@ -65,6 +68,9 @@ StudySettings settings_of(const Study& study) {
     all.at("devices").get_to(settings.devices);
     all.at("device_kind").get_to(settings.device_kind);
     all.at("checkpoint_every").get_to(settings.checkpoint_every);
+    // A study of an earlier version does not have it.
+    settings.share = all.value("share", settings.share);
+    if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share '{}'", settings.share));
     if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty())
       throw Error("a value is out of range");
     check_command(settings.command, settings.space);

@@ -29,6 +29,7 @@ struct StudySettings {
   int parallel = 0;                                    // trials at the same time; 0: not decided yet
   int min_replicas = 1, max_replicas = 0;              // of a trial; 0: not decided yet
   std::string devices, device_kind, checkpoint_every;  // as of `adaptdl run`; empty: its defaults
+  std::string share = "goodput";                       // see trial_shares.h
 };
 
 // The options of `adaptdl run` for a trial.

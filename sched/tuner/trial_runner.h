@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "local/run_share.h"
 #include "tune/result.h"
 #include "tune/space.h"
 
@@ -36,6 +37,9 @@ class TrialRunner {
   virtual void start(int number, const Values& values) = 0;
   // Has it save a checkpoint and end. Returns at once.
   virtual void stop(int number) = 0;
+  // What the run of the trial should have of the devices, which it gets as soon as it can be reached. A run has the
+  // default when it starts. REQUIRES is_active(number).
+  virtual void set_share(int number, const RunShare& share) = 0;
   // Whether it was started and its end was not returned by poll() yet.
   virtual bool is_active(int number) const = 0;
   // What happened since the last call, or a part of it. The results of a trial come before its end, all of them again

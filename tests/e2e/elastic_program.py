@@ -3,9 +3,11 @@
 
 Its replicas count steps together: in each, everyone sends a word to rank 0, which answers them all. Rank 0 asks in the
 background for the next generation and announces it at a step's end. A replica that loses the others asks for the next
-one as broken. Options make it a program of another kind, or its newcomers fail.
+one as broken. Options make it a program of another kind, or its newcomers fail. With --accuracy it reports that value every ten
+steps, and with --scales-badly that more replicas make it slower.
 
     elastic_program.py [--steps N] [--pause SECONDS] [--save-every STEPS] [--cannot-join] [--newcomers-exit N]
+                       [--accuracy VALUE] [--scales-badly]
 """
 
 import argparse
@@ -24,6 +26,11 @@ import urllib.request
 ID = os.environ["ADAPTDL_REPLICA_ID"]
 FIRST_GENERATION = int(os.environ["ADAPTDL_GENERATION"])
 JOB = os.environ["ADAPTDL_SUPERVISOR_URL"], os.environ["ADAPTDL_JOB_ID"]
+HINTS_OF_BAD_SCALING = {
+    "initBatchSize": 1024,
+    "gradParams": {"norm": 1, "var": 1},
+    "perfParams": {"alpha_c": 1e-4, "beta_c": 1e-3, "alpha_n": 10, "beta_n": 0, "alpha_r": 10, "beta_r": 0, "gamma": 1},
+}
 TIMEOUT = float(os.environ.get("ADAPTDL_COLLECTIVE_TIMEOUT", "30000ms").removesuffix("ms")) / 1000
 
 
@@ -65,7 +72,7 @@ def next_generation(after, more=""):
 class Group:
     """The replicas of a generation, connected."""
 
-    def __init__(self, generation, step, newcomer):
+    def __init__(self, generation, step, newcomer, hints):
         self.number = generation["generation"]
         ids = [member["id"] for member in generation["replicas"]]
         self.rank, self.size = ids.index(ID), len(ids)
@@ -77,7 +84,7 @@ class Group:
         mine = {"step": -1 if newcomer else step}
         self.step = self.exchange(mine, lambda words: {"step": max(word["step"] for word in words)})["step"]
         if self.rank == 0:
-            request("hints/{job}", "PUT", json.dumps({"liveRescale": True}).encode())
+            request("hints/{job}", "PUT", json.dumps({"liveRescale": True, **hints}).encode())
             threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self):
@@ -181,7 +188,7 @@ class Job:
         while True:
             group = None
             try:
-                group = Group(generation, self.step, newcomer)
+                group = Group(generation, self.step, newcomer, HINTS_OF_BAD_SCALING if self.options.scales_badly else {})
                 newcomer, self.step = False, group.step
                 say(f"generation {group.number} rank {group.rank} of {group.size} at step {self.step} in {os.getpid()}")
                 tell(event="generation", generation=group.number, rank=group.rank, replicas=group.size)
@@ -213,6 +220,8 @@ class Job:
             self.step += 1
             if group.rank == 0:
                 tell(step=self.step)
+                if self.options.accuracy is not None and self.step % 10 == 0:
+                    say(json.dumps({"accuracy": self.options.accuracy, "step": self.step}))
                 if self.options.save_every and self.step % self.options.save_every == 0:
                     self.save()
             if word["coming"] is not None:
@@ -229,6 +238,8 @@ def main():
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--cannot-join", action="store_true")
     parser.add_argument("--newcomers-exit", type=int, default=0)
+    parser.add_argument("--accuracy", type=float)
+    parser.add_argument("--scales-badly", action="store_true")
     sys.exit(Job(parser.parse_args()).run())
 
 

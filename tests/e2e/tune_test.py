@@ -137,8 +137,8 @@ class TuneTest(tune_support.TuneTest):
         (self.directory / "moved.py").rename(program)
         self.assertIn("nothing was started", self.tune("--resume", "--study", "s", "--dry-run"))
         self.assertIn("cannot change --sampler", self.tune("--resume", "--study", "s", "--sampler", "tpe", code=2))
-        self.tune("--resume", "--study", "s", "--trials", 4, "--parallel", 2)
-        self.assertEqual((self.settings()["trials"], self.settings()["parallel"]), (4, 2))
+        self.tune("--resume", "--study", "s", "--trials", 4, "--parallel", 2, "--share", "equal")
+        self.assertEqual([self.settings()[name] for name in ("trials", "parallel", "share")], [4, 2, "equal"])
         for number in range(4):
             self.assertEqual(self.trained("s", number), list(range(1, 17)))
         self.assert_nothing_runs()
@@ -223,6 +223,7 @@ class TuneTest(tune_support.TuneTest):
             ([*SPACE, "-P", "x=2..1", "--", "true"], "invalid parameter 'x': the lower bound 2 is above the upper bound 1"),
             ([*SPACE, "--sampler", "best", "--", "true"], "invalid sampler 'best'"),
             ([*SPACE, "--pruner", "best", "--", "true"], "invalid pruner 'best'"),
+            ([*SPACE, "--share", "best", "--", "true"], "invalid --share 'best'; expected goodput, promise or equal"),
             ([*SPACE, "--", "./no-such-program"], "no-such-program"),
             (["--resume", "--study", "none"], "no study 'none'"),
             (["show", "none"], "no study 'none'"),

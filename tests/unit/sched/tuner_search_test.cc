@@ -31,10 +31,11 @@ class FakeRunner final : public TrialRunner {
   void start(int number, const Values& values) override {
     REQUIRE_FALSE(is_active(number));
     const auto saved = kept_.checkpoint.find(number);
-    active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second};
+    active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second, false, {}};
     most_active = std::max(most_active, static_cast<int>(active_.size()));
   }
   void stop(int number) override { active_.at(number).stopping = true; }
+  void set_share(int number, const RunShare& share) override { active_.at(number).share = share; }
   bool is_active(int number) const override { return active_.contains(number); }
   void discard(int number) override {
     REQUIRE_FALSE(is_active(number));
@@ -79,6 +80,8 @@ class FakeRunner final : public TrialRunner {
     return events;
   }
 
+  const RunShare& share(int number) const { return active_.at(number).share; }
+
   // Has the trial end so at its next step, once unless it is in `repeats`.
   std::map<int, TrialEnd> ends;
   std::set<int> repeats;
@@ -92,6 +95,7 @@ class FakeRunner final : public TrialRunner {
     Values values;
     int step = 0;
     bool stopping = false;
+    RunShare share = {};
   };
   Kept& kept_;
   const int steps_;
@@ -150,8 +154,8 @@ TEST_CASE("a search runs as many trials as asked, few of them to the end, the be
   const Trial* const best = best_trial(scene.study());
   REQUIRE(best != nullptr);
   for (const Trial& trial : scene.study().trials) CHECK(quality(trial.parameters, 64) <= best->values.front());
-  // One that leaves and the one that takes its place may overlap.
-  CHECK(runner.most_active <= 5);
+  // Those that leave and those that take their places may overlap.
+  CHECK(runner.most_active <= 8);
 }
 
 TEST_CASE("only trials that completed keep their checkpoints") {
@@ -363,12 +367,48 @@ TEST_CASE("running trials of a worker of Optuna are left to it") {
   CHECK(scene.count(TrialState::kComplete) == 2);
 }
 
-TEST_CASE("one trial at most leaves beside those that train") {
+TEST_CASE("as many trials at most leave as may train") {
   Scene scene("asha", 3, 20);
   FakeRunner runner(scene.kept, 64, quality);
   runner.slow_to_leave = 200;
   CHECK(scene.search(runner));
-  CHECK(runner.most_active == 4);
+  CHECK(runner.most_active == 6);
+}
+
+TEST_CASE("with equal shares, the trials that are left get the devices of those that ended") {
+  Scene scene("none", 2, 2);
+  scene.plan.share = {ShareMode::kEqual, 4, 1, 4};
+  FakeRunner runner(scene.kept, 20, quality);
+  Search search = scene.make_search(runner);
+  REQUIRE(search.advance(Time()));
+  for (const int number : {0, 1}) CHECK(runner.share(number).replicas == 2);
+  runner.ends[0] = {TrialEnd::How::kFailed, "exit code 1"};
+  REQUIRE(search.advance(Time()));
+  CHECK(runner.share(1).replicas == 4);
+  // Its process is new, and does not know.
+  runner.ends[1] = {TrialEnd::How::kKilled, "killed"};
+  REQUIRE(search.advance(Time()));
+  CHECK(runner.share(1).replicas == 4);
+  search.stop();
+  while (search.advance(Time())) {
+  }
+  FakeRunner next(scene.kept, 20, quality);
+  Search resumed = scene.make_search(next);
+  REQUIRE(resumed.advance(Time()));
+  CHECK(next.share(1).replicas == 4);
+}
+
+TEST_CASE("with shares by promise, the better trial weighs more") {
+  Scene scene("none", 2, 2);
+  scene.plan.share = {ShareMode::kPromise, 4, 1, 4};
+  for (const double lr : {0.001, 0.1})
+    scene.journal.create_trial(scene.study().id, TrialState::kWaiting, {{"fixed_params", {{"lr", lr}}}});
+  FakeRunner runner(scene.kept, 20, quality);
+  Search search = scene.make_search(runner);
+  for (int i = 0; i < 3; ++i) REQUIRE(search.advance(Time()));
+  CHECK(runner.share(0).weight > 1);
+  CHECK(runner.share(1).weight < 1);
+  CHECK_FALSE(runner.share(0).replicas.has_value());
 }
 
 TEST_CASE("a metric that is never reported, or is not a number at the end, fails the trial") {

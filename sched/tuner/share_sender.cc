@@ -1,0 +1,27 @@
+#include "tuner/share_sender.h"
+
+#include <nlohmann/json.hpp>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl::sched::tune {
+
+void ShareSender::tick(const std::function<std::optional<RunEntry>()>& find) {
+  // A launcher that is just coming or ending refuses or does not answer. It is asked again as long as it lives.
+  try {
+    if (pending_) {
+      if (!pending_->answer()) return;
+      acknowledged_ = sent_;
+      pending_.reset();
+    }
+    if (acknowledged_ == wanted_) return;
+    const auto run = find();
+    if (!run || !run->alive) return;
+    pending_ = std::make_unique<PendingRequest>(*run, share_request(wanted_));
+    sent_ = wanted_;
+  } catch (const Error&) {
+    pending_.reset();
+  }
+}
+
+}  // namespace adaptdl::sched::tune

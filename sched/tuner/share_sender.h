@@ -1,0 +1,28 @@
+// Brings the run of a trial what it should have of the devices: as soon as the run can be reached, and again until it
+// has acknowledged it. A run begins with the default, RunShare{}.
+//
+// Threading: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "local/run_client.h"
+#include "local/run_record.h"
+#include "local/run_share.h"
+
+namespace adaptdl::sched::tune {
+
+class ShareSender {
+ public:
+  void set(const RunShare& share) { wanted_ = share; }
+  // Sends what the run does not have yet. `find` returns its record, if there is one by now. Does not block.
+  void tick(const std::function<std::optional<RunEntry>()>& find);
+
+ private:
+  RunShare wanted_, sent_, acknowledged_;
+  std::unique_ptr<PendingRequest> pending_;
+};
+
+}  // namespace adaptdl::sched::tune
