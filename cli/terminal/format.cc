@@ -43,6 +43,11 @@ std::string format_duration(std::chrono::milliseconds span) {
   return two(seconds / 86400, "d", seconds / 3600 % 24, "h");
 }
 
+std::string format_hours(double device_seconds) {
+  const double hours = device_seconds / 3600;
+  return fmt::format("{:.{}f}", hours, hours < 0.1 ? 4 : 2);
+}
+
 std::string format_count(std::int64_t count) {
   std::string digits = fmt::format("{}", count);
   const std::size_t first = count < 0 ? 1 : 0;

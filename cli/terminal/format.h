@@ -17,6 +17,9 @@ std::string format_clock(std::chrono::milliseconds span);
 // ago".
 std::string format_duration(std::chrono::milliseconds span);
 
+// Device-seconds as device-hours: "0.0042", "1.23", "1234.50".
+std::string format_hours(double device_seconds);
+
 // A number with thousands told apart, "1,234,567".
 std::string format_count(std::int64_t count);
 

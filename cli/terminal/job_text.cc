@@ -219,6 +219,7 @@ std::string run_text(const sched::RunStatus& run, kube::Time now) {
   text += line("Replicas", sched::has_ended(run) ? bounds + " wanted" : fmt::format("{} of {}", run.replicas, bounds));
   text += line("Devices", fmt::format("{}", fmt::join(run.devices, ", ")));
   text += line("Restarts", fmt::to_string(run.restarts));
+  if (run.device_seconds > 0) text += line("Usage", format_hours(run.device_seconds) + " device-hours");
   if (run.exit_code) text += line("Exit code", fmt::to_string(*run.exit_code));
   if (!sched::has_ended(run)) text += line("Launcher", fmt::format("process {}", run.pid));
   text += line("Command", fmt::format("{}", fmt::join(run.command, " ")));

@@ -98,20 +98,15 @@ void AgentClient::try_later() {
   ::timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
 
-void AgentClient::count_service() {
-  const auto now = Clock::now();
-  service_ += static_cast<double>(request_.held.size()) * std::chrono::duration<double>(now - counted_).count();
-  counted_ = now;
-}
-
 std::string AgentClient::message(bool first) const {
+  const double service = options_.device_time == nullptr ? 0 : options_.device_time->seconds(Clock::now());
   RunMessage message;
   message.id = id_;
   message.seen = seen_;
   message.policy = options_.policy;
   message.fairness = options_.fairness;
   message.user = {request_.name,   request_.kind, request_.min, request_.max, request_.devices, request_.held,
-                  request_.pinned, submitted_,    service_,     changes_,     request_.hints,   request_.weight};
+                  request_.pinned, submitted_,    service,        changes_,     request_.hints,   request_.weight};
   // An agent that knows nothing of this run must not give away what it may be about to use.
   if (first) {
     for (const std::string& device : allocated_)
@@ -124,7 +119,6 @@ void AgentClient::send() {
   while (socket_) {
     if (outgoing_.empty()) {
       if (!unsaid_) break;
-      count_service();
       outgoing_ = message(first_);
       // What comes first counts the allocation as held; what is held is said after it.
       unsaid_ = std::exchange(first_, false) && !allocated_.empty();
@@ -191,7 +185,6 @@ std::optional<DeviceAllocation> AgentClient::take() {
 }
 
 void AgentClient::update(AgentRequest request) {
-  count_service();
   request_ = std::move(request);
   unsaid_ = true;
   send();

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "local/device_time.h"
 #include "local/fd.h"
 
 namespace adaptdl::sched {
@@ -48,6 +49,8 @@ struct AgentOptions {
   // Of the agent, if it has no other run yet: see make_policy.
   std::string policy = "adaptive";
   double fairness = -1;
+  // The run's, which policies know as its service; it must outlive the client. Null: the run holds none.
+  const DeviceTime* device_time = nullptr;
 };
 
 // How long a run had better wait for its first allocation. Without one it goes on by itself on any of its devices, and
@@ -80,7 +83,6 @@ class AgentClient {
   void try_later();
   void send();
   void watch_socket();
-  void count_service();
   std::string message(bool first) const;
   std::optional<DeviceAllocation> receive();
   void take_line(std::string_view line, std::optional<DeviceAllocation>& newest);
@@ -99,8 +101,6 @@ class AgentClient {
   bool warned_ = false;
   std::uint64_t seen_ = 0;
   std::vector<std::string> allocated_;
-  double service_ = 0;
-  Clock::time_point counted_ = Clock::now();
   int changes_ = 0;
 };
 

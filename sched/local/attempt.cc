@@ -17,6 +17,8 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kWindDownTick = std::chrono::milliseconds(10);
+// What is lost of the device-seconds if the launcher is killed.
+constexpr auto kPublishDeviceTime = std::chrono::seconds(5);
 
 std::string seconds(std::chrono::milliseconds span) {
   return fmt::format("{:g}s", std::chrono::duration<double>(span).count());
@@ -28,12 +30,25 @@ void LaunchContext::publish(const std::string& state, const std::string& why) {
   if (control == nullptr) return;
   control->status().state = state;
   control->status().why = why;
+  publish();
+}
+
+void LaunchContext::publish() {
+  if (control == nullptr) return;
+  published = std::chrono::steady_clock::now();
+  control->status().device_seconds = device_time.seconds(published);
   control->publish();
 }
 
 void LaunchContext::set_share(const RunShare& wanted) {
   size.wish(wanted.replicas);
   if (share != nullptr) share->set_weight(wanted.weight);
+}
+
+void LaunchContext::publish_device_time() {
+  const auto now = std::chrono::steady_clock::now();
+  if (control == nullptr || now - published < kPublishDeviceTime) return;
+  if (device_time.seconds(now) > control->status().device_seconds) publish();
 }
 
 Attempt::Attempt(LaunchContext& context, int restarts)
@@ -53,7 +68,7 @@ void Attempt::take_report(const LocalReplica& replica, const nlohmann::json& rep
     context_.observer.progress(report);
     if (context_.control == nullptr) return;
     context_.control->status().progress = report;
-    context_.control->publish();
+    context_.publish();
   } else if (*event == "checkpoint" && report.contains("path") && report["path"].is_string()) {
     context_.checkpoints.reported(report["path"].get<std::string>());
     saves_.reported(report["path"].get<std::string>());
@@ -104,6 +119,7 @@ void Attempt::wait_for_events() {
 
 void Attempt::tick() {
   oom_.tick();
+  context_.publish_device_time();
   for (const auto& replica : replicas_.all()) {
     if (const auto warning = replica->flush_log()) context_.observer.notice(fmt::format("warning: {}", *warning));
   }

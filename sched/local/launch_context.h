@@ -5,6 +5,7 @@
 #include <string>
 
 #include "local/checkpoint_watch.h"
+#include "local/device_time.h"
 #include "local/guardian.h"
 #include "local/launch_observer.h"
 #include "local/launch_plan.h"
@@ -26,6 +27,7 @@ struct LaunchContext {
   CheckpointWatch& checkpoints;
   RunSize& size;
   RestartBudget& budget;
+  DeviceTime& device_time;
   LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
   RunControl* control = nullptr;          // null: nobody looks on
   MachineShare* share = nullptr;          // null: its devices are its own
@@ -36,10 +38,17 @@ struct LaunchContext {
   // The earliest time of a restart for the sake of another size.
   std::chrono::steady_clock::time_point restart_after{};
 
-  // Says to those who look on that the run is now in this state, and why.
+  // When the status was published last.
+  std::chrono::steady_clock::time_point published{};
+
+  // Publishes that the run is now in this state, and why.
   void publish(const std::string& state, const std::string& why);
   // What the run should have of the machine from now on.
   void set_share(const RunShare& wanted);
+  // Publishes the status with the device-seconds so far.
+  void publish();
+  // Does so if the device-seconds published last are a few seconds old. To be called in short intervals.
+  void publish_device_time();
 };
 
 }  // namespace adaptdl::sched

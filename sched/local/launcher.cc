@@ -53,6 +53,7 @@ bool idle(LaunchContext& context) {
     if (signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP) return false;
   }
   if (take_requests(context)) return false;
+  context.publish_device_time();
   context.observer.tick();
   return true;
 }
@@ -200,9 +201,9 @@ LaunchResult run_to_end(LaunchContext& context) {
 
 // Where the runs of this user cannot meet, each has what it may use to itself.
 void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control, RunSize& size,
-                   std::optional<MachineShare>& share) {
+                   const DeviceTime& device_time, std::optional<MachineShare>& share) {
   try {
-    share.emplace(plan, control == nullptr ? plan.job_id : control->record().name(), size);
+    share.emplace(plan, control == nullptr ? plan.job_id : control->record().name(), size, device_time);
   } catch (const Error& error) {
     observer.notice(fmt::format("warning: devices are not shared with other runs: {}", error.what()));
   }
@@ -220,8 +221,9 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
   CheckpointWatch checkpoints(plan.checkpoints);
   RunSize size(plan);
   RestartBudget budget(plan.max_restarts);
+  DeviceTime device_time;
   std::optional<MachineShare> share;
-  if (plan.shares_machine) share_machine(plan, observer, control, size, share);
+  if (plan.shares_machine) share_machine(plan, observer, control, size, device_time, share);
   LaunchContext context{.plan = plan,
                         .observer = observer,
                         .signals = signals,
@@ -229,6 +231,7 @@ LaunchResult launch(const LaunchPlan& plan, LaunchObserver& observer, RunControl
                         .checkpoints = checkpoints,
                         .size = size,
                         .budget = budget,
+                        .device_time = device_time,
                         .supervisor = supervisor ? &*supervisor : nullptr,
                         .control = control,
                         .share = share ? &*share : nullptr};

@@ -15,16 +15,21 @@ AgentRequest first_request(const LaunchPlan& plan, const std::string& name, cons
           .pinned = size.fixed()};
 }
 
-AgentOptions agent_options(const LaunchPlan& plan) {
+AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time) {
   AgentOptions options;
+  options.device_time = &device_time;
   if (plan.fairness) options.fairness = *plan.fairness;
   return options;
 }
 
 }  // namespace
 
-MachineShare::MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size)
-    : size_(size), request_(first_request(plan, name, size)), said_(request_), agent_(request_, agent_options(plan)) {}
+MachineShare::MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size,
+                           const DeviceTime& device_time)
+    : size_(size),
+      request_(first_request(plan, name, size)),
+      said_(request_),
+      agent_(request_, agent_options(plan, device_time)) {}
 
 bool MachineShare::take() {
   auto allocation = agent_.take();

@@ -18,9 +18,9 @@ namespace adaptdl::sched {
 
 class MachineShare {
  public:
-  // Asks for devices within the bounds of `size`, which must outlive this. `name`: the run's, for people. Throws Error
-  // as AgentClient does.
-  MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size);
+  // Asks for devices within the bounds of `size`. `name`: the run's, for people. `device_time`: the run's, for the
+  // policy. Both references must outlive this. Throws Error as AgentClient does.
+  MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size, const DeviceTime& device_time);
 
   // Readable when take() has something to do.
   int fd() const noexcept { return agent_.fd(); }

@@ -206,12 +206,13 @@ ReplicaSet::Wish ReplicaSet::tick() {
 }
 
 void ReplicaSet::say_devices(const std::vector<std::string>& starting) {
-  if (context_.share == nullptr) return;
   std::vector<std::string> used = starting;
   for (const auto& replica : replicas_) {
     if (!replica->gone()) used.push_back(devices_.at(replica->number()));
   }
-  context_.share->set_used(std::move(used), membership_.is_stuck(Clock::now()));
+  const auto now = Clock::now();
+  context_.device_time.hold(used, now);
+  if (context_.share != nullptr) context_.share->set_used(std::move(used), membership_.is_stuck(now));
 }
 
 void ReplicaSet::start_newcomer(const MembershipAction& action) {

@@ -64,6 +64,7 @@ json to_json(const RunStatus& status) {
           {"devices", status.devices},
           {"progress", status.progress},
           {"restarts", status.restarts},
+          {"device_seconds", status.device_seconds},
           {"started", to_text(status.started)},
           {"ended", status.ended ? json(to_text(*status.ended)) : json()},
           {"exit_code", or_null(status.exit_code)},
@@ -88,6 +89,7 @@ RunStatus run_status(const json& object) {
   take_field(object, "devices", status.devices);
   if (object.contains("progress") && object["progress"].is_object()) status.progress = object["progress"];
   take_field(object, "restarts", status.restarts);
+  take_field(object, "device_seconds", status.device_seconds);
   if (const auto time = to_time(object.value("started", json()))) status.started = *time;
   status.ended = to_time(object.value("ended", json()));
   if (int code = -1; take_field(object, "exit_code", code), code >= 0) status.exit_code = code;

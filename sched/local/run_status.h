@@ -25,6 +25,7 @@ struct RunStatus {
   std::vector<std::string> devices;  // of the replicas, by rank; empty if there are none
   nlohmann::json progress = nlohmann::json::object();  // what the replica of the lowest rank reported last
   int restarts = 0;                                    // how often all replicas were started again
+  double device_seconds = 0;                           // for which this launcher has held devices; see device_time.h
   Time started;
   std::optional<Time> ended;
   std::optional<int> exit_code;  // of the launcher, once it has ended

@@ -39,6 +39,13 @@ TEST_CASE("a duration has its two largest units") {
   CHECK(format_duration(121h) == "5d 1h");
 }
 
+TEST_CASE("device-hours have two decimals, and four if they are few") {
+  CHECK(format_hours(0) == "0.0000");
+  CHECK(format_hours(15) == "0.0042");
+  CHECK(format_hours(360) == "0.10");
+  CHECK(format_hours(4444200) == "1234.50");
+}
+
 TEST_CASE("thousands are told apart") {
   CHECK(format_count(0) == "0");
   CHECK(format_count(999) == "999");

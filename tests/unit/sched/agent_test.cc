@@ -18,6 +18,7 @@
 
 #include "../runtime/process_support.h"
 #include "local/agent_client.h"
+#include "local/agent_message.h"
 #include "local/runtime_directory.h"
 #include "temporary_directory.h"
 
@@ -165,6 +166,23 @@ TEST_CASE("the first run starts the agent, which gives it devices and ends when 
   while (!ended(*home.agents.begin()) && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
   CHECK(ended(*home.agents.begin()));
   CHECK_FALSE(std::filesystem::exists(home.socket()));
+}
+
+TEST_CASE("the device-seconds of a run are its service for the policy") {
+  Home home;
+  runtime_directory();
+  const Fd agent = listen_at(home.socket());
+  DeviceTime time;
+  time.hold({"0", "1"}, Clock::now() - 10s);
+  AgentOptions options = kOptions;
+  options.device_time = &time;
+  const AgentClient client(request(1, 4), options);
+  const Fd connection = accept_own_user(agent.get());
+  REQUIRE(connection);
+  char line[4096];
+  const ssize_t size = ::recv(connection.get(), line, sizeof line, 0);
+  REQUIRE(size > 0);
+  CHECK(parse_run_message({line, static_cast<std::size_t>(size)}).user.service >= 20);
 }
 
 TEST_CASE("a second run gets its fair share once the first has let go of it, and grows when that one ends") {

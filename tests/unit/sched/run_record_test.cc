@@ -53,6 +53,7 @@ TEST_CASE("what is written of a run is read again") {
   before.devices = {"0", "GPU-1"};
   before.progress = {{"epoch", 3}, {"loss", 0.5}};
   before.restarts = 2;
+  before.device_seconds = 12.75;
   before.exit_code = 3;
   before.pid = 17;
   before.host = "here";
@@ -72,6 +73,7 @@ TEST_CASE("what is written of a run is read again") {
   before.command[2] = "a \"b\"\xef\xbf\xbd";  // JSON is UTF-8
   CHECK(sched::to_json(all[0].status) == sched::to_json(before));
   CHECK(all[0].status.started == kNoon + 123ms);
+  CHECK(all[0].status.device_seconds == 12.75);
 }
 
 TEST_CASE("a record that makes no sense is read as far as it does") {
