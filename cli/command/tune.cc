@@ -40,6 +40,7 @@ int resume(const TuneOptions& options) {
                                  before.directory.string(), options.study, error.message()));
   const TunePlan plan = make_plan(options, open.study(), this_machine());
   if (options.dry_run) {
+    check_device_hours(plan, open.study());
     print_notice("study '{}' can continue; nothing was started", options.study);
     return 0;
   }
@@ -130,6 +131,9 @@ void add_tune(CLI::App& app, int& exit_code) {
       ->type_name("goodput|promise|equal");
   app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
       ->type_name("DURATION");
+  app.add_option("--gpu-hours", options->gpu_hours,
+                 "stop the search, with checkpoints, after so many device-hours (default: no limit)")
+      ->type_name("H");
   app.add_option("--sampler", options->sampler,
                  "how parameters of new trials are chosen; NAME is a class in optuna.samplers (default tpe)")
       ->type_name("tpe|random|grid|qmc|optuna:NAME");

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -107,9 +109,18 @@ void check_resume_options(const TuneOptions& options) {
   if (!fixed.empty()) throw UsageError(fmt::format("tune: --resume cannot change {}; omit it", fixed));
 }
 
+double parse_hours(const std::string& text) {
+  double hours = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hours);
+  if (error != std::errc() || end != text.data() + text.size() || !(hours > 0) || !std::isfinite(hours))
+    throw UsageError(fmt::format("tune: invalid --gpu-hours '{}'; expected a number above 0, such as 40", text));
+  return hours;
+}
+
 // What may change while a study continues.
 void set_limits(TunePlan& plan, const TuneOptions& options) {
   if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);
+  if (!options.gpu_hours.empty()) plan.settings.gpu_hours = parse_hours(options.gpu_hours);
   if (!options.share.empty()) plan.settings.share = options.share;
   if (!tune::find_share_mode(plan.settings.share))
     throw UsageError(

@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 
 // As given on the command line; empty: not given.
 struct TuneOptions {
-  std::string study, space, metric, trials, parallel, time, share, sampler, pruner, factor, seed, storage;
+  std::string study, space, metric, trials, parallel, time, gpu_hours, share, sampler, pruner, factor, seed, storage;
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
   std::vector<std::string> parameters;  // NAME=VALUES
   std::vector<std::string> program;     // and its arguments

@@ -6,13 +6,16 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "adaptdl/error.h"
 #include "command/tune_sampler.h"
 #include "local/run_record.h"
+#include "terminal/format.h"
 #include "terminal/print.h"
 #include "tune/space_text.h"
+#include "tuner/device_ledger.h"
 #include "tuner/local_trial_runner.h"
 #include "tuner/search.h"
 
@@ -103,7 +106,25 @@ void print_best(const tune::Study& study, const std::string& metric) {
                tune::to_text(best->parameters));
 }
 
+// Of a study that has reached its limit.
+std::string used_up_text(const TunePlan& plan, double device_seconds) {
+  return fmt::format("study '{}' has used {} of its {:g} device-hours", plan.study, format_hours(device_seconds),
+                     plan.settings.gpu_hours);
+}
+
+[[noreturn]] void refuse_used_up(const TunePlan& plan, double device_seconds) {
+  throw UsageError(fmt::format("tune: {}; raise --gpu-hours", used_up_text(plan, device_seconds)));
+}
+
 }  // namespace
+
+void check_device_hours(const TunePlan& plan, const tune::Study& study) {
+  const auto limit = tune::max_device_seconds(plan.settings);
+  const double used = tune::device_seconds(study);
+  const bool is_done = static_cast<int>(study.trials.size()) >= plan.settings.trials &&
+                       std::ranges::all_of(study.trials, [](const auto& each) { return is_finished(each.state); });
+  if (limit && used >= *limit && !is_done) refuse_used_up(plan, used);
+}
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
   const tune::StudySettings& settings = plan.settings;
@@ -126,6 +147,7 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
   search_plan.share = {*tune::find_share_mode(settings.share), plan.devices, settings.min_replicas,
                        settings.max_replicas};
+  search_plan.max_device_seconds = tune::max_device_seconds(settings);
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;
   tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner,
                       [](std::string_view text) { print_notice("{}", text); });
@@ -139,6 +161,13 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   }
   const tune::Study& study = *journal.find(plan.study);
   print_best(study, settings.metric);
+  print_notice("device-hours: {}", format_hours(search.device_seconds()));
+  if (!search.finished() && search.used_up()) {
+    if (!search.started()) refuse_used_up(plan, search.device_seconds());
+    print_notice("{}; to continue: adaptdl tune --resume --study {} --gpu-hours MORE",
+                 used_up_text(plan, search.device_seconds()), plan.study);
+    return kSearchStopped;
+  }
   if (!search.finished()) return stopped();
   return tune::best_trial(study) == nullptr ? kNoResult : 0;
 }

@@ -7,8 +7,12 @@
 
 namespace adaptdl::cli {
 
-// Returns 0 when the study has all its trials, 1 if none of them has a value, and 143 if a signal stopped the search,
-// with checkpoints of all trials. Another SIGINT kills the trials. REQUIRES that the directory is locked.
+// Throws UsageError if the study has used its device-hours and still has trials to run.
+void check_device_hours(const TunePlan& plan, const sched::tune::Study& study);
+
+// Returns 0 when the study has all its trials, 1 if none of them has a value, and 143 if a signal or a limit stopped
+// the search, with checkpoints of all trials. Another SIGINT kills the trials. Throws UsageError if the device-hours
+// were used before anything was started. REQUIRES that the directory is locked.
 int search(const TunePlan& plan, sched::tune::Journal& journal, const sched::tune::StudyDirectory& directory);
 
 }  // namespace adaptdl::cli

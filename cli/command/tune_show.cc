@@ -10,10 +10,12 @@
 #include "command/tune_importance.h"
 #include "command/tune_study.h"
 #include "terminal/dump_json.h"
+#include "terminal/format.h"
 #include "terminal/print.h"
 #include "terminal/table.h"
 #include "tune/journal.h"
 #include "tune/space_text.h"
+#include "tuner/device_ledger.h"
 #include "tuner/search.h"
 #include "tuner/study_directory.h"
 #include "tuner/study_settings.h"
@@ -67,7 +69,9 @@ std::string attribute_text(const tune::Trial& trial, const char* key) {
   return found == trial.user_attributes.end() ? "-" : tune::to_text(found->second);
 }
 
-json trial_json(const tune::Trial& trial) {
+std::string device_hours_text(double device_seconds) { return device_seconds > 0 ? format_hours(device_seconds) : "-"; }
+
+json trial_json(const tune::Study& study, const tune::Trial& trial) {
   const auto value = value_of(trial);
   json object{{"number", trial.number},
               {"state", state_text(trial)},
@@ -76,6 +80,7 @@ json trial_json(const tune::Trial& trial) {
               {"step", nullptr},
               {"epoch", nullptr},
               {"rung", nullptr},
+              {"device_seconds", tune::device_seconds(study, trial)},
               {"why", nullptr}};
   if (value) object["value"] = *value;
   if (!trial.intermediate.empty()) object["step"] = trial.intermediate.rbegin()->first;
@@ -90,7 +95,7 @@ void show_study(const ShowOptions& options) {
   const OpenStudy open = open_study(options.study);
   if (options.json) {
     json trials = json::array();
-    for (const tune::Trial& trial : open.study().trials) trials.push_back(trial_json(trial));
+    for (const tune::Trial& trial : open.study().trials) trials.push_back(trial_json(open.study(), trial));
     return print_text(dump_json(json{{"study", options.study}, {"metric", open.metric}, {"trials", trials}}) + '\n');
   }
   using Align = Table::Align;
@@ -100,12 +105,14 @@ void show_study(const ShowOptions& options) {
                {"STATE"},
                {metric, Align::kRight},
                {"EPOCH", Align::kRight},
+               {"DEVICE-H", Align::kRight},
                {"PARAMETERS"},
                {"WHY"}});
   for (const tune::Trial& trial : open.study().trials) {
     const auto value = value_of(trial);
     table.add_row({std::to_string(trial.number), state_text(trial), value ? fmt::format("{:.6g}", *value) : "-",
-                   attribute_text(trial, tune::kEpoch), parameters_text(trial), attribute_text(trial, tune::kReason)});
+                   attribute_text(trial, tune::kEpoch), device_hours_text(tune::device_seconds(open.study(), trial)),
+                   parameters_text(trial), attribute_text(trial, tune::kReason)});
   }
   table.print();
 }
@@ -134,7 +141,7 @@ void show_best(const ShowOptions& options) {
   const OpenStudy open = open_study(options.study);
   const tune::Trial& best = best_of(open);
   if (!options.output.empty()) export_checkpoints(open, best, options.output);
-  if (options.json) return print_text(dump_json(trial_json(best)) + '\n');
+  if (options.json) return print_text(dump_json(trial_json(open.study(), best)) + '\n');
   print_out("trial {}: {} {:.6g}\n", best.number, open.metric, best.values.front());
   for (const auto& [name, value] : best.parameters) print_out("{} = {}\n", name, tune::to_text(value));
 }
@@ -151,6 +158,7 @@ json study_json(const OpenStudy& open) {
           {"state", state},
           {"trials", counts},
           {"metric", open.metric},
+          {"device_seconds", tune::device_seconds(open.study())},
           {"best", best == nullptr ? json() : json(best->values.front())}};
 }
 
@@ -171,6 +179,7 @@ void list_all(const ShowOptions& options) {
                {"PRUNED", Align::kRight},
                {"FAILED", Align::kRight},
                {"LEFT", Align::kRight},
+               {"DEVICE-H", Align::kRight},
                {"METRIC"},
                {"BEST", Align::kRight}});
   for (const json& study : studies) {
@@ -178,7 +187,8 @@ void list_all(const ShowOptions& options) {
     const int left = trials["paused"].get<int>() + trials["running"].get<int>() + trials["waiting"].get<int>();
     const json& best = study["best"];
     table.add_row({study["name"], study["state"], tune::to_text(trials["complete"]), tune::to_text(trials["pruned"]),
-                   tune::to_text(trials["failed"]), std::to_string(left), study["metric"],
+                   tune::to_text(trials["failed"]), std::to_string(left),
+                   device_hours_text(study["device_seconds"].get<double>()), study["metric"],
                    best.is_null() ? "-" : fmt::format("{:.6g}", best.get<double>())});
   }
   table.print();

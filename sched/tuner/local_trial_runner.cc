@@ -33,6 +33,8 @@ namespace fs = std::filesystem;
 constexpr int kSaved = 128 + SIGTERM;  // of `adaptdl run`: it stopped with a checkpoint
 constexpr int kUsage = 2;              // of the same: it refused its arguments
 constexpr int kNoLauncher = 127;       // it was not executed
+// How often the record of a run is read for its device-seconds.
+constexpr std::chrono::seconds kReadUsageEvery{5};
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
 
 struct Launch {
@@ -155,10 +157,13 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
   const auto ended = number ? find_record(*number) : std::nullopt;
   if (!ended || ended->alive) return;
   const std::string& state = ended->status.state;
-  if (static_cast<std::size_t>(*number) >= trials || (state != "done" && state != "failed"))
-    return remove_record(*ended);
+  if (static_cast<std::size_t>(*number) >= trials) return remove_record(*ended);
+  if (state != "done" && state != "failed") {
+    adopted_.insert(*number);
+    return;
+  }
   results_of(*number);
-  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why), {}};
+  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why), {}, {}};
 }
 
 fs::path LocalTrialRunner::trial_directory(int number) const {
@@ -203,7 +208,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const pid_t pid = ::fork();
   if (pid < 0) throw Error(fmt::format("cannot start trial {}: {}", number, std::strerror(errno)));
   if (pid == 0) become_launcher(launch);
-  active_[number] = {pid, {}, {}};
+  active_[number] = {pid, {}, {}, std::chrono::steady_clock::now()};
   results_of(number);
 }
 
@@ -245,6 +250,11 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
   forget_ended();
   has_more_ = false;
   std::vector<TrialEvent> events;
+  for (const int number : std::exchange(adopted_, {})) {
+    if (const auto usage = usage_of(number, true)) events.push_back({number, *usage});
+    ended_.insert(number);
+  }
+  const auto now = std::chrono::steady_clock::now();
   for (auto active = active_.begin(); active != active_.end();) {
     auto& [number, run] = *active;
     int status = 0;
@@ -254,16 +264,30 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
     for (const Result& result : results.read()) events.push_back({number, result});
     has_more_ = has_more_ || results.has_more();
     if (!run.end || results.has_more()) {
+      if (!run.end && now - run.usage_read >= kReadUsageEvery) {
+        run.usage_read = now;
+        if (const auto usage = usage_of(number, false)) events.push_back({number, *usage});
+      }
       ++active;
       continue;
     }
     for (const Result& result : results.finish()) events.push_back({number, result});
     results.close();
+    if (const auto usage = usage_of(number, true)) events.push_back({number, *usage});
     events.push_back({number, *run.end});
     ended_.insert(number);
     active = active_.erase(active);
   }
   return events;
+}
+
+// Until its launcher has a record of its own, the record is that of the trial's run before.
+std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) const {
+  const auto run = find_record(number);
+  if (!run) return {};
+  const auto started = std::chrono::duration_cast<std::chrono::milliseconds>(run->status.started.time_since_epoch());
+  const std::string id = fmt::format("{}-{}", started.count(), run->status.pid);
+  return RunUsage{id, run->status.device_seconds, is_last};
 }
 
 void LocalTrialRunner::forget_ended() {

@@ -59,8 +59,8 @@ class LocalTrialRunner final : public TrialRunner {
   // The runs that an earlier search of the study left, which may still be running. Throws UsageError if the run of
   // something else has the name of one of the first `trials` trials.
   std::vector<RunEntry> previous_runs(int trials) const;
-  // Has poll() deliver how that run, which has ended, ended by itself; what can continue just loses its record.
-  // `trials`: how many there are in the study.
+  // Has poll() deliver what that run, which has ended, used, and how it ended if it ended by itself.
+  // `trials`: how many there are in the study; runs of others just lose their record.
   void adopt(const RunEntry& run, std::size_t trials);
 
   // Whether poll() left something to deliver at once.
@@ -81,6 +81,7 @@ class LocalTrialRunner final : public TrialRunner {
     pid_t pid = 0;                // 0: it has ended
     std::optional<TrialEnd> end;  // to be delivered after its results
     ShareSender share;
+    std::chrono::steady_clock::time_point usage_read{};
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;
@@ -90,11 +91,13 @@ class LocalTrialRunner final : public TrialRunner {
   void check_run_name(int number) const;
   bool is_own(const RunEntry& run, int number) const;
   std::optional<RunEntry> find_record(int number) const;
+  std::optional<RunUsage> usage_of(int number, bool is_last) const;
 
   const LocalTrialPlan plan_;
   std::map<int, std::unique_ptr<TrialResults>> results_;
   std::map<int, Active> active_;
-  std::set<int> ended_;  // whose records are still there
+  std::set<int> ended_;    // whose records are still there
+  std::set<int> adopted_;  // with records of runs that can continue, whose usage was not delivered yet
   bool has_more_ = false;
 };
 

@@ -78,6 +78,7 @@ Search::Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner
       pruner_(pruner),
       runner_(runner),
       notice_(std::move(notice)),
+      ledger_(study()),
       shares_(plan_.share, runner) {
   for (const Trial& trial : study().trials)
     if (is_running(trial) && trial.user_attributes.contains(kOwn)) to_continue_.insert(trial.number);
@@ -96,23 +97,39 @@ bool Search::advance(Time now) {
   // The runner has seen by now that all ends are stored.
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
-  if (plan_.deadline && now >= *plan_.deadline && !stopping_) {
-    notice_("time limit reached: stopping");
-    stop();
-  }
+  stop_at_limits(now);
   const bool reported = !reported_.empty();
   for (const int number : std::exchange(reported_, {})) judge(number);
   while (!stopping_ && start_next()) {
   }
   if (!stopping_) share_devices(reported);
   if (any_active() || !failure_.empty()) return true;
-  if (stopping_) return false;
+  // A study that has nothing left to start is done, whatever it has used.
+  if (stopping_ && (!used_up_ || has_next())) return false;
   if (gives_up()) {
     failure_ = fmt::format("the first {} trials failed without a result; the last one: {}", failed_, last_failure_);
     return true;
   }
   finish();
   return false;
+}
+
+void Search::stop_at_limits(Time now) {
+  if (stopping_) return;
+  used_up_ = plan_.max_device_seconds && ledger_.total() >= *plan_.max_device_seconds;
+  const bool is_late = plan_.deadline && now >= *plan_.deadline;
+  if (is_late) notice_("time limit reached: stopping");
+  if (used_up_ && !is_late && any_active()) notice_("device-hour limit reached: stopping");
+  if (used_up_ || is_late) stop();
+}
+
+// Whether a trial can be started or continued, limits aside. REQUIRES !any_active().
+bool Search::has_next() const {
+  for (const Trial& trial : study().trials)
+    if (trial.state == TrialState::kWaiting || (is_running(trial) && trial.user_attributes.contains(kOwn))) return true;
+  const int next = static_cast<int>(study().trials.size());
+  if (may_create() && sampler_.sample(plan_.space, sampled_view(study()), next, {})) return true;
+  return pruner_.promote(study(), true).has_value();
 }
 
 bool Search::any_active() const {
@@ -145,6 +162,10 @@ bool Search::take_events() {
   for (const TrialEvent& event : events) {
     if (const auto* const result = std::get_if<Result>(&event.what)) {
       take_result(event.number, *result);
+      continue;
+    }
+    if (const auto* const usage = std::get_if<RunUsage>(&event.what)) {
+      ledger_.take(journal_, study(), trial_of(study(), event.number), *usage);
       continue;
     }
     store_results();
@@ -341,6 +362,7 @@ void Search::start(int number, std::optional<Values> drawn) {
   values.insert(plan_.space.fixed.begin(), plan_.space.fixed.end());
   runner_.start(number, values);
   shares_.started(number);
+  started_ = true;
 }
 
 // Draws what the trial has no value of yet: everything of a new one, for which it may be `drawn` already, and what a

@@ -22,6 +22,7 @@
 #include "tune/pruner.h"
 #include "tune/sampler.h"
 #include "tune/space.h"
+#include "tuner/device_ledger.h"
 #include "tuner/trial_runner.h"
 #include "tuner/trial_shares.h"
 
@@ -47,6 +48,8 @@ struct SearchPlan {
   int parallel = 1;              // at the same time, at most; as many again may be about to leave
   std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
   ShareRule share = {};
+  // The same once the trials have used so much, those of earlier searches included.
+  std::optional<double> max_device_seconds{};
 };
 
 class Search {
@@ -62,6 +65,11 @@ class Search {
   void stop();
   // Whether everything was done, not just stopped.
   bool finished() const noexcept { return finished_; }
+  // Whether it stopped because of `max_device_seconds`, and whether it had started any trial.
+  bool used_up() const noexcept { return used_up_; }
+  bool started() const noexcept { return started_; }
+  // Of all trials so far, those of earlier searches included.
+  double device_seconds() const noexcept { return ledger_.total(); }
 
  private:
   // What this search has taken of a trial's results.
@@ -75,6 +83,8 @@ class Search {
 
   const Study& study() const;
   void stop_ended_trials();
+  void stop_at_limits(Time now);
+  bool has_next() const;
   bool any_active() const;
   bool take_events();
   void take_result(int number, const Result& result);
@@ -100,10 +110,12 @@ class Search {
   TrialRunner& runner_;
   const std::function<void(std::string_view)> notice_;
 
+  DeviceLedger ledger_;
   std::set<int> to_continue_;  // trials of an earlier search that were running
   std::set<int> reported_;     // trials with results that the pruner has not seen
   std::set<int> leaving_;      // active ones that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
+  bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
   TrialShares shares_;
   int failed_ = 0;            // trials of this search

@@ -14,6 +14,11 @@ namespace adaptdl::sched::tune {
 
 using nlohmann::json;
 
+std::optional<double> max_device_seconds(const StudySettings& settings) {
+  constexpr double kSecondsPerHour = 3600;
+  return settings.gpu_hours > 0 ? std::optional(settings.gpu_hours * kSecondsPerHour) : std::nullopt;
+}
+
 std::vector<std::string> run_options(const StudySettings& settings) {
   std::vector<std::string> words{"--replicas", fmt::format("{}:{}", settings.min_replicas, settings.max_replicas),
                                  "--start-replicas", std::to_string(settings.min_replicas)};
@@ -34,6 +39,7 @@ json to_json(const StudySettings& settings) {
           {"factor", settings.factor},
           {"seed", settings.seed},
           {"trials", settings.trials},
+          {"gpu_hours", settings.gpu_hours},
           {"parallel", settings.parallel},
           {"min_replicas", settings.min_replicas},
           {"max_replicas", settings.max_replicas},
@@ -62,6 +68,8 @@ StudySettings settings_of(const Study& study) {
     all.at("factor").get_to(settings.factor);
     all.at("seed").get_to(settings.seed);
     all.at("trials").get_to(settings.trials);
+    // Studies of earlier versions do not have it.
+    settings.gpu_hours = all.value("gpu_hours", 0.0);
     all.at("parallel").get_to(settings.parallel);
     all.at("min_replicas").get_to(settings.min_replicas);
     all.at("max_replicas").get_to(settings.max_replicas);
@@ -71,7 +79,8 @@ StudySettings settings_of(const Study& study) {
     // A study of an earlier version does not have it.
     settings.share = all.value("share", settings.share);
     if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share '{}'", settings.share));
-    if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty())
+    if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty() ||
+        settings.gpu_hours < 0)
       throw Error("a value is out of range");
     check_command(settings.command, settings.space);
     return settings;

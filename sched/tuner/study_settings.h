@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,15 @@ struct StudySettings {
   int factor = 4;  // of the pruner
   std::uint64_t seed = 0;
   int trials = 64;
+  double gpu_hours = 0;                                // after which the search stops, in device-hours; 0: no limit
   int parallel = 0;                                    // trials at the same time; 0: not decided yet
   int min_replicas = 1, max_replicas = 0;              // of a trial; 0: not decided yet
   std::string devices, device_kind, checkpoint_every;  // as of `adaptdl run`; empty: its defaults
   std::string share = "goodput";                       // see trial_shares.h
 };
+
+// How much the trials may use, in device-seconds; none: as much as it takes.
+std::optional<double> max_device_seconds(const StudySettings& settings);
 
 // The options of `adaptdl run` for a trial.
 std::vector<std::string> run_options(const StudySettings& settings);

@@ -24,9 +24,16 @@ struct TrialEnd {
   std::string reason;  // one clause; empty for kDone
 };
 
+// For how long a run of a trial has held devices.
+struct RunUsage {
+  std::string run;            // tells it from all other runs of the trial
+  double device_seconds = 0;  // so far; it replaces earlier figures of the same run
+  bool is_last = false;       // the run has ended
+};
+
 struct TrialEvent {
   int number = 0;  // of the trial
-  std::variant<Result, TrialEnd> what;
+  std::variant<Result, TrialEnd, RunUsage> what;
 };
 
 class TrialRunner {
@@ -43,7 +50,9 @@ class TrialRunner {
   // Whether it was started and its end was not returned by poll() yet.
   virtual bool is_active(int number) const = 0;
   // What happened since the last call, or a part of it. The results of a trial come before its end, all of them again
-  // with a new TrialRunner. By the next call, the end of a trial must have been stored. Does not block.
+  // with a new TrialRunner. The usage of its run comes from time to time and before its end, or without an end if the
+  // run was stopped while no search was running. By the next call, ends and last usages must have been stored. Does not
+  // block.
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes what is kept to continue the trial. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;

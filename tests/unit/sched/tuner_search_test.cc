@@ -20,17 +20,24 @@ struct Kept {
   std::map<int, int> checkpoint;               // the step of each trial that has one
   std::map<int, std::vector<Result>> results;  // of each trial, in the order in which they were reported
   std::map<int, int> steps_trained;            // in all
+  std::map<int, RunUsage> usage;               // of runs whose last figure was perhaps not stored
+  double device_seconds = 0;                   // of all runs
+  int runs = 0;
 };
 
 class FakeRunner final : public TrialRunner {
  public:
   using Curve = std::function<double(const Values&, int step)>;
 
-  FakeRunner(Kept& kept, int steps, Curve curve) : kept_(kept), steps_(steps), curve_(std::move(curve)) {}
+  FakeRunner(Kept& kept, int steps, Curve curve) : kept_(kept), steps_(steps), curve_(std::move(curve)) {
+    for (const auto& [number, usage] : kept_.usage) left_.insert(number);
+  }
 
   void start(int number, const Values& values) override {
     REQUIRE_FALSE(is_active(number));
+    REQUIRE_FALSE(left_.contains(number));
     const auto saved = kept_.checkpoint.find(number);
+    kept_.usage[number] = {std::to_string(kept_.runs++), 0, false};
     active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second, false, {}};
     most_active = std::max(most_active, static_cast<int>(active_.size()));
   }
@@ -44,8 +51,17 @@ class FakeRunner final : public TrialRunner {
 
   std::vector<TrialEvent> poll() override {
     std::vector<TrialEvent> events;
+    for (const int number : std::exchange(ended_, {}))
+      if (!is_active(number)) kept_.usage.erase(number);
+    for (const int number : std::exchange(left_, {})) {
+      kept_.usage[number].is_last = true;
+      events.push_back({number, kept_.usage[number]});
+      ended_.insert(number);
+    }
     for (auto it = active_.begin(); it != active_.end();) {
       auto& [number, trial] = *it;
+      kept_.usage[number].device_seconds += seconds_per_step;
+      kept_.device_seconds += seconds_per_step;
       // Like TrialResults: what an earlier search has seen comes again.
       if (replayed_.insert(number).second)
         for (const Result& result : kept_.results[number]) events.push_back({number, result});
@@ -70,11 +86,11 @@ class FakeRunner final : public TrialRunner {
         }
         if (trial.step == steps_) end = TrialEnd{TrialEnd::How::kDone, ""};
       }
+      if (end && end->how == TrialEnd::How::kStopped && slow_to_leave-- > 0) end.reset();
+      kept_.usage[number].is_last = end.has_value();
+      events.push_back({number, kept_.usage[number]});
       if (end) events.push_back({number, *end});
-      if (end && end->how == TrialEnd::How::kStopped && slow_to_leave-- > 0) {
-        events.pop_back();
-        end.reset();
-      }
+      if (end) ended_.insert(number);
       it = end ? active_.erase(it) : std::next(it);
     }
     return events;
@@ -87,6 +103,7 @@ class FakeRunner final : public TrialRunner {
   std::set<int> repeats;
   std::map<int, std::string> failures;
   bool reports = true, numbers = true;
+  double seconds_per_step = 0;  // for which a trial holds devices
   int most_active = 0;
   int slow_to_leave = 0;  // how many polls pass before trials that were stopped end
 
@@ -102,6 +119,8 @@ class FakeRunner final : public TrialRunner {
   const Curve curve_;
   std::map<int, Trial> active_;
   std::set<int> replayed_;
+  std::set<int> left_;   // by an earlier search, whose usage was not delivered yet
+  std::set<int> ended_;  // whose last usage was delivered
 };
 
 double quality(const Values& values, int step) {
@@ -222,6 +241,85 @@ TEST_CASE("after its deadline a search stops with checkpoints") {
   CHECK_FALSE(search.advance(Time() + std::chrono::seconds(1)));
   CHECK_FALSE(search.finished());
   CHECK(scene.kept.checkpoint.size() == 4);
+}
+
+TEST_CASE("the device-seconds of each run count once, whenever the search is killed") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 10; ++round) {
+    // Of a trial that the median rule ends, the run continues for a while.
+    Scene scene(round % 2 == 0 ? "asha" : "median");
+    for (bool finished = false; !finished;) {
+      FakeRunner runner(scene.kept, 64, quality);
+      runner.seconds_per_step = 3;
+      runner.slow_to_leave = static_cast<int>(random() % 10);
+      finished = scene.search(runner, 1 + static_cast<int>(random() % 80));
+      for (const Trial& trial : scene.study().trials)
+        if (runner.is_active(trial.number)) runner.stop(trial.number);
+      runner.slow_to_leave = 0;
+      if (!finished) runner.poll();
+    }
+    CHECK(scene.kept.device_seconds > 24 * 3);
+    CHECK(device_seconds(scene.study()) == scene.kept.device_seconds);
+  }
+}
+
+TEST_CASE("a search stops with checkpoints when its device-hours are used, and continues with more") {
+  Scene scene("none", 2, 6);
+  scene.plan.max_device_seconds = 45;
+  {
+    FakeRunner runner(scene.kept, 10, quality);
+    runner.seconds_per_step = 1.5;
+    CHECK_FALSE(scene.search(runner));
+    CHECK(scene.kept.device_seconds >= 45);
+    CHECK(scene.kept.device_seconds <= 45 + 2 * 2 * 1.5);
+    CHECK(scene.notices.back() == "device-hour limit reached: stopping");
+  }
+  CHECK(scene.count(TrialState::kComplete) == 2);
+  CHECK(scene.kept.checkpoint.size() == 2);
+  {
+    FakeRunner runner(scene.kept, 10, quality);
+    Search search = scene.make_search(runner);
+    CHECK_FALSE(search.advance(Time()));
+    CHECK_FALSE(search.finished());
+    CHECK(search.used_up());
+    CHECK_FALSE(search.started());
+    CHECK(search.device_seconds() == scene.kept.device_seconds);
+  }
+  scene.plan.max_device_seconds = 1000;
+  FakeRunner runner(scene.kept, 10, quality);
+  runner.seconds_per_step = 1.5;
+  CHECK(scene.search(runner));
+  CHECK(scene.count(TrialState::kComplete) == 6);
+  for (const auto& [number, steps] : scene.kept.steps_trained) CHECK(steps == 10);
+  CHECK(device_seconds(scene.study()) == scene.kept.device_seconds);
+}
+
+TEST_CASE("a study whose last trial uses its last device-hours is done") {
+  for (const char* const pruner : {"none", "asha", "median"}) {
+    Scene scene(pruner, 1, 3);
+    FakeRunner measured(scene.kept, 16, quality);
+    measured.seconds_per_step = 1;
+    CHECK(scene.search(measured));
+    Scene limited(pruner, 1, 3);
+    limited.plan.max_device_seconds = scene.kept.device_seconds;
+    FakeRunner runner(limited.kept, 16, quality);
+    runner.seconds_per_step = 1;
+    CHECK(limited.search(runner));
+    CHECK(limited.count(TrialState::kRunning) == 0);
+    FakeRunner again(limited.kept, 16, quality);
+    CHECK(limited.search(again));
+  }
+}
+
+TEST_CASE("a grid that is exhausted when the device-hours are used is done") {
+  Scene scene("none", 1, 100);
+  scene.plan.space = {{{"b", IntRange{1, 3}, {}}}, {}};
+  scene.plan.max_device_seconds = 6;
+  scene.sampler = make_sampler("grid", 3);
+  FakeRunner runner(scene.kept, 2, [](const Values&, int step) { return step; });
+  runner.seconds_per_step = 1;
+  CHECK(scene.search(runner));
+  CHECK(scene.count(TrialState::kComplete) == 3);
 }
 
 TEST_CASE("a trial that fails says why, and the search continues") {

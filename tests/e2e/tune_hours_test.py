@@ -1,0 +1,150 @@
+"""The device-hours of runs, of trials and of studies, and `adaptdl tune --gpu-hours`."""
+
+import json
+import os
+import signal
+import time
+import unittest
+
+import tune_support
+from run_support import PATIENCE, eventually
+
+STUDY = ["--study", "s", "-P", "lr=log:1e-5..1e-1", "--metric", "accuracy:max", "--seed", 1, "--pruner", "none", "--device-kind", "cpu",
+         "--devices", 2]
+
+
+class TuneHoursTest(tune_support.TuneTest):
+    def total(self):
+        [study] = json.loads(self.adaptdl("tune", "ls", "--json"))
+        return study["device_seconds"]
+
+    def epochs(self):
+        """For how many epochs the first two trials were trained."""
+        return [len(self.trained_so_far(number)) for number in range(2)]
+
+    def record(self, run):
+        """The record of a run; empty if it does not exist."""
+        try:
+            return json.loads((self.runs / run / "run.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+    def attributes(self, key, trial=None):
+        """The values of a user attribute of the trial, or else of the study, the last one being that which it has."""
+        # A search may be writing the last line.
+        complete = (self.studies / "s" / "journal.log").read_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in complete.splitlines()]
+        return [line["user_attr"][key] for line in lines if line.get("trial_id") == trial and key in line.get("user_attr", {})]
+
+    def test_a_study_has_the_device_hours_of_its_trials(self):
+        began = time.monotonic()
+        said = self.tune(*STUDY, "--trials", 4, "--max-replicas", 1, *self.program("--epochs", 10, "--pause", "0.2"))
+        took = time.monotonic() - began
+        trials = self.trials("s")
+        self.assertEqual(len(trials), 4)
+        for trial in trials:
+            self.assertGreater(trial["device_seconds"], 2)
+            self.assertLess(trial["device_seconds"], took)
+        total = sum(trial["device_seconds"] for trial in trials)
+        self.assertLess(total, 2 * took)
+        self.assertAlmostEqual(self.total(), total)
+        self.assertIn(f"device-hours: {total / 3600:.4f}\n", said)
+        self.assertIn("DEVICE-H", self.adaptdl("tune", "show", "s"))
+        self.assertIn(f"{total / 3600:.4f}", self.adaptdl("tune", "ls"))
+
+    def test_a_trial_of_two_replicas_counts_both_devices(self):
+        began = time.monotonic()
+        self.tune(*STUDY, "--trials", 1, "--min-replicas", 2, "--max-replicas", 2, *self.program("--epochs", 10, "--pause", "0.2"))
+        took = time.monotonic() - began
+        self.assertGreater(self.total(), 2 * 2)
+        self.assertLess(self.total(), 2 * took)
+
+    def test_a_run_counts_its_devices_and_replicas_without_devices(self):
+        for name, options in [("shared", ["--replicas", "2:2", "--devices", 2, "--device-kind", "cpu"]), ("plain", ["--replicas", 2])]:
+            with self.subTest(name):
+                began = time.monotonic()
+                self.run_to_end("--name", name, *options, "--", "sleep", 1)
+                took = time.monotonic() - began
+                used = self.listed()[name]["device_seconds"]
+                self.assertGreater(used, 2 * 1)
+                self.assertLess(used, 2 * took)
+                self.assertIn("device-hours", self.adaptdl("describe", name))
+
+    def test_a_run_whose_launcher_is_killed_has_what_was_published_last(self):
+        run = self.start("--name", "r", "--replicas", 1, "--", "sleep", 2 * PATIENCE)
+        self.assertTrue(eventually(lambda: self.record("r").get("device_seconds", 0) > 1))
+        self.assertGreater(self.listed()["r"]["device_seconds"], 1)
+        run.send(signal.SIGKILL)
+        run.finish()
+        lost = self.listed()["r"]
+        self.assertEqual(lost["state"], "lost")
+        self.assertGreater(lost["device_seconds"], 1)
+
+    def test_a_search_stops_at_its_limit_and_continues_with_a_higher_one(self):
+        said = self.tune(*STUDY, "--trials", 3, "--max-replicas", 1, "--gpu-hours", "0.003",
+                         *self.program("--epochs", 1000, "--pause", "0.3"), code=143)
+        self.assertIn("device-hour limit reached: stopping", said)
+        self.assertRegex(said, r"study 's' has used 0\.\d+ of its 0\.003 device-hours; to continue: adaptdl tune --resume --study s "
+                               r"--gpu-hours MORE")
+        self.assertEqual([trial["state"] for trial in self.trials("s")], ["running"] * 2)
+        used, epochs = self.total(), self.epochs()
+        self.assertGreaterEqual(used, 0.003 * 3600)
+        refused = r"tune: study 's' has used 0\.\d+ of its 0\.003 device-hours; raise --gpu-hours"
+        self.assertRegex(self.tune("--resume", "--study", "s", code=2), refused)
+        self.assertRegex(self.tune("--resume", "--study", "s", "--dry-run", code=2), refused)
+        self.assertEqual((self.total(), self.epochs()), (used, epochs))
+        search = self.start_tune("--resume", "--study", "s", "--gpu-hours", 100)
+        self.assertTrue(eventually(lambda: all(now > then for now, then in zip(self.epochs(), epochs))))
+        self.assertEqual(self.attributes("adaptdl:settings")[-1]["gpu_hours"], 100)
+        # Its run has not ended yet when the trial has.
+        self.adaptdl("tune", "stop", "s", 1)
+        self.assertTrue(eventually(lambda: self.attributes("adaptdl:device_seconds:1")))
+        tune_support.end_search(search)
+        self.assertEqual(search.returncode, 143)
+        self.assertEqual(self.trials("s")[1]["device_seconds"], self.attributes("adaptdl:device_seconds:1")[-1])
+        self.assertGreater(self.trials("s")[1]["device_seconds"], 0.3 * len(self.trained_so_far(1)))
+        self.assertGreater(self.trials("s")[0]["device_seconds"], 0.3 * len(self.trained_so_far(0)))
+
+    def test_a_study_that_has_all_its_trials_is_done_whatever_it_has_used(self):
+        self.tune(*STUDY, "--trials", 1, *self.program("--epochs", 3))
+        self.tune("--resume", "--study", "s", "--gpu-hours", "1e-5")
+        self.assertIn("has used", self.tune("--resume", "--study", "s", "--trials", 2, code=2))
+        self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"])
+        self.tune("--resume", "--study", "s", "--gpu-hours", 1)
+        self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"] * 2)
+
+    def test_a_run_counts_once_when_search_and_launcher_are_killed(self):
+        search = self.start_tune(*STUDY, "--trials", 2, "--max-replicas", 1, *self.program("--epochs", 120, "--pause", "0.25"))
+        self.assertTrue(eventually(lambda: self.trained_so_far(0) and self.trained_so_far(1)))
+        self.assertTrue(eventually(lambda: all(trial["device_seconds"] > 0 for trial in self.trials("s"))))
+        killed = self.record("s-1")
+        os.kill(killed["pid"], signal.SIGKILL)
+        self.assertTrue(eventually(lambda: (run := self.record("s-1")).get("state") == "running" and run["pid"] != killed["pid"]))
+        search.kill()
+        search.wait()
+        self.assertTrue(eventually(lambda: not tune_support.processes_of(self.directory)))
+        first = self.record("s-0")
+        self.assertEqual(first["state"], "stopped")
+        self.assertGreater(first["device_seconds"], self.trials("s")[0]["device_seconds"])
+        second = self.record("s-1")
+        epochs = len(self.trained_so_far(0))
+        self.tune("--resume", "--study", "s")
+        trials = self.trials("s")
+        self.assertAlmostEqual(self.attributes("adaptdl:counted_run", 0)[-1]["before"], first["device_seconds"])
+        self.assertGreater(trials[0]["device_seconds"], first["device_seconds"] + 0.25 * (120 - epochs))
+        before = [counted["before"] for counted in self.attributes("adaptdl:counted_run", 1)]
+        self.assertEqual((len(before), before[0]), (3, 0))
+        self.assertGreaterEqual(before[1], killed["device_seconds"])
+        self.assertAlmostEqual(before[2], before[1] + second["device_seconds"])
+        self.assertAlmostEqual(self.total(), sum(trial["device_seconds"] for trial in trials))
+
+    def test_a_limit_that_is_not_a_number_above_zero_is_refused(self):
+        for limit in ["0", "-1", "nan", "inf", "1e999", "4h", "two"]:
+            with self.subTest(limit):
+                said = self.tune(*STUDY, "--gpu-hours", limit, *self.program(), code=2)
+                self.assertEqual(said, f"adaptdl: error: tune: invalid --gpu-hours '{limit}'; expected a number above 0, such as 40\n")
+        self.assertFalse(self.studies.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
