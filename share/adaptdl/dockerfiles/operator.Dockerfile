@@ -2,8 +2,8 @@
 FROM debian:bookworm AS build
 RUN apt-get update && apt-get install -y --no-install-recommends \
     g++ meson ninja-build pkg-config coinor-libcbc-dev doctest-dev libarchive-dev libboost-dev libbz2-dev libcli11-dev \
-    libcurl4-openssl-dev libdeflate-dev libfmt-dev liblzma-dev libnlopt-dev libqhull-dev libseccomp-dev libssl-dev \
-    libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev zlib1g-dev
+    libcurl4-openssl-dev libdeflate-dev libfmt-dev liblzma-dev libnlopt-dev libprotozero-dev libqhull-dev libseccomp-dev \
+    libssl-dev libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev zlib1g-dev
 # The cache mount keeps compiled objects between builds.
 RUN --mount=type=bind,target=/source --mount=type=cache,id=adaptdl-operator,target=/build,sharing=locked \
     meson setup /build /source -Dtrainer=disabled && ninja -C /build cli/adaptdl && cp /build/cli/adaptdl /usr/local/bin

@@ -1,0 +1,43 @@
+// TensorBoard's event files: records in the framing of TensorFlow's TFRecord, each with an encoded Event message.
+//
+//   length: 8 bytes | masked CRC-32C of length: 4 | data: length bytes | masked CRC-32C of data: 4
+//
+// Threading: functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace adaptdl::sched::tune {
+
+// Bytes of a record before its data.
+inline constexpr std::uint64_t kEventHeader = 12;
+
+struct EventFrame {
+  enum class State {
+    kWhole,
+    kPartial,     // `size` bytes are needed
+    kDamaged,     // the data does not match its checksum; the next record follows
+    kUnreadable,  // the length does not match its checksum, so it is unknown where the next record begins
+  };
+  State state = State::kPartial;
+  std::uint64_t size = 0;  // of the record, or of its header if that is incomplete
+  std::string_view data;   // an Event, if the record is whole; a part of the bytes
+};
+
+// The record that begins with these bytes.
+EventFrame read_event_frame(std::string_view bytes);
+
+struct EventScalar {
+  double wall_time = 0;  // seconds since 1970
+  std::int64_t step = 0;
+  std::string_view tag;  // a part of the event
+  double value = 0;
+};
+
+// The values of an event that are a single floating-point number, as TensorFlow 1 and PyTorch write it (simple_value)
+// or TensorFlow 2 (a tensor). None if the event has no such values or is not a valid message.
+std::vector<EventScalar> read_event_scalars(std::string_view event);
+
+}  // namespace adaptdl::sched::tune
