@@ -1,0 +1,77 @@
+// The values of a metric in the TensorBoard event files below a directory, read while programs write them.
+//
+// All files with "tfevents" in their names are read, in directories at any depth, also those that appear later. A
+// scalar belongs to the metric if its tag is the metric's name. A name may begin with the directory of the file, for
+// tags that several directories have: "validation/loss" is also the tag "loss" in a directory named "validation".
+//
+// Files are open only while they are read, so many trials can be followed.
+//
+// Threading: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tune/event_record.h"
+#include "tune/result.h"
+
+namespace adaptdl::sched::tune {
+
+struct EventResult {
+  Result result;
+  double wall_time = 0;   // seconds since 1970
+  std::string file;       // relative to the directory
+  std::uint64_t end = 0;  // of the record, in bytes of the file
+};
+
+class EventFiles {
+ public:
+  using Notice = std::function<void(std::string_view)>;
+
+  // The directory may appear later. `notice` gets a line about each file that cannot be read, or not to its end.
+  EventFiles(std::filesystem::path directory, std::string metric, Notice notice);
+
+  // Omits the records of the file that end there or before.
+  void skip(const std::string& file, std::uint64_t end);
+  // The results since the last call, or a part of them: by wall time, as far as they are written, and in the order of
+  // each file.
+  std::vector<EventResult> read();
+  // Whether the last read() left something unread that was there.
+  bool has_more() const noexcept { return has_more_; }
+  // Whether the last read() lacked the descriptors or memory to read everything. It is tried again.
+  bool is_blocked() const noexcept { return is_blocked_; }
+
+ private:
+  struct File {
+    std::vector<std::string> tags;               // that mean the metric in this file
+    std::uint64_t size = 0;                      // when it was last looked at
+    std::uint64_t offset = 0;                    // of the next record
+    std::uint64_t needed = kEventHeader;         // bytes of that record, as far as they are known
+    std::uint64_t readable_from = kEventHeader;  // the size from which on it can be read further
+    std::deque<EventResult> found;               // not delivered yet
+    bool is_reported = false;
+  };
+
+  File& file_of(const std::string& name);
+  void look();
+  File* next_file(std::uint64_t& budget);
+  void read_part(const std::string& name, File& file, std::uint64_t& budget);
+  void read_records(const std::string& name, File& file, std::string_view bytes);
+  void add_result(const std::string& name, File& file, std::string_view event);
+  void fail(const std::string& name, File& file, int error);
+  void report(File& file, const std::string& text);
+
+  const std::filesystem::path directory_;
+  const std::string metric_;
+  const Notice notice_;
+  std::map<std::string, File> files_;
+  bool has_more_ = false, is_blocked_ = false;
+};
+
+}  // namespace adaptdl::sched::tune
