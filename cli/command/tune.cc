@@ -159,7 +159,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_flag("--dry-run", options->dry_run, "check everything and start nothing");
   app.footer(
       "The program gets parameters as {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
-      "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), or as a line of JSON on standard output.");
+      "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), as a line of JSON on standard output, or\n"
+      "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());

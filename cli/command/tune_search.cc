@@ -131,12 +131,14 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   // A reader of the notices that went away does not end the search.
   ::signal(SIGPIPE, SIG_IGN);
   StopFd signals;
+  const auto notice = [](std::string_view text) { print_notice("{}", text); };
   tune::LocalTrialRunner runner({.study = plan.study,
                                  .directory = directory.path(),
                                  .options = tune::run_options(settings),
                                  .command = settings.command,
                                  .working_directory = settings.directory,
-                                 .metric = settings.metric});
+                                 .metric = settings.metric,
+                                 .notice = notice});
   const auto stopped = [&] {
     print_notice("to continue: adaptdl tune --resume --study {}", plan.study);
     return kSearchStopped;
@@ -149,8 +151,7 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
                        settings.max_replicas};
   search_plan.max_device_seconds = tune::max_device_seconds(settings);
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;
-  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner,
-                      [](std::string_view text) { print_notice("{}", text); });
+  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner, notice);
   print_notice("study {}: {} trials of {}, up to {} at the same time; kept in {}", plan.study, settings.trials,
                settings.command.front(), settings.parallel, directory.path().string());
   try {

@@ -175,7 +175,7 @@ std::vector<std::string> LocalTrialRunner::run_arguments(int number, const Value
   std::vector<std::string> arguments{"adaptdl",      "run",
                                      "--name",       run_name(plan_.study, number),
                                      "--checkpoint", directory / "checkpoints",
-                                     "--logs",       directory / "logs"};
+                                     "--logs",       TrialResults::log_directory(directory)};
   arguments.insert(arguments.end(), plan_.options.begin(), plan_.options.end());
   arguments.emplace_back("--");
   const auto command = make_command(plan_.command, values);
@@ -193,7 +193,8 @@ void LocalTrialRunner::start(int number, const Values& values) {
   Environment variables = caller_environment();
   for (const auto& [name, value] : parameter_variables(values)) variables[name] = value;
   variables["ADAPTDL_PARAMS_FILE"] = directory / "params.json";
-  variables["ADAPTDL_RESULTS_FILE"] = directory / "results.jsonl";
+  variables["ADAPTDL_RESULTS_FILE"] = TrialResults::report_file(directory);
+  variables["ADAPTDL_TENSORBOARD_LOGDIR"] = TrialResults::event_directory(directory);
   const std::vector<std::string> environment = to_strings(variables), arguments = run_arguments(number, values);
   const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);
   const fs::path log_file = directory / "run.log";
@@ -214,8 +215,10 @@ void LocalTrialRunner::start(int number, const Values& values) {
 
 TrialResults& LocalTrialRunner::results_of(int number) {
   auto& results = results_[number];
-  const fs::path directory = trial_directory(number);
-  if (!results) results = std::make_unique<TrialResults>(directory / "results.jsonl", directory / "logs", plan_.metric);
+  const auto notice = [this, number](std::string_view text) {
+    plan_.notice(fmt::format("trial {}: {}", number, text));
+  };
+  if (!results) results = std::make_unique<TrialResults>(trial_directory(number), plan_.metric, notice);
   return *results;
 }
 
@@ -262,8 +265,10 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
     if (run.pid > 0) run.share.tick([this, trial = number] { return find_record(trial); });
     TrialResults& results = results_of(number);
     for (const Result& result : results.read()) events.push_back({number, result});
+    if (run.end && !results.has_more())
+      for (const Result& result : results.finish()) events.push_back({number, result});
     has_more_ = has_more_ || results.has_more();
-    if (!run.end || results.has_more()) {
+    if (!run.end || results.has_more() || results.is_blocked()) {
       if (!run.end && now - run.usage_read >= kReadUsageEvery) {
         run.usage_read = now;
         if (const auto usage = usage_of(number, false)) events.push_back({number, *usage});
@@ -271,7 +276,6 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
       ++active;
       continue;
     }
-    for (const Result& result : results.finish()) events.push_back({number, result});
     results.close();
     if (const auto usage = usage_of(number, true)) events.push_back({number, *usage});
     events.push_back({number, *run.end});

@@ -2,10 +2,11 @@
 // while they train, and can be seen in `adaptdl ls`.
 //
 //   STUDY/trials/N/params.json     the trial's parameters
-//   STUDY/trials/N/results.jsonl   what its program reported (adaptdl/report.h)
 //   STUDY/trials/N/checkpoints/    from which it continues
-//   STUDY/trials/N/logs/           what its replicas wrote; a line of JSON that has the metric is a result too
 //   STUDY/trials/N/run.log         what `adaptdl run` said
+//   STUDY/trials/N/logs/           what its replicas wrote
+//
+// A trial's results are in its directory, too (see trial_results.h).
 //
 // When the process of the runner dies, each run gets SIGTERM: it saves a checkpoint and ends. Its record stays, and
 // says to the next search how it ended. A run belongs to a trial if its checkpoints do; other runs are left alone.
@@ -17,11 +18,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "local/run_record.h"
@@ -39,6 +42,7 @@ struct LocalTrialPlan {
   std::vector<std::string> command;                   // see command_template.h
   std::filesystem::path working_directory;            // of the command
   std::string metric;
+  std::function<void(std::string_view)> notice = [](std::string_view) {};  // gets a line about what cannot be read
 };
 
 class LocalTrialRunner final : public TrialRunner {

@@ -1,75 +1,101 @@
 #include "tuner/trial_results.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "checkpoint/files.h"
+#include "tuner/event_results.h"
+#include "tuner/printed_results.h"
+#include "tuner/report_file.h"
 
 namespace adaptdl::sched::tune {
 namespace {
 
-// For report() to write what the program has printed already.
+namespace fs = std::filesystem;
+
+// For a preferred source to have what another one has already.
 constexpr std::chrono::seconds kHoldBack{1};
-// Bytes that one call reads of each file, so that a backlog does not block the caller.
-constexpr std::uint64_t kMaxRead = std::uint64_t{1} << 20;
+
+// The source that an earlier search chose; empty: none.
+std::string stored_source(const fs::path& file) {
+  std::ifstream stream(file);
+  if (!stream && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
+  std::string name;
+  std::getline(stream, name);
+  return name;
+}
+
+// The file is on the disk before a result is delivered, else it could be another one when results are delivered again.
+void store_source(const fs::path& file, const std::string& name) {
+  const fs::path draft = file.string() + ".new";
+  checkpoint::OutputFile output(draft, checkpoint::OutputFile::Existing::kReplace);
+  output.write(name + "\n");
+  output.finish();
+  std::error_code error;
+  fs::rename(draft, file, error);
+  if (error) throw Error(fmt::format("cannot write {}: {}", file.string(), error.message()));
+  checkpoint::sync_directory(file.parent_path());
+}
 
 }  // namespace
 
-TrialResults::TrialResults(std::filesystem::path file, std::filesystem::path logs, std::string metric)
-    : file_(std::move(file)), metric_(std::move(metric)), logs_(std::move(logs), 0) {}
+fs::path TrialResults::report_file(const fs::path& directory) { return directory / "results.jsonl"; }
+fs::path TrialResults::log_directory(const fs::path& directory) { return directory / "logs"; }
+fs::path TrialResults::event_directory(const fs::path& directory) { return directory / "tensorboard"; }
 
-std::vector<Result> TrialResults::read() { return collect(false); }
+TrialResults::TrialResults(fs::path directory, std::string metric, Notice notice) : directory_(std::move(directory)) {
+  sources_.push_back({"report", std::make_unique<ReportFile>(report_file(directory_), metric)});
+  sources_.push_back({"output", std::make_unique<PrintedResults>(log_directory(directory_), metric)});
+  sources_.push_back({"events", std::make_unique<EventResults>(event_directory(directory_), directory_ / "events.jsonl",
+                                                               metric, std::move(notice))});
+  const fs::path file = directory_ / "source";
+  const std::string name = stored_source(file);
+  if (name.empty()) return;
+  keep(name);
+  if (sources_.empty())
+    throw Error(fmt::format("invalid source '{}' in {}; expected report, output or events", name, file.string()));
+}
 
-std::vector<Result> TrialResults::finish() { return collect(true); }
+bool TrialResults::has_more() const noexcept {
+  return std::ranges::any_of(sources_, [](const Source& each) { return each.results->has_more(); });
+}
 
-std::vector<Result> TrialResults::collect(bool all) {
-  std::vector<Result> results;
-  const auto now = std::chrono::steady_clock::now();
-  const auto hold = [&](int, std::string_view line) {
-    if (const auto result = parse_result(line, metric_)) held_.push_back({now, *result});
-  };
-  has_more_ = false;
-  if (all)
-    logs_.finish(hold);
-  else
-    has_more_ = logs_.read_some(hold, kMaxRead);
-  read_file(results);
-  if (has_file_) held_.clear();
-  while (!held_.empty() && (all || now - held_.front().since >= kHoldBack)) {
-    results.push_back(held_.front().result);
-    held_.pop_front();
-  }
-  return results;
+bool TrialResults::is_blocked() const noexcept {
+  return std::ranges::any_of(sources_, [](const Source& each) { return each.results->is_blocked(); });
 }
 
 void TrialResults::close() {
-  input_.reset();
-  logs_.close();
+  for (const Source& source : sources_) source.results->close();
 }
 
-void TrialResults::read_file(std::vector<Result>& results) {
-  if (!input_) input_ = Fd(::open(file_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!input_ && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file_.string(), std::strerror(errno)));
-  if (!input_) return;
-  has_file_ = true;
-  std::array<char, 65536> buffer;
-  for (const std::uint64_t end = offset_ + kMaxRead; offset_ < end;) {
-    const ssize_t size = ::pread(input_.get(), buffer.data(), buffer.size(), static_cast<off_t>(offset_));
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) throw Error(fmt::format("cannot read {}: {}", file_.string(), std::strerror(errno)));
-    if (size == 0) return;
-    offset_ += static_cast<std::uint64_t>(size);
-    lines_.feed({buffer.data(), static_cast<std::size_t>(size)}, [&](std::string_view line, bool) {
-      if (const auto result = parse_result(line, metric_)) results.push_back(*result);
-    });
-  }
-  has_more_ = true;
+std::vector<Result> TrialResults::collect(Clock::time_point now, bool ended) {
+  for (const Source& source : sources_) source.results->read(now, ended);
+  if (!is_chosen_) choose(now, ended);
+  return is_chosen_ ? sources_.front().results->take() : std::vector<Result>{};
+}
+
+void TrialResults::choose(Clock::time_point now, bool ended) {
+  const auto found = std::ranges::find_if(sources_, [](const Source& each) { return each.results->has_results(); });
+  if (found == sources_.end()) return;
+  if (!found_since_) found_since_ = now;
+  const bool is_behind =
+      std::any_of(sources_.begin(), found, [](const Source& each) { return each.results->has_more(); });
+  const bool is_first = found == sources_.begin();
+  if (!is_first && !ended && (is_behind || now - *found_since_ < kHoldBack)) return;
+  const std::string name = found->name;
+  store_source(directory_ / "source", name);
+  keep(name);
+}
+
+void TrialResults::keep(const std::string& name) {
+  std::erase_if(sources_, [&](const Source& each) { return each.name != name; });
+  is_chosen_ = true;
 }
 
 }  // namespace adaptdl::sched::tune

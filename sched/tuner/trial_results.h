@@ -1,56 +1,68 @@
-// The results of one trial, read as they come: from its file of results, or from what its program wrote.
+// The results of one trial, read as they come from one of these sources:
 //
-// Lines of standard output are ignored once the file of results exists, and are returned a second late so that the file
-// can come first: a program that reports by adaptdl/report.h may print the same metrics.
+//   results.jsonl    what its program reported (adaptdl/report.h)
+//   logs/            what it printed
+//   tensorboard/     its TensorBoard events; those that were read are also in events.jsonl
+//   source           which of them it is, once that is known: "report", "output" or "events"
+//
+// It is the first of them in which the metric appears within a second of the others: a program may report, print and
+// log the same metric. It never changes, because results are recognized by their number in it.
 //
 // Threading: one thread at a time.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <deque>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "local/fd.h"
-#include "local/lines.h"
-#include "local/run_logs.h"
-#include "tune/result.h"
+#include "tuner/result_source.h"
 
 namespace adaptdl::sched::tune {
 
 class TrialResults {
  public:
-  // `logs`: the directory of rank-0.log.
-  TrialResults(std::filesystem::path file, std::filesystem::path logs, std::string metric);
+  using Clock = ResultSource::Clock;
+  using Notice = std::function<void(std::string_view)>;
 
-  // The results since the last call, from the first one on, or a part of them. Throws Error if the file cannot be read.
-  std::vector<Result> read();
-  // Whether the last read() left something unread that was there.
-  bool has_more() const noexcept { return has_more_; }
-  // Reads the rest, and all that is still held back. To be called when the run has ended and !has_more().
-  std::vector<Result> finish();
+  // `directory`: of the trial. `notice` gets a line about event files that cannot be read. Throws Error if the files
+  // of this class cannot be read.
+  TrialResults(std::filesystem::path directory, std::string metric, Notice notice);
+
+  // The results since the last call, from the first one on, or a part of them. Throws Error if they cannot be read, or
+  // the source cannot be stored.
+  std::vector<Result> read(Clock::time_point now = Clock::now()) { return collect(now, false); }
+  // The rest of them. To be called when the run has ended and !has_more(), and again later if is_blocked().
+  std::vector<Result> finish(Clock::time_point now = Clock::now()) { return collect(now, true); }
+  // Whether the last call left something unread that was there.
+  bool has_more() const noexcept;
+  // Whether something could not be read that can be read later.
+  bool is_blocked() const noexcept;
   // Closes the files until the next call.
   void close();
 
+  // Where the program of a trial puts them.
+  static std::filesystem::path report_file(const std::filesystem::path& directory);
+  static std::filesystem::path log_directory(const std::filesystem::path& directory);
+  static std::filesystem::path event_directory(const std::filesystem::path& directory);
+
  private:
-  struct Held {
-    std::chrono::steady_clock::time_point since;
-    Result result;
+  struct Source {
+    std::string name;
+    std::unique_ptr<ResultSource> results;
   };
 
-  std::vector<Result> collect(bool all);
-  void read_file(std::vector<Result>& results);
+  std::vector<Result> collect(Clock::time_point now, bool ended);
+  void choose(Clock::time_point now, bool ended);
+  void keep(const std::string& name);
 
-  const std::filesystem::path file_;
-  const std::string metric_;
-  Fd input_;
-  LineSplitter lines_;
-  RunLogs logs_;
-  std::deque<Held> held_;
-  std::uint64_t offset_ = 0;  // of the file
-  bool has_file_ = false, has_more_ = false;
+  const std::filesystem::path directory_;
+  std::vector<Source> sources_;  // the preferred ones first; the only one, once it is chosen
+  bool is_chosen_ = false;
+  std::optional<Clock::time_point> found_since_;
 };
 
 }  // namespace adaptdl::sched::tune

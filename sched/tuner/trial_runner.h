@@ -50,9 +50,9 @@ class TrialRunner {
   // Whether it was started and its end was not returned by poll() yet.
   virtual bool is_active(int number) const = 0;
   // What happened since the last call, or a part of it. The results of a trial come before its end, all of them again
-  // with a new TrialRunner. The usage of its run comes from time to time and before its end, or without an end if the
-  // run was stopped while no search was running. By the next call, ends and last usages must have been stored. Does not
-  // block.
+  // in the same order with a new TrialRunner. The usage of its run comes from time to time and before its end, or
+  // without an end if the run was stopped while no search was running. By the next call, ends and last usages must have
+  // been stored. Does not block.
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes what is kept to continue the trial. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;

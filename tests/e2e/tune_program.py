@@ -4,7 +4,9 @@
 It saves a checkpoint on SIGTERM, and adds a line to trained.jsonl in its trial's directory for each epoch, so that a test can
 see whether one was trained twice.
 
-    tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results]
+With --events, it logs its accuracy as a scalar of TensorBoard, in a new file after each restart.
+
+    tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
 """
 
 import argparse
@@ -13,6 +15,7 @@ import math
 import os
 import pathlib
 import signal
+import struct
 import sys
 import time
 
@@ -23,6 +26,7 @@ parser.add_argument("--pause", type=float, default=0.01)
 parser.add_argument("--fail-above", type=float, default=math.inf)
 parser.add_argument("--silent", action="store_true")
 parser.add_argument("--results", action="store_true")
+parser.add_argument("--events", action="store_true")
 parser.add_argument("--nan", action="store_true")
 options = parser.parse_args()
 
@@ -32,6 +36,29 @@ stopping = False
 def stop(number, frame):
     global stopping
     stopping = True
+
+
+def checksum(data):
+    """The masked CRC-32C of a TFRecord."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF)
+
+
+def log_event(step, tag, value):
+    """Logs a scalar; step, tag and value are short enough for lengths of one byte."""
+    scalar = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
+    summary = b"\x0a" + bytes([len(scalar)]) + scalar
+    event = b"\x09" + struct.pack("<d", time.time()) + b"\x10" + bytes([step]) + b"\x2a" + bytes([len(summary)]) + summary
+    length = struct.pack("<Q", len(event))
+    directory = pathlib.Path(os.environ["ADAPTDL_TENSORBOARD_LOGDIR"], f"run-{os.getpid()}")
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / f"events.out.tfevents.{os.getpid()}").open("ab") as file:
+        file.write(length + checksum(length) + event + checksum(event))
 
 
 signal.signal(signal.SIGTERM, stop)
@@ -53,5 +80,7 @@ for epoch in range(done + 1, options.epochs + 1):
     if options.results:
         with open(os.environ["ADAPTDL_RESULTS_FILE"], "a") as file:
             file.write(json.dumps({"accuracy": accuracy, "step": epoch * 100, "epoch": epoch}) + "\n")
+    elif options.events:
+        log_event(epoch, "accuracy", accuracy)
     elif not options.silent:
         print(json.dumps({"accuracy": math.nan if options.nan else accuracy, "epoch": epoch}), flush=True)

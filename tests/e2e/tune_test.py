@@ -1,6 +1,7 @@
 """Searches over hyperparameters with `adaptdl tune` on this machine."""
 
 import json
+import math
 import os
 import pathlib
 import random
@@ -16,6 +17,15 @@ from tune_support import DEVICES, PROGRAM, SPACE
 
 
 class TuneTest(tune_support.TuneTest):
+    def reported(self, study):
+        """The steps and values of each trial in the storage, in the order in which they were stored."""
+        values = {trial["number"]: [] for trial in self.trials(study)}
+        for line in (self.studies / study / "journal.log").read_text().splitlines():
+            operation = json.loads(line)
+            if "intermediate_value" in operation:
+                values[operation["trial_id"]].append((operation["step"], operation["intermediate_value"]))
+        return values
+
     def test_a_search_ends_with_the_best_of_its_trials(self):
         said = self.tune("--study", "s", "--trials", 16, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.3"))
         trials = self.trials("s")
@@ -38,11 +48,11 @@ class TuneTest(tune_support.TuneTest):
                                       "parameters": [{"name": "lr", "importance": 1}]})
         self.assert_nothing_runs()
 
-    def test_a_killed_search_continues_where_it_was(self):
+    def kill_and_resume(self, trials, kills, source):
         """Search and agent are killed at random moments; each trial's epochs are trained once, and none is lost."""
         generator = random.Random(int.from_bytes(os.urandom(4), "big"))
-        command = ["--study", "s", "--trials", 12, *SPACE, *DEVICES, *self.program("--results", "--pause", "0.1")]
-        for kill in range(8):
+        command = ["--study", "s", "--trials", trials, *SPACE, *DEVICES, *self.program(source, "--pause", "0.1")]
+        for kill in range(kills):
             search = self.start_tune(*command)
             time.sleep(generator.uniform(0.05, 3))
             search.kill()
@@ -54,16 +64,31 @@ class TuneTest(tune_support.TuneTest):
                 command = ["--resume", "--study", "s"]
         before = {trial["number"]: trial for trial in self.trials("s")}
         self.tune("--resume", "--study", "s")
-        trials = self.trials("s")
-        self.assertEqual(len(trials), 12)
-        self.assertEqual({trial["state"] for trial in trials}, {"complete", "pruned"})
-        for trial in trials:
+        self.assertEqual(len(self.trials("s")), trials)
+        self.assertEqual({trial["state"] for trial in self.trials("s")}, {"complete", "pruned"})
+        for trial in self.trials("s"):
             if before.get(trial["number"], {}).get("state") in ("complete", "failed"):
                 self.assertEqual(trial, before[trial["number"]])
             epochs = self.trained("s", trial["number"])
             self.assertEqual(epochs, list(range(1, len(epochs) + 1)), trial)
             self.assertEqual(len(epochs) == 16, trial["state"] == "complete", trial)
+
+    def test_a_killed_search_continues_where_it_was(self):
+        self.kill_and_resume(12, 8, "--results")
         self.assert_nothing_runs()
+
+    def test_a_killed_search_reads_each_event_of_tensorboard_once(self):
+        self.kill_and_resume(6, 4, "--events")
+        reported = self.reported("s")
+        for trial in self.trials("s"):
+            number, epochs = trial["number"], self.trained("s", trial["number"])
+            if trial["state"] == "pruned":  # a search that is killed misses what a paused trial reports before it ends
+                epochs = epochs[: len(reported[number])]
+            self.assertEqual([step for step, _ in reported[number]], epochs)
+            expected = [1 - abs(math.log10(trial["parameters"]["lr"]) + 2) / 10 - 0.5 / epoch for epoch in epochs]
+            for (_, value), accuracy in zip(reported[number], expected, strict=True):
+                self.assertAlmostEqual(value, accuracy, 6)
+            self.assertEqual((self.studies / "s" / "trials" / str(number) / "source").read_text(), "events\n")
 
     def test_an_interrupt_saves_all_trials_and_says_how_to_continue(self):
         search = self.start_tune("--study", "s", "--trials", 4, *SPACE, *DEVICES, "--pruner", "none",
@@ -103,6 +128,17 @@ class TuneTest(tune_support.TuneTest):
         self.tune("--study", "b", "--trials", 2, "--pruner", "none", *SPACE, *DEVICES, *self.program("--nan", "--epochs", 2),
                   code=1)
         self.assertEqual({trial["why"] for trial in self.trials("b")}, {"the last value of 'accuracy' is not a number"})
+
+    def test_an_event_file_that_cannot_be_read_is_reported_once(self):
+        script = self.script("trial.sh", """#!/bin/sh
+mkdir "$ADAPTDL_TENSORBOARD_LOGDIR"
+head -c 100 /dev/zero > "$ADAPTDL_TENSORBOARD_LOGDIR/a.tfevents"
+echo '{"accuracy": 1}'
+""")
+        said = self.tune("--study", "s", "--trials", 1, *SPACE, *DEVICES, "--", script)
+        file = self.studies / "s" / "trials" / "0" / "tensorboard" / "a.tfevents"
+        self.assertEqual(said.count(f"trial 0: cannot read {file} from byte 0 on: damaged record"), 1, said)
+        self.assertEqual(self.trials("s")[0]["value"], 1)
 
     def interrupted(self, *options):
         """A study whose trials were interrupted with checkpoints."""
