@@ -151,7 +151,11 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
                        settings.max_replicas};
   search_plan.max_device_seconds = tune::max_device_seconds(settings);
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;
-  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner, notice);
+  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner,
+                      [&settings](const tune::SearchEvent& event) {
+                        const std::string text = tune::to_text(event, settings.metric);
+                        if (!text.empty()) print_notice("{}", text);
+                      });
   print_notice("study {}: {} trials of {}, up to {} at the same time; kept in {}", plan.study, settings.trials,
                settings.command.front(), settings.parallel, directory.path().string());
   try {

@@ -39,6 +39,13 @@ Values given_values(const Space& space, const Trial& trial) {
   return given;
 }
 
+SearchEvent::Kind end_kind(TrialState state) {
+  using Kind = SearchEvent::Kind;
+  return state == TrialState::kComplete ? Kind::kComplete
+         : state == TrialState::kPruned ? Kind::kPruned
+                                        : Kind::kFailed;
+}
+
 }  // namespace
 
 Study sampled_view(const Study& study) {
@@ -48,13 +55,18 @@ Study sampled_view(const Study& study) {
   return view;
 }
 
-std::optional<double> last_value(const Trial& trial) {
+std::optional<std::int64_t> last_step(const Trial& trial) {
   if (trial.intermediate.empty()) return {};
   if (trial.user_attributes.contains(kLastStep))
     if (const auto last = trial.intermediate.find(integer_attribute(trial, kLastStep));
         last != trial.intermediate.end())
-      return last->second;
-  return trial.intermediate.rbegin()->second;
+      return last->first;
+  return trial.intermediate.rbegin()->first;
+}
+
+std::optional<double> last_value(const Trial& trial) {
+  const auto step = last_step(trial);
+  return step ? std::optional(trial.intermediate.at(*step)) : std::nullopt;
 }
 
 const Trial* best_trial(const Study& study) {
@@ -71,17 +83,19 @@ const Trial* best_trial(const Study& study) {
 }
 
 Search::Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
-               std::function<void(std::string_view)> notice)
+               Observer observer)
     : plan_(std::move(plan)),
       journal_(journal),
       sampler_(sampler),
       pruner_(pruner),
       runner_(runner),
-      notice_(std::move(notice)),
+      observer_(std::move(observer)),
       ledger_(study()),
       shares_(plan_.share, runner) {
-  for (const Trial& trial : study().trials)
-    if (is_running(trial) && trial.user_attributes.contains(kOwn)) to_continue_.insert(trial.number);
+  for (const Trial& trial : study().trials) {
+    ended_.push_back(is_finished(trial.state));
+    if (is_running(trial) && trial.user_attributes.contains(kOwn)) to_continue_[trial.number] = "the study was resumed";
+  }
 }
 
 const Study& Search::study() const {
@@ -93,6 +107,7 @@ const Study& Search::study() const {
 bool Search::advance(Time now) {
   if (finished_) return false;
   journal_.refresh();
+  report_ends();
   const bool news = take_events();
   // The runner has seen by now that all ends are stored.
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
@@ -117,10 +132,10 @@ bool Search::advance(Time now) {
 void Search::stop_at_limits(Time now) {
   if (stopping_) return;
   used_up_ = plan_.max_device_seconds && ledger_.total() >= *plan_.max_device_seconds;
-  const bool is_late = plan_.deadline && now >= *plan_.deadline;
-  if (is_late) notice_("time limit reached: stopping");
-  if (used_up_ && !is_late && any_active()) notice_("device-hour limit reached: stopping");
-  if (used_up_ || is_late) stop();
+  if (plan_.deadline && now >= *plan_.deadline) return stop_at_limit("time limit reached");
+  constexpr char kUsedUp[] = "device-hour limit reached";
+  if (used_up_ && any_active()) return stop_at_limit(kUsedUp);
+  if (used_up_) stop(kUsedUp);
 }
 
 // Whether a trial can be started or continued, limits aside. REQUIRES !any_active().
@@ -142,8 +157,17 @@ bool Search::gives_up() const {
          std::ranges::all_of(study().trials, [](const Trial& each) { return each.intermediate.empty(); });
 }
 
-void Search::stop() {
+void Search::stop_at_limit(const std::string& reason) {
+  SearchEvent event;
+  event.kind = SearchEvent::Kind::kStopping;
+  event.reason = reason;
+  observer_(event);
+  stop(reason);
+}
+
+void Search::stop(const std::string& reason) {
   stopping_ = true;
+  if (stop_reason_.empty()) stop_reason_ = reason;
   for (const Trial& trial : study().trials)
     if (runner_.is_active(trial.number) && leaving_.insert(trial.number).second) runner_.stop(trial.number);
 }
@@ -153,6 +177,22 @@ void Search::stop_ended_trials() {
   for (const Trial& trial : study().trials)
     if (is_finished(trial.state) && runner_.is_active(trial.number) && leaving_.insert(trial.number).second)
       runner_.stop(trial.number);
+}
+
+// Reports the trials that have ended since the last call, also those that another process ended.
+void Search::report_ends() {
+  const auto& trials = study().trials;
+  ended_.resize(std::max(ended_.size(), trials.size()));
+  for (const Trial& trial : trials) {
+    const auto at = static_cast<std::size_t>(trial.number);
+    if (ended_[at] || !is_finished(trial.state)) continue;
+    ended_[at] = true;
+    const auto reason = trial.user_attributes.find(kReason);
+    const bool has_reason = reason != trial.user_attributes.end();
+    // A worker of Optuna gives none. `adaptdl tune stop` does, also for a trial that was not started yet.
+    if (!has_reason && !trial.user_attributes.contains(kOwn)) continue;
+    observer_(trial_event(end_kind(trial.state), trial, has_reason ? to_text(reason->second) : ""));
+  }
 }
 
 // Returns whether there were any. All results between two ends are stored at once.
@@ -193,8 +233,15 @@ void Search::take_result(int number, const Result& result) {
   taken.highest = std::max(taken.highest.value_or(taken.last), taken.last);
   if (result.epoch) taken.epoch = result.epoch;
   taken.is_new = true;
-  journal_.report(trial.id, taken.last, result.value);
+  results_.push_back({SearchEvent::Kind::kResult, number, trial.parameters, result.value, taken.last, ""});
   reported_.insert(number);
+  journal_.report(trial.id, taken.last, result.value);
+}
+
+// A result of a trial that another process has ended meanwhile is not in the storage.
+void Search::report_results() {
+  for (const SearchEvent& event : std::exchange(results_, {}))
+    if (trial_of(study(), event.trial).intermediate.contains(*event.step)) observer_(event);
 }
 
 // Ends what take_result() began.
@@ -207,6 +254,7 @@ void Search::store_results() {
     if (taken.keeps_last) journal_.set_trial_attribute(id, kLastStep, taken.last);
   }
   journal_.commit();
+  report_results();
   if (study().user_attributes.contains(kFirstRung)) return;
   for (const Trial& trial : study().trials)
     if (const auto first = trial.intermediate.upper_bound(0); first != trial.intermediate.end())
@@ -247,23 +295,19 @@ void Search::continue_killed(const Trial& trial, const std::string& reason) {
   const std::int64_t restarts = integer_attribute(trial, kRestarts);
   if (restarts >= kMaxRestarts) return end_trial(trial, TrialState::kFailed, reason);
   journal_.set_trial_attribute(trial.id, kRestarts, restarts + 1);
-  to_continue_.insert(number);
-  notice_(fmt::format("trial {}: continues from its last checkpoint, {}", number, reason));
+  to_continue_[number] = reason;
 }
 
 void Search::end_trial(const Trial& trial, TrialState state, const std::string& reason) {
-  const int id = trial.id, number = trial.number;
+  const int id = trial.id;
   auto value = state == TrialState::kFailed ? std::nullopt : last_value(trial);
   if (value && std::isnan(*value)) value.reset();
   journal_.begin();
   journal_.set_trial_attribute(id, kReason, reason);
   const bool ended = journal_.finish(id, state, value);
   journal_.commit();
-  if (!ended) return;
-  if (state == TrialState::kComplete)
-    return notice_(fmt::format("trial {}: complete, {} {:.6g}", number, plan_.metric, *value));
-  notice_(fmt::format("trial {}: {}, {}", number, state == TrialState::kFailed ? "failed" : "pruned", reason));
-  if (state != TrialState::kFailed) return;
+  report_ends();
+  if (!ended || state != TrialState::kFailed) return;
   ++failed_;
   last_failure_ = reason;
 }
@@ -284,7 +328,8 @@ void Search::judge(int number) {
     journal_.set_trial_attribute(id, kReason, judgement.reason);
     if (!continues) journal_.set_trial_attribute(id, kActivity, kPaused);
     journal_.commit();
-    notice_(fmt::format("trial {}: {}, {}", number, continues ? "continues" : "paused", judgement.reason));
+    observer_(trial_event(continues ? SearchEvent::Kind::kAdvanced : SearchEvent::Kind::kPausing,
+                          trial_of(study(), number), judgement.reason));
   }
   if (!continues) runner_.stop(number);
 }
@@ -315,8 +360,7 @@ bool Search::start_next() {
     journal_.set_trial_attribute(id, kRung, next->rung);
     journal_.set_trial_attribute(id, kReason, next->reason);
     journal_.commit();
-    notice_(fmt::format("trial {}: continues, {}", next->trial, next->reason));
-    start(next->trial, {});
+    start(next->trial, {}, next->reason);
     return true;
   }
   return (waits || may_create()) && start_new();
@@ -326,12 +370,12 @@ bool Search::may_create() const { return !exhausted_ && static_cast<int>(study()
 
 // Continues a trial of an earlier search, or one whose process was killed.
 bool Search::start_left() {
-  for (const int number : std::set(to_continue_)) {
+  for (const auto& [number, why] : std::map(to_continue_)) {
     // Its end was not delivered yet.
     if (runner_.is_active(number)) continue;
     to_continue_.erase(number);
     if (!is_running(trial_of(study(), number))) continue;
-    start(number, {});
+    start(number, {}, why);
     return true;
   }
   return false;
@@ -340,7 +384,7 @@ bool Search::start_left() {
 bool Search::start_new() {
   const Values own{{kOwn, true}};
   if (const auto claimed = journal_.claim_waiting(study().id, own)) {
-    start(journal_.trial(*claimed)->number, {});
+    start(journal_.trial(*claimed)->number, {}, "");
     return true;
   }
   if (!may_create()) return false;
@@ -353,12 +397,16 @@ bool Search::start_new() {
   const int id = journal_.create_trial(study().id, TrialState::kRunning, {}, own);
   // Another process may have created a trial in between.
   const int number = journal_.trial(id)->number;
-  start(number, number == next ? std::move(drawn) : std::nullopt);
+  start(number, number == next ? std::move(drawn) : std::nullopt, "");
   return true;
 }
 
-void Search::start(int number, std::optional<Values> drawn) {
+// `why`: if it ran before, the reason for which it continues.
+void Search::start(int number, std::optional<Values> drawn, const std::string& why) {
+  const Values before = trial_of(study(), number).parameters;
   Values values = complete_parameters(number, std::move(drawn));
+  using Kind = SearchEvent::Kind;
+  observer_(trial_event(values == before ? Kind::kContinued : Kind::kStarted, trial_of(study(), number), why));
   values.insert(plan_.space.fixed.begin(), plan_.space.fixed.end());
   runner_.start(number, values);
   shares_.started(number);
@@ -386,7 +434,6 @@ Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   for (const auto& [key, value] : attributes.trial) journal_.set_trial_system_attribute(id, key, value);
   for (const auto& [key, value] : attributes.study) journal_.set_study_system_attribute(study().id, key, value);
   journal_.commit();
-  notice_(fmt::format("trial {}: {}", number, to_text(values)));
   return values;
 }
 

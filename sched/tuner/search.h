@@ -16,13 +16,14 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "tune/journal.h"
 #include "tune/pruner.h"
 #include "tune/sampler.h"
 #include "tune/space.h"
 #include "tuner/device_ledger.h"
+#include "tuner/search_event.h"
 #include "tuner/trial_runner.h"
 #include "tuner/trial_shares.h"
 
@@ -54,15 +55,20 @@ struct SearchPlan {
 
 class Search {
  public:
-  // All references must outlive the search. `notice` gets a line about each trial whose state changes.
+  using Observer = std::function<void(const SearchEvent&)>;
+
+  // All references must outlive the search. `observer` gets each event of this search once. Trials that ended before,
+  // and those that a worker of Optuna runs, have none.
   Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
-         std::function<void(std::string_view)> notice);
+         Observer observer);
 
   // Does what there is to do, without blocking. Returns whether the search continues. Throws Error if the storage or
   // the runner fails, and if the first trials all failed.
   bool advance(Time now);
-  // Has all trials save and end: advance() returns false once they have. They continue with the next search.
-  void stop();
+  // Has all trials save and end: advance() returns false once they have. They continue with the next search. The first
+  // reason that is not empty is kept.
+  void stop(const std::string& reason = "");
+  const std::string& stop_reason() const noexcept { return stop_reason_; }
   // Whether everything was done, not just stopped.
   bool finished() const noexcept { return finished_; }
   // Whether it stopped because of `max_device_seconds`, and whether it had started any trial.
@@ -82,12 +88,15 @@ class Search {
   };
 
   const Study& study() const;
+  void stop_at_limit(const std::string& reason);
   void stop_ended_trials();
   void stop_at_limits(Time now);
   bool has_next() const;
+  void report_ends();
   bool any_active() const;
   bool take_events();
   void take_result(int number, const Result& result);
+  void report_results();
   void store_results();
   void take_end(int number, const TrialEnd& end);
   void continue_killed(const Trial& trial, const std::string& reason);
@@ -97,7 +106,7 @@ class Search {
   bool start_next();
   bool start_left();
   bool start_new();
-  void start(int number, std::optional<Values> drawn);
+  void start(int number, std::optional<Values> drawn, const std::string& why);
   Values complete_parameters(int number, std::optional<Values> drawn);
   bool may_create() const;
   bool gives_up() const;
@@ -108,26 +117,30 @@ class Search {
   Sampler& sampler_;
   const Pruner& pruner_;
   TrialRunner& runner_;
-  const std::function<void(std::string_view)> notice_;
+  const Observer observer_;
 
   DeviceLedger ledger_;
-  std::set<int> to_continue_;  // trials of an earlier search that were running
+  std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
   std::set<int> reported_;     // trials with results that the pruner has not seen
   std::set<int> leaving_;      // active ones that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
   TrialShares shares_;
+  std::vector<SearchEvent> results_;  // that are not stored yet
+  std::vector<bool> ended_;           // whether the end of the trial was reported, or was before this search
   int failed_ = 0;            // trials of this search
   std::string last_failure_;  // of a trial
   std::string failure_;       // for which the search stops
+  std::string stop_reason_;
 };
 
 // The study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
 Study sampled_view(const Study& study);
 
-// What the trial reported last; it may not be a number.
+// What the trial reported last, which may not be a number, and its step.
 std::optional<double> last_value(const Trial& trial);
+std::optional<std::int64_t> last_step(const Trial& trial);
 
 // The trial with the best value among those that completed, else among the pruned ones; null if there is none.
 const Trial* best_trial(const Study& study);

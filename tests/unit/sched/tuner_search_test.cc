@@ -1,14 +1,17 @@
 #include "tuner/search.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <set>
 
 #include "adaptdl/error.h"
 #include "temporary_directory.h"
+#include "tune/space_text.h"
 
 namespace adaptdl::sched::tune::tuner_search_test {
 namespace {
@@ -141,7 +144,7 @@ struct Scene {
   }
 
   Search make_search(FakeRunner& runner) {
-    return {plan, journal, *sampler, *pruner, runner, [this](std::string_view text) { notices.emplace_back(text); }};
+    return {plan, journal, *sampler, *pruner, runner, [this](const SearchEvent& event) { events.push_back(event); }};
   }
   // Searches until the end, or for so many rounds. Returns whether it was finished.
   bool search(FakeRunner& runner, int rounds = 100'000) {
@@ -158,9 +161,36 @@ struct Scene {
   std::unique_ptr<Sampler> sampler = make_sampler("random", 1);
   std::unique_ptr<Pruner> pruner;
   SearchPlan plan;
-  std::vector<std::string> notices;
+  std::vector<SearchEvent> events;  // of all searches
   Kept kept;
 };
+
+using Kind = SearchEvent::Kind;
+
+bool is_end(Kind kind) { return kind == Kind::kComplete || kind == Kind::kPruned || kind == Kind::kFailed; }
+
+std::int64_t count(const std::vector<SearchEvent>& events, int trial, Kind kind) {
+  return std::ranges::count_if(events, [&](const auto& each) { return each.trial == trial && each.kind == kind; });
+}
+
+// Checks that the events lead each trial of a study that is done from its start to its end.
+void check_events(const Scene& scene) {
+  for (const Trial& trial : scene.study().trials) {
+    CAPTURE(trial.number);
+    std::vector<SearchEvent> own;
+    std::ranges::copy_if(scene.events, std::back_inserter(own),
+                         [&trial](const SearchEvent& each) { return each.trial == trial.number; });
+    REQUIRE_FALSE(own.empty());
+    CHECK(own.front().kind == Kind::kStarted);
+    CHECK(own.front().parameters == trial.parameters);
+    CHECK(count(own, trial.number, Kind::kStarted) == 1);
+    CHECK(is_end(own.back().kind));
+    CHECK(std::ranges::count_if(own, [](const auto& each) { return is_end(each.kind); }) == 1);
+    CHECK(count(own, trial.number, Kind::kResult) == static_cast<std::int64_t>(trial.intermediate.size()));
+    CHECK(own.back().value == last_value(trial));
+    CHECK(own.back().step == last_step(trial));
+  }
+}
 
 TEST_CASE("a search runs as many trials as asked, few of them to the end, the best among these") {
   Scene scene;
@@ -208,6 +238,7 @@ TEST_CASE("a search that is killed at any moment continues: no trial is lost, re
     CHECK(scene.study().trials.size() == 24);
     CHECK(scene.count(TrialState::kComplete) >= 1);
     CHECK(scene.count(TrialState::kFailed) == 0);
+    check_events(scene);
     for (const auto& [number, steps] : scene.kept.steps_trained) CHECK(steps <= 64);
     for (const Trial& trial : scene.study().trials) CHECK(trial.parameters.contains("lr"));
   }
@@ -567,6 +598,92 @@ TEST_CASE("a grid ends the search when all combinations were tried") {
   FakeRunner runner(scene.kept, 2, quality);
   CHECK(scene.search(runner));
   CHECK(scene.count(TrialState::kComplete) == 6);
+}
+
+TEST_CASE("every trial has an event for its start, each result, each pause and continuation, and its end") {
+  Scene scene;
+  FakeRunner runner(scene.kept, 64, quality);
+  CHECK(scene.search(runner));
+  check_events(scene);
+  std::set<int> paused;
+  for (const SearchEvent& event : scene.events) {
+    CAPTURE(event.trial);
+    if (event.kind == Kind::kPausing) CHECK(paused.insert(event.trial).second);
+    if (event.kind == Kind::kContinued) CHECK(paused.erase(event.trial) == 1);
+    if (event.kind == Kind::kResult || event.kind == Kind::kAdvanced) CHECK_FALSE(paused.contains(event.trial));
+    if (event.kind == Kind::kPausing || event.kind == Kind::kAdvanced) CHECK(event.reason.starts_with("place "));
+  }
+  CHECK(std::ranges::any_of(scene.events, [](const auto& each) { return each.kind == Kind::kContinued; }));
+}
+
+TEST_CASE("trials that another process ends have an event for it") {
+  Scene scene("none", 2, 4);
+  Journal other(scene.directory.path() / "journal.log");
+  const auto end = [&other](int number, TrialState state, const char* reason) {
+    other.refresh();
+    const int id = other.find("s")->trials[static_cast<std::size_t>(number)].id;
+    if (reason != nullptr) other.set_trial_attribute(id, kReason, reason);
+    other.finish(id, state, state == TrialState::kComplete ? std::optional(0.5) : std::nullopt);
+  };
+  // One that was stopped before the search, and one of a worker of Optuna.
+  other.create_trial(other.find("s")->id, TrialState::kWaiting);
+  end(0, TrialState::kPruned, "stopped by `adaptdl tune stop`");
+  other.create_trial(other.find("s")->id, TrialState::kRunning);
+  scene.journal.refresh();
+  FakeRunner runner(scene.kept, 20, quality);
+  Search search = scene.make_search(runner);
+  for (int i = 0; i < 3; ++i) search.advance(Time());
+  end(1, TrialState::kComplete, nullptr);
+  end(2, TrialState::kPruned, "stopped by `adaptdl tune stop`");
+  while (search.advance(Time())) {
+  }
+  for (const int number : {0, 1})
+    CHECK(std::ranges::find(scene.events, number, &SearchEvent::trial) == scene.events.end());
+  CHECK(count(scene.events, 2, Kind::kPruned) == 1);
+  CHECK(count(scene.events, 3, Kind::kComplete) == 1);
+  const auto pruned = std::ranges::find(scene.events, Kind::kPruned, &SearchEvent::kind);
+  CHECK(to_text(*pruned, "accuracy") == "trial 2: pruned, stopped by `adaptdl tune stop`");
+  CHECK(pruned->value == quality(pruned->parameters, static_cast<int>(*pruned->step)));
+}
+
+TEST_CASE("a trial that was stopped before it was started has an event") {
+  Scene scene("none", 1, 2);
+  Journal other(scene.directory.path() / "journal.log");
+  FakeRunner runner(scene.kept, 3, quality);
+  Search search = scene.make_search(runner);
+  const int id = other.create_trial(scene.study().id, TrialState::kWaiting);
+  other.set_trial_attribute(id, kReason, "stopped by `adaptdl tune stop`");
+  other.finish(id, TrialState::kPruned, {});
+  while (search.advance(Time())) {
+  }
+  CHECK(count(scene.events, 0, Kind::kPruned) == 1);
+  CHECK(count(scene.events, 0, Kind::kStarted) == 0);
+  CHECK(count(scene.events, 1, Kind::kComplete) == 1);
+}
+
+TEST_CASE("a search that stops says why, and trials that continue say why they do") {
+  Scene scene("none", 1, 1);
+  scene.plan.deadline = Time();
+  FakeRunner runner(scene.kept, 5, quality);
+  {
+    Search search = scene.make_search(runner);
+    CHECK_FALSE(search.advance(Time()));
+    CHECK(search.stop_reason() == "time limit reached");
+    search.stop("interrupted by SIGINT");
+    CHECK(search.stop_reason() == "time limit reached");
+  }
+  REQUIRE(scene.events.size() == 1);
+  CHECK(to_text(scene.events[0], "accuracy") == "time limit reached: stopping");
+  scene.plan.deadline.reset();
+  runner.ends[0] = {TrialEnd::How::kKilled, "`adaptdl run` was killed by SIGKILL"};
+  CHECK(scene.search(runner));
+  std::vector<std::string> texts;
+  for (const SearchEvent& event : scene.events)
+    if (event.kind != Kind::kResult) texts.push_back(to_text(event, "accuracy"));
+  CHECK(texts == std::vector<std::string>{
+                     "time limit reached: stopping", "trial 0: " + to_text(scene.study().trials[0].parameters),
+                     "trial 0: continues, `adaptdl run` was killed by SIGKILL",
+                     fmt::format("trial 0: complete, accuracy {:.6g}", scene.study().trials[0].values.front())});
 }
 
 }  // namespace

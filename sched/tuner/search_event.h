@@ -1,0 +1,43 @@
+// What happens in a search, for programs and people that watch it.
+//
+// A trial starts once and ends once, whoever ends it: the pruner, its program, `adaptdl tune stop`, or the end of the
+// search. In between it may pause and continue. Events come in the order in which they were stored, each after it was.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tune/study.h"
+
+namespace adaptdl::sched::tune {
+
+struct SearchEvent {
+  enum class Kind {
+    kStarted,    // the first start of a trial, with its parameters
+    kResult,     // a new value of the metric
+    kPausing,    // the trial saves a checkpoint and ends, and may continue
+    kAdvanced,   // the trial passes a rung without a pause
+    kContinued,  // the trial starts again: it was promoted, its process was killed, or the study was resumed
+    kComplete,
+    kPruned,
+    kFailed,
+    kStopping,  // all trials save and end, because a limit of the search was reached
+  };
+
+  Kind kind = Kind::kStarted;
+  int trial = -1;  // its number; -1: of the search
+  Values parameters;
+  std::optional<double> value;       // the last one of the metric; may be NaN
+  std::optional<std::int64_t> step;  // of the last value
+  std::string reason;                // one clause; may be empty
+};
+
+// An event of a trial as the storage has it.
+SearchEvent trial_event(SearchEvent::Kind kind, const Trial& trial, std::string reason);
+
+// One line for people; empty for results. `metric`: its name.
+std::string to_text(const SearchEvent& event, std::string_view metric);
+
+}  // namespace adaptdl::sched::tune
