@@ -1,4 +1,6 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -103,6 +105,13 @@ int begin(TuneOptions options) {
   return begin_locked(plan, options.storage, directory);
 }
 
+// Otherwise the storage could be opened as a standard descriptor that the caller closed, and get what is printed.
+void open_standard_descriptors() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
@@ -156,12 +165,14 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--storage", options->storage, "file of the study, which Optuna opens (default: one of its own)")
       ->type_name("FILE");
   app.add_flag("--resume", options->resume, "continue the study of --study");
+  app.add_flag("--json", options->json, "print events as JSON, one object per line, instead of notices");
   app.add_flag("--dry-run", options->dry_run, "check everything and start nothing");
   app.footer(
       "The program gets parameters as {NAME} in its arguments, in ADAPTDL_PARAM_NAME, and in the file\n"
       "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), as a line of JSON on standard output, or\n"
       "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
+    open_standard_descriptors();
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
     exit_code = options->resume ? resume(*options) : begin(*options);

@@ -119,6 +119,7 @@ double parse_hours(const std::string& text) {
 
 // What may change while a study continues.
 void set_limits(TunePlan& plan, const TuneOptions& options) {
+  plan.json = options.json;
   if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);
   if (!options.gpu_hours.empty()) plan.settings.gpu_hours = parse_hours(options.gpu_hours);
   if (!options.share.empty()) plan.settings.share = options.share;

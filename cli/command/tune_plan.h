@@ -17,7 +17,7 @@ struct TuneOptions {
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
   std::vector<std::string> parameters;  // NAME=VALUES
   std::vector<std::string> program;     // and its arguments
-  bool resume = false, dry_run = false;
+  bool resume = false, dry_run = false, json = false;
 };
 
 struct TunePlan {
@@ -26,6 +26,7 @@ struct TunePlan {
   sched::tune::StudySettings settings;
   int devices = 1;  // that trials may use
   std::optional<std::chrono::milliseconds> time;
+  bool json = false;  // report events as JSON
 };
 
 // Of a new study. Reads the file of the space, and checks everything that can be checked without running anything.

@@ -32,6 +32,8 @@ struct ShowOptions {
   bool json = false;
 };
 
+}  // namespace
+
 std::string state_text(const tune::Trial& trial) {
   if (tune::is_paused(trial)) return "paused";
   switch (trial.state) {
@@ -49,7 +51,6 @@ std::string state_text(const tune::Trial& trial) {
   return "unknown";
 }
 
-// The value of a trial that ended, else the last one that it reported.
 std::optional<double> value_of(const tune::Trial& trial) {
   return trial.values.empty() ? tune::last_value(trial) : trial.values.front();
 }
@@ -63,13 +64,6 @@ std::string parameters_text(const tune::Trial& trial) {
   }
   return text;
 }
-
-std::string attribute_text(const tune::Trial& trial, const char* key) {
-  const auto found = trial.user_attributes.find(key);
-  return found == trial.user_attributes.end() ? "-" : tune::to_text(found->second);
-}
-
-std::string device_hours_text(double device_seconds) { return device_seconds > 0 ? format_hours(device_seconds) : "-"; }
 
 json trial_json(const tune::Study& study, const tune::Trial& trial) {
   const auto value = value_of(trial);
@@ -90,6 +84,25 @@ json trial_json(const tune::Study& study, const tune::Trial& trial) {
   if (object["rung"] == tune::kLastRung) object["rung"] = nullptr;
   return object;
 }
+
+json count_states(const tune::Study& study) {
+  json counts = json::object();
+  for (const char* const state : {"complete", "pruned", "failed", "paused", "running", "waiting"}) counts[state] = 0;
+  for (const tune::Trial& trial : study.trials) {
+    json& count = counts[state_text(trial)];
+    count = count.get<int>() + 1;
+  }
+  return counts;
+}
+
+namespace {
+
+std::string attribute_text(const tune::Trial& trial, const char* key) {
+  const auto found = trial.user_attributes.find(key);
+  return found == trial.user_attributes.end() ? "-" : tune::to_text(found->second);
+}
+
+std::string device_hours_text(double device_seconds) { return device_seconds > 0 ? format_hours(device_seconds) : "-"; }
 
 void show_study(const ShowOptions& options) {
   const OpenStudy open = open_study(options.study);
@@ -147,10 +160,7 @@ void show_best(const ShowOptions& options) {
 }
 
 json study_json(const OpenStudy& open) {
-  json counts = json::object();
-  for (const char* const state : {"complete", "pruned", "failed", "paused", "running", "waiting"}) counts[state] = 0;
-  for (const tune::Trial& trial : open.study().trials)
-    counts[state_text(trial)] = counts[state_text(trial)].get<int>() + 1;
+  const json counts = count_states(open.study());
   const tune::Trial* const best = tune::best_trial(open.study());
   const int left = counts["paused"].get<int>() + counts["running"].get<int>() + counts["waiting"].get<int>();
   const char* const state = open.directory.searcher() ? "searching" : left > 0 ? "stopped" : "done";

@@ -130,6 +130,11 @@ std::optional<RunEntry> LocalTrialRunner::find_record(int number) const {
   return run && is_own(*run, number) ? std::move(run) : std::nullopt;
 }
 
+std::optional<RunStatus> LocalTrialRunner::status(int number) const {
+  const auto run = find_record(number);
+  return run ? std::optional(run->status) : std::nullopt;
+}
+
 void LocalTrialRunner::check_run_name(int number) const {
   const auto run = read_run(runs_directory(), run_name(plan_.study, number));
   if (run && !is_own(*run, number))

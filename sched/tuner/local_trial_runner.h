@@ -78,6 +78,9 @@ class LocalTrialRunner final : public TrialRunner {
   // Kills what is running, after stop(). What was not saved yet is lost.
   void kill();
 
+  // How the run of a trial is getting on, by its record, which is written at most once per second; none if it has none.
+  std::optional<RunStatus> status(int number) const;
+
   std::filesystem::path trial_directory(int number) const;
 
  private:

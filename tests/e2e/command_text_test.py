@@ -94,10 +94,11 @@ class TextTest(RunTest):
                 {"terminal/print.cc", "simulation/cycle_log.cc"},  # the latter writes a file
             r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/simulate_plot.cc",
                                  "command/submit_wait.cc"},
-            r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h"},
+            r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h", "terminal/search_screen.h",
+                                  "terminal/search_screen.cc", "terminal/json_lines.h"},
             # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.
             r"\.dump\(": {"terminal/dump_json.cc", "command/run_detach.cc", "command/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
-            r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc"},
+            r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc", "terminal/search_screen.cc"},
         }
         image = SOURCE / "cli" / "image"  # shows nothing itself, and its processes have no terminal
         for path in sorted((SOURCE / "cli").rglob("*")):

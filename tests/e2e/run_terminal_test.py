@@ -21,11 +21,11 @@ CLEAR = "\r\x1b[K"
 
 
 class Terminal:
-    """A run on a terminal of its own, as the foreground job: Ctrl-C typed there reaches it."""
+    """A run, or another command, on a terminal of its own, as the foreground job: Ctrl-C typed there reaches it."""
 
-    def __init__(self, arguments, cwd, environment, columns=100, pipe=None):
+    def __init__(self, arguments, cwd, environment, columns=100, pipe=None, command="run", rows=30):
         self.leader, follower = pty.openpty()
-        self.resize(columns)
+        self.resize(columns, rows)
         out = subprocess.PIPE if pipe == "out" else follower
         err = subprocess.PIPE if pipe == "err" else follower
 
@@ -34,7 +34,7 @@ class Terminal:
             fcntl.ioctl(follower, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(
-            [ADAPTDL, "run", *map(str, arguments)],
+            [ADAPTDL, command, *map(str, arguments)],
             stdin=follower,
             stdout=out,
             stderr=err,
@@ -48,8 +48,8 @@ class Terminal:
         self._thread = threading.Thread(target=self._collect)
         self._thread.start()
 
-    def resize(self, columns):
-        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
+    def resize(self, columns, rows=30):
+        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _collect(self):
         pipe = self.process.stdout or self.process.stderr

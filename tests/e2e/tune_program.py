@@ -7,6 +7,7 @@ see whether one was trained twice.
 With --events, it logs its accuracy as a scalar of TensorBoard, in a new file after each restart.
 
     tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
+                    [--progress]
 """
 
 import argparse
@@ -28,6 +29,7 @@ parser.add_argument("--silent", action="store_true")
 parser.add_argument("--results", action="store_true")
 parser.add_argument("--events", action="store_true")
 parser.add_argument("--nan", action="store_true")
+parser.add_argument("--progress", action="store_true")
 options = parser.parse_args()
 
 stopping = False
@@ -76,6 +78,9 @@ for epoch in range(done + 1, options.epochs + 1):
         sys.exit(143)
     with trained.open("a") as file:
         file.write(json.dumps({"epoch": epoch, "start": os.getpid()}) + "\n")
+    if options.progress:
+        report = {"goodput": 1234, "progress": epoch, "targetProgress": options.epochs}
+        os.write(int(os.environ["ADAPTDL_STATUS_FD"]), json.dumps(report).encode() + b"\n")
     accuracy = 1 - abs(math.log10(options.lr) + 2) / 10 - 0.5 / epoch
     if options.results:
         with open(os.environ["ADAPTDL_RESULTS_FILE"], "a") as file:

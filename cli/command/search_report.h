@@ -1,0 +1,73 @@
+// What a search reports while it runs: lines on standard error, with a table of the trials below them on a terminal, or
+// events as JSON on standard output (`adaptdl tune --json`, described in docs/tune.md).
+//
+// A reader that is slow or went away holds up nothing, until close() writes what waits.
+//
+// Threading: one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "command/search_view.h"
+#include "command/tune_plan.h"
+#include "terminal/json_lines.h"
+#include "terminal/search_screen.h"
+#include "tune/journal.h"
+#include "tuner/search_event.h"
+
+namespace adaptdl::cli {
+
+// How a search ended, other than by an error.
+struct SearchEnd {
+  bool done = false;  // the study is; otherwise the search has stopped
+  int exit_code = 0;
+  std::string reason;    // for which it stopped
+  bool used_up = false;  // it stopped at the limit of device-hours
+};
+
+class SearchReport {
+ public:
+  // `plan` and `journal` must outlive it. The table has what `status_of` says of runs.
+  SearchReport(const TunePlan& plan, const sched::tune::Journal& journal, SearchView::StatusOf status_of);
+  ~SearchReport() { close(); }
+  SearchReport(const SearchReport&) = delete;
+  SearchReport& operator=(const SearchReport&) = delete;
+
+  // Shows a line for people, in every form on standard error.
+  void notice(std::string_view text);
+  void begin(const std::string& directory);
+  void event(const sched::tune::SearchEvent& event);
+  // The last event.
+  void end(const SearchEnd& end);
+  // As end(), for an error that the caller prints.
+  void fail(int exit_code, const std::string& reason);
+
+  // Draws what has changed, and writes what waits, without blocking.
+  void update();
+  // As update(), from a new line on: the process was stopped (Ctrl-Z), and other text may have appeared.
+  void continue_after_stop();
+  // Writes all that waits and wipes the table. What follows is printed as usual.
+  void close();
+
+ private:
+  const sched::tune::Study& study() const;
+  void put_json(const std::string& event, const nlohmann::ordered_json& fields);
+  void put_end(const char* event, int exit_code, const std::string& reason);
+
+  const TunePlan& plan_;
+  const sched::tune::Journal& journal_;
+  SearchView view_;
+  std::optional<SearchScreen> screen_;
+  JsonLines json_;
+  std::vector<std::string> lines_;  // of the table
+  SearchScreen::Size size_;         // for which they are
+  std::chrono::steady_clock::time_point made_at_{};
+  bool changed_ = true;
+};
+
+}  // namespace adaptdl::cli

@@ -1,0 +1,30 @@
+// How long a run takes until its end, estimated from its progress.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "local/run_status.h"
+
+namespace adaptdl::cli {
+
+class TimeLeft {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Takes the status of a run at that time, which may be one of before. Returns `remaining_s` if the run reports it,
+  // else the way from `progress` to `targetProgress` at the speed since the replicas last changed; none until both
+  // were reported and `progress` has grown.
+  std::optional<std::chrono::milliseconds> update(const sched::RunStatus& status, Time now);
+
+ private:
+  struct Mark {
+    int replicas = 0;
+    double progress = 0;
+    Time time;
+  };
+
+  std::optional<Mark> first_, last_;  // reports with the present replicas: the first one, and the last one that differs
+};
+
+}  // namespace adaptdl::cli
