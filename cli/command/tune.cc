@@ -7,6 +7,7 @@
 
 #include "adaptdl/error.h"
 #include "command/command.h"
+#include "command/suggest.h"
 #include "command/tune_plan.h"
 #include "command/tune_search.h"
 #include "command/tune_show.h"
@@ -105,6 +106,19 @@ int begin(TuneOptions options) {
   return begin_locked(plan, options.storage, directory);
 }
 
+// A search needs options, so a first word without any may be a mistyped verb.
+void check_is_no_verb(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining();
+  if (words.empty() || words.front() == "--") return;
+  for (const CLI::Option* const option : app.get_options())
+    if (option->count() > 0) return;
+  std::vector<std::string> verbs;
+  for (const CLI::App* const verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
+  if (const auto verb = closest(words.front(), verbs))
+    throw UsageError(fmt::format("tune: unknown verb '{}'; did you mean '{}'?", words.front(), *verb));
+}
+
 // Otherwise the storage could be opened as a standard descriptor that the caller closed, and get what is printed.
 void open_standard_descriptors() {
   int fd = 0;
@@ -172,6 +186,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       "$ADAPTDL_PARAMS_FILE. It reports the metric by adaptdl::report(), as a line of JSON on standard output, or\n"
       "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
+    check_is_no_verb(app);
     open_standard_descriptors();
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
