@@ -27,6 +27,11 @@ ADAPTDL = "--no-deps adaptdl==0.2.11"
 # The published package with all that its part for PyTorch imports; it does not run with semver 3.
 ADAPTDL_TORCH = [*NUMPY, "portpicker==1.6.0", "semver==2.13.0", "requests==2.34.2", "setuptools==79.0.1", ADAPTDL]
 
+# What Optuna needs, and the versions that open our studies.
+OPTUNA = ["alembic==1.20.1", "colorlog==6.12.0", "Mako==1.4.3", "MarkupSafe==3.0.4", "packaging==26.4", "PyYAML==6.0.4",
+          "SQLAlchemy==2.1.9", "tqdm==4.70.1", "typing_extensions==4.16.0", "numpy==2.2.6"]
+OPTUNA_VERSIONS = ["4.0.0", "4.9.0", "5.0.0"]
+
 # Hugging Face's Trainer, which finds PyTorch in another environment.
 TRANSFORMERS = ["transformers==5.24.0", "psutil==7.2.2", "--no-deps accelerate==1.15.0"]
 
@@ -123,6 +128,11 @@ def transformers():
     wheel = pathlib.Path(_call("torch-wheel", [script]).splitlines()[-1])
     [packages] = wheel.glob("lib/python3*/site-packages")
     return venv("transformers", TRANSFORMERS, python=wheel / "bin" / "python"), str(packages)
+
+
+def optuna(version):
+    """The Python of an environment with that version of Optuna."""
+    return venv(f"optuna-{version}", [*OPTUNA, f"--no-deps optuna=={version}"])
 
 
 def main():

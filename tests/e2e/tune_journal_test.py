@@ -14,8 +14,6 @@ PEER = pathlib.Path(__file__).with_name("journal_peer.py")
 PATIENCE = 300
 # Optuna before 5 writes times without an offset, and all versions read these in the time zone of the process.
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}, "TZ": "America/New_York"}
-DEPENDENCIES = ["alembic==1.20.1", "colorlog==6.12.0", "Mako==1.4.3", "MarkupSafe==3.0.4", "packaging==26.4", "PyYAML==6.0.4",
-                "SQLAlchemy==2.1.9", "tqdm==4.70.1", "typing_extensions==4.16.0", "numpy==2.2.6"]
 
 
 def run(*command):
@@ -40,8 +38,7 @@ class TuneJournalTest:
 
     @classmethod
     def setUpClass(cls):
-        python = python_peer.venv(f"optuna-{cls.version}", [*DEPENDENCIES, f"--no-deps optuna=={cls.version}"])
-        cls.optuna = [python, PEER]
+        cls.optuna = [python_peer.optuna(cls.version), PEER]
         cls.ours = [JOURNAL_PROGRAM]
 
     def setUp(self):

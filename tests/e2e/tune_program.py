@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A trial that needs no library: its accuracy rises with the epochs, most for the learning rate 0.01.
 
-It saves a checkpoint on SIGTERM, and adds a line to trained.jsonl in its trial's directory for each epoch, so that a test can
-see whether one was trained twice.
+It saves a checkpoint on SIGTERM and, with --save-every, after so many epochs. It adds a line to trained.jsonl in its trial's
+directory for each epoch, so that a test can see whether one was trained twice.
 
 With --events, it logs its accuracy as a scalar of TensorBoard, in a new file after each restart.
 
     tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
-                    [--progress]
+                    [--progress] [--save-every EPOCHS]
 """
 
 import argparse
@@ -30,6 +30,7 @@ parser.add_argument("--results", action="store_true")
 parser.add_argument("--events", action="store_true")
 parser.add_argument("--nan", action="store_true")
 parser.add_argument("--progress", action="store_true")
+parser.add_argument("--save-every", type=int, default=0)
 options = parser.parse_args()
 
 stopping = False
@@ -63,6 +64,12 @@ def log_event(step, tag, value):
         file.write(length + checksum(length) + event + checksum(event))
 
 
+def save(epoch):
+    draft = checkpoints / f"draft-{os.getpid()}"
+    draft.mkdir()
+    draft.rename(checkpoints / f"checkpoint-{epoch}")
+
+
 signal.signal(signal.SIGTERM, stop)
 checkpoints = pathlib.Path(os.environ["ADAPTDL_CHECKPOINT_PATH"])
 trained = checkpoints.parent / "trained.jsonl"
@@ -72,9 +79,7 @@ if options.lr > options.fail_above:
 for epoch in range(done + 1, options.epochs + 1):
     time.sleep(options.pause)
     if stopping:
-        draft = checkpoints / f"draft-{os.getpid()}"
-        draft.mkdir()
-        draft.rename(checkpoints / f"checkpoint-{epoch - 1}")
+        save(epoch - 1)
         sys.exit(143)
     with trained.open("a") as file:
         file.write(json.dumps({"epoch": epoch, "start": os.getpid()}) + "\n")
@@ -89,3 +94,5 @@ for epoch in range(done + 1, options.epochs + 1):
         log_event(epoch, "accuracy", accuracy)
     elif not options.silent:
         print(json.dumps({"accuracy": math.nan if options.nan else accuracy, "epoch": epoch}), flush=True)
+    if options.save_every and epoch % options.save_every == 0:
+        save(epoch)
