@@ -83,6 +83,9 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, const tune::St
 
 // Has the trials save checkpoints after the search has failed.
 void stop_trials(tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
+  // Those that came while a sampler was asked were requests to stop; pending, they would end this process later.
+  while (signals.wait(report, 0) != 0) {
+  }
   if (!runner.any_left()) return;
   report.notice("the search failed: waiting for the trials to save checkpoints (Ctrl-C kills them)");
   runner.stop_all();

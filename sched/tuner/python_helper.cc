@@ -183,7 +183,7 @@ void PythonHelper::read_errors() {
 }
 
 void PythonHelper::check_signals() {
-  if (!is_stop_pending()) return;
+  if (!is_stop_pending()) return signalled_.reset();
   const auto now = steady_clock::now();
   if (!signalled_) signalled_ = now;
   if (now - *signalled_ < grace_) return;

@@ -121,13 +121,18 @@ def adaptdl_torch():
     return venv("adaptdl-torch", ADAPTDL_TORCH, system_site_packages=True, python=python_with_torch())
 
 
-def transformers():
-    """The Python of an environment with Hugging Face's Trainer, and a PYTHONPATH with the PyTorch of tests/torch-wheel.
+def venv_beside_torch(name, requirements):
+    """The Python of an environment with these requirements, and a PYTHONPATH with the PyTorch of tests/torch-wheel.
     Raises unittest.SkipTest without them."""
     script = pathlib.Path(__file__).resolve().parents[1] / "torch-wheel"
     wheel = pathlib.Path(_call("torch-wheel", [script]).splitlines()[-1])
     [packages] = wheel.glob("lib/python3*/site-packages")
-    return venv("transformers", TRANSFORMERS, python=wheel / "bin" / "python"), str(packages)
+    return venv(name, requirements, python=wheel / "bin" / "python"), str(packages)
+
+
+def transformers():
+    """venv_beside_torch() with Hugging Face's Trainer."""
+    return venv_beside_torch("transformers", TRANSFORMERS)
 
 
 def optuna(version):

@@ -43,7 +43,11 @@ class SearchTest(run_support.RunTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.python = python_peer.venv(f"optuna-samplers-{cls.version}", [*DEPENDENCIES, *cls.packages, f"--no-deps optuna=={cls.version}"])
+        cls.python = python_peer.venv(f"optuna-samplers-{cls.version}", cls.requirements())
+
+    @classmethod
+    def requirements(cls):
+        return [*DEPENDENCIES, *cls.packages, f"--no-deps optuna=={cls.version}"]
 
     def setUp(self):
         super().setUp()
@@ -86,7 +90,8 @@ class SearchTest(run_support.RunTest):
         return attributes
 
     def assert_as_optuna_alone(self, study, sampler):
-        peer = subprocess.run([self.python, PEER, sampler, "5", self.journal(study), study], capture_output=True, text=True, timeout=5 * PATIENCE)
+        peer = subprocess.run([self.python, PEER, sampler, "5", self.journal(study), study], capture_output=True, text=True,
+                              env=self.environment, timeout=5 * PATIENCE)
         self.assertEqual(peer.returncode, 0, peer.stderr)
         attributes = self.attributes(study)
         for trial, alone in zip(self.trials(study), json.loads(peer.stdout), strict=True):
@@ -164,6 +169,21 @@ class SamplerTests:
         self.assertEqual(search.wait(PATIENCE), 143, said)
         self.assertTrue(eventually(lambda: not run_support.is_alive(helper)))
 
+    def test_a_sampler_that_hangs_is_killed_after_an_interrupt(self):
+        options = ("TPESampler", 4, 1, "--pruner", "none")
+        self.tune(*self.arguments("whole", *options))
+        search = self.start_tune(*self.arguments("s", *options))
+        self.assertTrue(eventually(lambda: self.has_result("s")))
+        os.kill(self.helper_of(search), signal.SIGSTOP)
+        # The sampler is asked before the search looks for signals again.
+        self.assertTrue(eventually(lambda: "complete" in {trial["state"] for trial in self.trials("s")}))
+        search.send_signal(signal.SIGINT)
+        said = search.stderr.read()
+        self.assertEqual(search.wait(PATIENCE), 1, said)
+        self.assertIn("sampler 'optuna:TPESampler' failed: the helper process was interrupted before it answered", said.splitlines()[-1])
+        self.tune("--resume", "--study", "s")
+        self.assertEqual(self.parameters("s"), self.parameters("whole"))
+
     def test_enqueued_parameters_are_kept(self):
         search = self.start_tune(*self.arguments("s", "TPESampler", 4, 1, "--pruner", "none"))
         self.assertTrue(eventually(lambda: self.has_result("s")))
@@ -211,6 +231,24 @@ class SequenceTest(SearchTest):
         self.tune(*self.arguments("s", "QMCSampler", 12, 2, "--pruner", "none"))
         self.assert_as_optuna_alone("s", "QMCSampler")
         self.assertIn(b'"system_attr":{"qmc:', self.journal("s").read_bytes())
+
+
+class GaussianProcessTest(SearchTest):
+    version = "5.0.0"
+    packages = ["scipy==1.15.3"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.python, cls.torch = python_peer.venv_beside_torch("optuna-torch", cls.requirements())
+
+    def setUp(self):
+        super().setUp()
+        self.environment["PYTHONPATH"] = self.torch
+
+    def test_gaussian_processes_learn_from_trials_that_completed(self):
+        self.tune(*self.arguments("s", "GPSampler", 14, 2, "--pruner", "none"))
+        self.assert_as_optuna_alone("s", "GPSampler")
+        self.assertIn(b"gp:relative_params:0", self.journal("s").read_bytes())
 
 
 if __name__ == "__main__":
