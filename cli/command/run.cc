@@ -13,6 +13,7 @@
 #include "command/run_detach.h"
 #include "command/run_plan.h"
 #include "local/checkpoint_watch.h"
+#include "local/launch_signals.h"
 #include "local/launcher.h"
 #include "terminal/notice_log.h"
 #include "terminal/run_screen.h"
@@ -107,6 +108,7 @@ int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, Ru
 int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
   open_standard_descriptors();
   sched::LaunchPlan plan = make_plan(options, this_machine());
+  sched::hold_stop_signals();
   RunBooks books(options, plan);
   RunSummary about{.checkpoints = plan.checkpoints, .resume = "", .colour = false};
   if (plan.checkpoints) about.resume = resume_command(app, options, *plan.checkpoints);

@@ -9,17 +9,32 @@
 #include "adaptdl/error.h"
 
 namespace adaptdl::sched {
+namespace {
 
-LaunchSignals::LaunchSignals() {
+sigset_t stop_signals() {
   sigset_t mask;
   ::sigemptyset(&mask);
-  for (const int signal_number : {SIGINT, SIGTERM, SIGCHLD, SIGWINCH}) ::sigaddset(&mask, signal_number);
+  for (const int signal_number : {SIGINT, SIGTERM}) ::sigaddset(&mask, signal_number);
   struct sigaction hangup {};
   ::sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) ::sigaddset(&mask, SIGHUP);
+  return mask;
+}
+
+}  // namespace
+
+void hold_stop_signals() {
+  const sigset_t mask = stop_signals();
+  ::sigprocmask(SIG_BLOCK, &mask, nullptr);
+}
+
+LaunchSignals::LaunchSignals() {
+  sigset_t mask = stop_signals();
+  for (const int signal_number : {SIGCHLD, SIGWINCH}) ::sigaddset(&mask, signal_number);
   fd_ = Fd(::signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!fd_) throw Error(fmt::format("cannot listen for signals: {}", std::strerror(errno)));
   ::sigprocmask(SIG_BLOCK, &mask, &mask_before_);
+  ::sigdelset(&mask_before_, SIGINT);
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_before_);

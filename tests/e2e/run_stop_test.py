@@ -1,13 +1,15 @@
 """Ctrl-C, SIGTERM and what comes of them: a checkpoint and the way on, or a clear word that there is none."""
 
+import json
 import os
+import random
 import shlex
 import signal
 import subprocess
 import time
 import unittest
 
-from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, interrupt, is_alive, replicas_of
+from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
 
 FOREVER = 1_000_000  # steps
 
@@ -53,6 +55,30 @@ class GracefulStopTest(RunTest):
         self.assertIn(f"[0] begins at step {step} of start 0", again.out)
         self.assertIn(f"[1] done at step {step + 3}", again.out)
         self.assertTrue(checkpoint.exists())  # a directory that was named is the user's
+
+    def test_a_run_that_is_stopped_while_it_starts_leaves_no_incomplete_record(self):
+        def launch():
+            return subprocess.Popen([ADAPTDL, "run", "-n", "1", "--device-kind", "cpu", "--no-checkpoint", "--", "sleep", "60"],
+                                    cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL)
+
+        def records():
+            return list(self.runs.glob("*"))
+
+        began = time.monotonic()
+        launcher = launch()
+        self.assertTrue(eventually(records))
+        first = time.monotonic() - began
+        for attempt in range(40):
+            launcher.send_signal(signal.SIGTERM)
+            launcher.wait(PATIENCE)
+            for directory in records():
+                status = json.loads((directory / "run.json").read_text())
+                self.assertIn(status["state"], ("stopped", "failed", "done"))
+            launcher = launch()
+            time.sleep(first * random.uniform(0.2, 1.5))
+        launcher.send_signal(signal.SIGTERM)
+        launcher.wait(PATIENCE)
 
     def test_the_resume_command_keeps_the_options_and_survives_a_shell(self):
         self.script("my program", f"#!/bin/sh\nexec {REPLICA_PROGRAM} --steps {FOREVER}\n")
