@@ -106,7 +106,7 @@ class StudyView(optuna.storages.BaseStorage):
     def copy_of_current(self, trial_id):
         """A copy of the trial that is sampled, in its place: the sampler may have a list with the old one."""
         if trial_id != self.current:
-            raise RuntimeError("a sampler cannot change other trials than the one that it samples")
+            raise RuntimeError("a sampler cannot change a trial that it does not sample")
         index = self.indices[trial_id]
         self.trials[index] = copy.copy(self.trials[index])
         return self.trials[index]

@@ -63,7 +63,7 @@ TEST_CASE("the parameter that decides is the most important") {
   CHECK(sum == doctest::Approx(1).epsilon(1e-14));
 }
 
-TEST_CASE("more is better where the study says so") {
+TEST_CASE("a study that maximizes prefers higher values") {
   Study study = study_of(60);
   const Importances low = parameter_importances(study);
   for (Trial& trial : study.trials) trial.values.front() *= -1;
