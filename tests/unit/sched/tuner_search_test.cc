@@ -10,160 +10,16 @@
 #include <set>
 
 #include "adaptdl/error.h"
-#include "temporary_directory.h"
 #include "tune/space_text.h"
+#include "tuner_search_scene.h"
 
 namespace adaptdl::sched::tune::tuner_search_test {
+
+using namespace testing;
+
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// Trials that train in steps of poll(), in a process that may be killed: what is kept between searches is in `Kept`.
-struct Kept {
-  std::map<int, int> checkpoint;               // the step of each trial that has one
-  std::map<int, std::vector<Result>> results;  // of each trial, in the order in which they were reported
-  std::map<int, int> steps_trained;            // in all
-  std::map<int, RunUsage> usage;               // of runs whose last figure was perhaps not stored
-  double device_seconds = 0;                   // of all runs
-  int runs = 0;
-};
-
-class FakeRunner final : public TrialRunner {
- public:
-  using Curve = std::function<double(const Values&, int step)>;
-
-  FakeRunner(Kept& kept, int steps, Curve curve) : kept_(kept), steps_(steps), curve_(std::move(curve)) {
-    for (const auto& [number, usage] : kept_.usage) left_.insert(number);
-  }
-
-  void start(int number, const Values& values) override {
-    REQUIRE_FALSE(is_active(number));
-    REQUIRE_FALSE(left_.contains(number));
-    const auto saved = kept_.checkpoint.find(number);
-    kept_.usage[number] = {std::to_string(kept_.runs++), 0, false};
-    active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second, false, {}};
-    most_active = std::max(most_active, static_cast<int>(active_.size()));
-  }
-  void stop(int number) override { active_.at(number).stopping = true; }
-  void set_share(int number, const RunShare& share) override { active_.at(number).share = share; }
-  bool is_active(int number) const override { return active_.contains(number); }
-  void discard(int number) override {
-    REQUIRE_FALSE(is_active(number));
-    kept_.checkpoint.erase(number);
-  }
-
-  std::vector<TrialEvent> poll() override {
-    std::vector<TrialEvent> events;
-    for (const int number : std::exchange(ended_, {}))
-      if (!is_active(number)) kept_.usage.erase(number);
-    for (const int number : std::exchange(left_, {})) {
-      kept_.usage[number].is_last = true;
-      events.push_back({number, kept_.usage[number]});
-      ended_.insert(number);
-    }
-    for (auto it = active_.begin(); it != active_.end();) {
-      auto& [number, trial] = *it;
-      kept_.usage[number].device_seconds += seconds_per_step;
-      kept_.device_seconds += seconds_per_step;
-      // Like TrialResults: what an earlier search has seen comes again.
-      if (replayed_.insert(number).second)
-        for (const Result& result : kept_.results[number]) events.push_back({number, result});
-      std::optional<TrialEnd> end;
-      if (trial.stopping) {
-        kept_.checkpoint[number] = trial.step;
-        end = TrialEnd{TrialEnd::How::kStopped, ""};
-      } else if (const auto given = ends.find(number); given != ends.end()) {
-        end = given->second;
-        if (end->how == TrialEnd::How::kKilled) kept_.checkpoint[number] = trial.step;
-        if (!repeats.contains(number)) ends.erase(given);
-      } else if (const auto failure = failures.find(number); failure != failures.end()) {
-        end = TrialEnd{TrialEnd::How::kFailed, failure->second};
-      } else {
-        ++trial.step;
-        ++kept_.steps_trained[number];
-        const double value = curve_(trial.values, trial.step);
-        if (reports) {
-          const auto step = numbers ? std::optional<std::int64_t>(trial.step) : std::nullopt;
-          kept_.results[number].push_back({value, step, {}});
-          events.push_back({number, kept_.results[number].back()});
-        }
-        if (trial.step == steps_) end = TrialEnd{TrialEnd::How::kDone, ""};
-      }
-      if (end && end->how == TrialEnd::How::kStopped && slow_to_leave-- > 0) end.reset();
-      kept_.usage[number].is_last = end.has_value();
-      events.push_back({number, kept_.usage[number]});
-      if (end) events.push_back({number, *end});
-      if (end) ended_.insert(number);
-      it = end ? active_.erase(it) : std::next(it);
-    }
-    return events;
-  }
-
-  const RunShare& share(int number) const { return active_.at(number).share; }
-
-  // Has the trial end so at its next step, once unless it is in `repeats`.
-  std::map<int, TrialEnd> ends;
-  std::set<int> repeats;
-  std::map<int, std::string> failures;
-  bool reports = true, numbers = true;
-  double seconds_per_step = 0;  // for which a trial holds devices
-  int most_active = 0;
-  int slow_to_leave = 0;  // how many polls pass before trials that were stopped end
-
- private:
-  struct Trial {
-    Values values;
-    int step = 0;
-    bool stopping = false;
-    RunShare share = {};
-  };
-  Kept& kept_;
-  const int steps_;
-  const Curve curve_;
-  std::map<int, Trial> active_;
-  std::set<int> replayed_;
-  std::set<int> left_;   // by an earlier search, whose usage was not delivered yet
-  std::set<int> ended_;  // whose last usage was delivered
-};
-
-double quality(const Values& values, int step) {
-  return 1 - std::abs(std::log10(values.at("lr").get<double>()) + 3) / 10 - 0.5 / step;
-}
-
-// A study in a file, and everything to search it with.
-struct Scene {
-  explicit Scene(const std::string& pruner_name = "asha", int parallel = 4, int trials = 24)
-      : journal(directory.path() / "journal.log"), pruner(make_pruner(pruner_name)) {
-    plan = {.study = "s",
-            .metric = "accuracy",
-            .space = {{{"lr", FloatRange{1e-5, 1e-1, true, {}}, {}}}, {{"n", 7}}},
-            .trials = trials,
-            .parallel = parallel,
-            .deadline = {}};
-    journal.create_study("s", Direction::kMaximize, "accuracy");
-  }
-
-  Search make_search(FakeRunner& runner) {
-    return {plan, journal, *sampler, *pruner, runner, [this](const SearchEvent& event) { events.push_back(event); }};
-  }
-  // Searches until the end, or for so many rounds. Returns whether it was finished.
-  bool search(FakeRunner& runner, int rounds = 100'000) {
-    Search search = make_search(runner);
-    while (rounds-- > 0 && search.advance(Time())) {
-    }
-    return search.finished();
-  }
-  const Study& study() const { return *journal.find("s"); }
-  std::int64_t count(TrialState state) const { return std::ranges::count(study().trials, state, &Trial::state); }
-
-  ::testing::TemporaryDirectory directory;
-  Journal journal;
-  std::unique_ptr<Sampler> sampler = make_sampler("random", 1);
-  std::unique_ptr<Pruner> pruner;
-  SearchPlan plan;
-  std::vector<SearchEvent> events;  // of all searches
-  Kept kept;
-};
 
 using Kind = SearchEvent::Kind;
 
@@ -272,85 +128,6 @@ TEST_CASE("after its deadline a search stops with checkpoints") {
   CHECK_FALSE(search.advance(Time() + std::chrono::seconds(1)));
   CHECK_FALSE(search.finished());
   CHECK(scene.kept.checkpoint.size() == 4);
-}
-
-TEST_CASE("the device-seconds of each run count once, whenever the search is killed") {
-  std::mt19937 random(11);
-  for (int round = 0; round < 10; ++round) {
-    // Of a trial that the median rule ends, the run continues for a while.
-    Scene scene(round % 2 == 0 ? "asha" : "median");
-    for (bool finished = false; !finished;) {
-      FakeRunner runner(scene.kept, 64, quality);
-      runner.seconds_per_step = 3;
-      runner.slow_to_leave = static_cast<int>(random() % 10);
-      finished = scene.search(runner, 1 + static_cast<int>(random() % 80));
-      for (const Trial& trial : scene.study().trials)
-        if (runner.is_active(trial.number)) runner.stop(trial.number);
-      runner.slow_to_leave = 0;
-      if (!finished) runner.poll();
-    }
-    CHECK(scene.kept.device_seconds > 24 * 3);
-    CHECK(device_seconds(scene.study()) == scene.kept.device_seconds);
-  }
-}
-
-TEST_CASE("a search stops with checkpoints when its device-hours are used, and continues with more") {
-  Scene scene("none", 2, 6);
-  scene.plan.max_device_seconds = 45;
-  {
-    FakeRunner runner(scene.kept, 10, quality);
-    runner.seconds_per_step = 1.5;
-    CHECK_FALSE(scene.search(runner));
-    CHECK(scene.kept.device_seconds >= 45);
-    CHECK(scene.kept.device_seconds <= 45 + 2 * 2 * 1.5);
-    CHECK(scene.notices.back() == "device-hour limit reached: stopping");
-  }
-  CHECK(scene.count(TrialState::kComplete) == 2);
-  CHECK(scene.kept.checkpoint.size() == 2);
-  {
-    FakeRunner runner(scene.kept, 10, quality);
-    Search search = scene.make_search(runner);
-    CHECK_FALSE(search.advance(Time()));
-    CHECK_FALSE(search.finished());
-    CHECK(search.used_up());
-    CHECK_FALSE(search.started());
-    CHECK(search.device_seconds() == scene.kept.device_seconds);
-  }
-  scene.plan.max_device_seconds = 1000;
-  FakeRunner runner(scene.kept, 10, quality);
-  runner.seconds_per_step = 1.5;
-  CHECK(scene.search(runner));
-  CHECK(scene.count(TrialState::kComplete) == 6);
-  for (const auto& [number, steps] : scene.kept.steps_trained) CHECK(steps == 10);
-  CHECK(device_seconds(scene.study()) == scene.kept.device_seconds);
-}
-
-TEST_CASE("a study whose last trial uses its last device-hours is done") {
-  for (const char* const pruner : {"none", "asha", "median"}) {
-    Scene scene(pruner, 1, 3);
-    FakeRunner measured(scene.kept, 16, quality);
-    measured.seconds_per_step = 1;
-    CHECK(scene.search(measured));
-    Scene limited(pruner, 1, 3);
-    limited.plan.max_device_seconds = scene.kept.device_seconds;
-    FakeRunner runner(limited.kept, 16, quality);
-    runner.seconds_per_step = 1;
-    CHECK(limited.search(runner));
-    CHECK(limited.count(TrialState::kRunning) == 0);
-    FakeRunner again(limited.kept, 16, quality);
-    CHECK(limited.search(again));
-  }
-}
-
-TEST_CASE("a grid that is exhausted when the device-hours are used is done") {
-  Scene scene("none", 1, 100);
-  scene.plan.space = {{{"b", IntRange{1, 3}, {}}}, {}};
-  scene.plan.max_device_seconds = 6;
-  scene.sampler = make_sampler("grid", 3);
-  FakeRunner runner(scene.kept, 2, [](const Values&, int step) { return step; });
-  runner.seconds_per_step = 1;
-  CHECK(scene.search(runner));
-  CHECK(scene.count(TrialState::kComplete) == 3);
 }
 
 TEST_CASE("a trial that fails says why, and the search continues") {
@@ -502,42 +279,6 @@ TEST_CASE("as many trials at most leave as may train") {
   runner.slow_to_leave = 200;
   CHECK(scene.search(runner));
   CHECK(runner.most_active == 6);
-}
-
-TEST_CASE("with equal shares, the trials that are left get the devices of those that ended") {
-  Scene scene("none", 2, 2);
-  scene.plan.share = {ShareMode::kEqual, 4, 1, 4};
-  FakeRunner runner(scene.kept, 20, quality);
-  Search search = scene.make_search(runner);
-  REQUIRE(search.advance(Time()));
-  for (const int number : {0, 1}) CHECK(runner.share(number).replicas == 2);
-  runner.ends[0] = {TrialEnd::How::kFailed, "exit code 1"};
-  REQUIRE(search.advance(Time()));
-  CHECK(runner.share(1).replicas == 4);
-  // Its process is new, and does not know.
-  runner.ends[1] = {TrialEnd::How::kKilled, "killed"};
-  REQUIRE(search.advance(Time()));
-  CHECK(runner.share(1).replicas == 4);
-  search.stop();
-  while (search.advance(Time())) {
-  }
-  FakeRunner next(scene.kept, 20, quality);
-  Search resumed = scene.make_search(next);
-  REQUIRE(resumed.advance(Time()));
-  CHECK(next.share(1).replicas == 4);
-}
-
-TEST_CASE("with shares by promise, the better trial weighs more") {
-  Scene scene("none", 2, 2);
-  scene.plan.share = {ShareMode::kPromise, 4, 1, 4};
-  for (const double lr : {0.001, 0.1})
-    scene.journal.create_trial(scene.study().id, TrialState::kWaiting, {{"fixed_params", {{"lr", lr}}}});
-  FakeRunner runner(scene.kept, 20, quality);
-  Search search = scene.make_search(runner);
-  for (int i = 0; i < 3; ++i) REQUIRE(search.advance(Time()));
-  CHECK(runner.share(0).weight > 1);
-  CHECK(runner.share(1).weight < 1);
-  CHECK_FALSE(runner.share(0).replicas.has_value());
 }
 
 TEST_CASE("a metric that is never reported, or is not a number at the end, fails the trial") {

@@ -1,0 +1,168 @@
+// A search with everything that it needs, except that its trials only pretend to train, in steps of poll(). The process
+// that searches may be killed: what is kept between searches is in `Kept`.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "temporary_directory.h"
+#include "tuner/search.h"
+
+namespace adaptdl::sched::tune::testing {
+
+struct Kept {
+  std::map<int, int> checkpoint;               // the step of each trial that has one
+  std::map<int, std::vector<Result>> results;  // of each trial, in the order in which they were reported
+  std::map<int, int> steps_trained;            // in all
+  std::map<int, RunUsage> usage;               // of runs whose last figure was perhaps not stored
+  double device_seconds = 0;                   // of all runs
+  int runs = 0;
+};
+
+class FakeRunner final : public TrialRunner {
+ public:
+  using Curve = std::function<double(const Values&, int step)>;
+
+  FakeRunner(Kept& kept, int steps, Curve curve) : kept_(kept), steps_(steps), curve_(std::move(curve)) {
+    for (const auto& [number, usage] : kept_.usage) left_.insert(number);
+  }
+
+  void start(int number, const Values& values) override {
+    REQUIRE_FALSE(is_active(number));
+    REQUIRE_FALSE(left_.contains(number));
+    const auto saved = kept_.checkpoint.find(number);
+    kept_.usage[number] = {std::to_string(kept_.runs++), 0, false};
+    active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second, false, {}};
+    most_active = std::max(most_active, static_cast<int>(active_.size()));
+  }
+  void stop(int number) override { active_.at(number).stopping = true; }
+  void set_share(int number, const RunShare& share) override { active_.at(number).share = share; }
+  bool is_active(int number) const override { return active_.contains(number); }
+  void discard(int number) override {
+    REQUIRE_FALSE(is_active(number));
+    kept_.checkpoint.erase(number);
+  }
+
+  std::vector<TrialEvent> poll() override {
+    std::vector<TrialEvent> events;
+    for (const int number : std::exchange(ended_, {}))
+      if (!is_active(number)) kept_.usage.erase(number);
+    for (const int number : std::exchange(left_, {})) {
+      kept_.usage[number].is_last = true;
+      events.push_back({number, kept_.usage[number]});
+      ended_.insert(number);
+    }
+    for (auto it = active_.begin(); it != active_.end();) {
+      auto& [number, trial] = *it;
+      kept_.usage[number].device_seconds += seconds_per_step;
+      kept_.device_seconds += seconds_per_step;
+      // Like TrialResults: what an earlier search has seen comes again.
+      if (replayed_.insert(number).second)
+        for (const Result& result : kept_.results[number]) events.push_back({number, result});
+      std::optional<TrialEnd> end;
+      if (trial.stopping) {
+        kept_.checkpoint[number] = trial.step;
+        end = TrialEnd{TrialEnd::How::kStopped, ""};
+      } else if (const auto given = ends.find(number); given != ends.end()) {
+        end = given->second;
+        if (end->how == TrialEnd::How::kKilled) kept_.checkpoint[number] = trial.step;
+        if (!repeats.contains(number)) ends.erase(given);
+      } else if (const auto failure = failures.find(number); failure != failures.end()) {
+        end = TrialEnd{TrialEnd::How::kFailed, failure->second};
+      } else {
+        ++trial.step;
+        ++kept_.steps_trained[number];
+        const double value = curve_(trial.values, trial.step);
+        if (reports) {
+          const auto step = numbers ? std::optional<std::int64_t>(trial.step) : std::nullopt;
+          kept_.results[number].push_back({value, step, {}});
+          events.push_back({number, kept_.results[number].back()});
+        }
+        if (trial.step == steps_) end = TrialEnd{TrialEnd::How::kDone, ""};
+      }
+      if (end && end->how == TrialEnd::How::kStopped && slow_to_leave-- > 0) end.reset();
+      kept_.usage[number].is_last = end.has_value();
+      events.push_back({number, kept_.usage[number]});
+      if (end) events.push_back({number, *end});
+      if (end) ended_.insert(number);
+      it = end ? active_.erase(it) : std::next(it);
+    }
+    return events;
+  }
+
+  const RunShare& share(int number) const { return active_.at(number).share; }
+
+  // Has the trial end so at its next step, once unless it is in `repeats`.
+  std::map<int, TrialEnd> ends;
+  std::set<int> repeats;
+  std::map<int, std::string> failures;
+  bool reports = true, numbers = true;
+  double seconds_per_step = 0;  // for which a trial holds devices
+  int most_active = 0;
+  int slow_to_leave = 0;  // how many polls pass before trials that were stopped end
+
+ private:
+  struct Trial {
+    Values values;
+    int step = 0;
+    bool stopping = false;
+    RunShare share = {};
+  };
+  Kept& kept_;
+  const int steps_;
+  const Curve curve_;
+  std::map<int, Trial> active_;
+  std::set<int> replayed_;
+  std::set<int> left_;   // by an earlier search, whose usage was not delivered yet
+  std::set<int> ended_;  // whose last usage was delivered
+};
+
+inline double quality(const Values& values, int step) {
+  return 1 - std::abs(std::log10(values.at("lr").get<double>()) + 3) / 10 - 0.5 / step;
+}
+
+// A study in a file, and everything to search it with.
+struct Scene {
+  explicit Scene(const std::string& pruner_name = "asha", int parallel = 4, int trials = 24)
+      : journal(directory.path() / "journal.log"), pruner(make_pruner(pruner_name)) {
+    plan = {.study = "s",
+            .metric = "accuracy",
+            .space = {{{"lr", FloatRange{1e-5, 1e-1, true, {}}, {}}}, {{"n", 7}}},
+            .trials = trials,
+            .parallel = parallel,
+            .deadline = {}};
+    journal.create_study("s", Direction::kMaximize, "accuracy");
+  }
+
+  Search make_search(FakeRunner& runner) {
+    return {plan, journal, *sampler, *pruner, runner, [this](const SearchEvent& event) { events.push_back(event); }};
+  }
+  // Searches until the end, or for so many rounds. Returns whether it was finished.
+  bool search(FakeRunner& runner, int rounds = 100'000) {
+    Search search = make_search(runner);
+    while (rounds-- > 0 && search.advance(Time())) {
+    }
+    return search.finished();
+  }
+  const Study& study() const { return *journal.find("s"); }
+  std::int64_t count(TrialState state) const { return std::ranges::count(study().trials, state, &Trial::state); }
+
+  ::testing::TemporaryDirectory directory;
+  Journal journal;
+  std::unique_ptr<Sampler> sampler = make_sampler("random", 1);
+  std::unique_ptr<Pruner> pruner;
+  SearchPlan plan;
+  std::vector<SearchEvent> events;  // of all searches
+  Kept kept;
+};
+
+}  // namespace adaptdl::sched::tune::testing
