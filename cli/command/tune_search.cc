@@ -30,6 +30,7 @@ constexpr int kNoResult = 1;  // also of errors
 constexpr int kUsageExit = 2;
 // How often results are looked for.
 constexpr int kLookForResultsEvery = 50;  // ms
+constexpr int kMaxForgetTries = 40;       // as often
 
 // Signals to stop, and to continue after Ctrl-Z, which are read instead of being delivered.
 class SearchSignals {
@@ -106,7 +107,7 @@ void search_to_end(tune::Search& search, tune::LocalTrialRunner& runner, SearchR
       runner.kill();
     }
   }
-  runner.forget_ended();
+  for (int i = 0; i < kMaxForgetTries && !runner.forget_ended(); ++i) signals.wait(report);
 }
 
 // Of a study that has reached its limit.

@@ -191,6 +191,7 @@ std::vector<std::string> LocalTrialRunner::run_arguments(int number, const Value
 void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path directory = trial_directory(number);
   forget_ended();
+  ended_.erase(number);
   check_run_name(number);
   if (const auto error = create_private_directories(directory))
     throw Error(fmt::format("cannot create {}: {}", directory.string(), error.message()));
@@ -299,9 +300,15 @@ std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) con
   return RunUsage{id, run->status.device_seconds, is_last};
 }
 
-void LocalTrialRunner::forget_ended() {
-  for (const int number : std::exchange(ended_, {}))
-    if (const auto run = find_record(number); run && !run->alive) remove_record(*run);
+// The agent, which a launcher starts, may hold the launcher's lock for a moment longer than the launcher lives.
+bool LocalTrialRunner::forget_ended() {
+  std::erase_if(ended_, [this](int number) {
+    const auto run = find_record(number);
+    if (run && run->alive) return false;
+    if (run) remove_record(*run);
+    return true;
+  });
+  return ended_.empty();
 }
 
 TrialEnd LocalTrialRunner::how_failed(int number, const std::string& why) const {

@@ -69,8 +69,9 @@ class LocalTrialRunner final : public TrialRunner {
 
   // Whether poll() left something to deliver at once.
   bool has_more() const noexcept { return has_more_; }
-  // Removes the records of the runs whose end poll() has delivered. To be called once they are stored.
-  void forget_ended();
+  // Removes the records of the runs whose end poll() has delivered. To be called once they are stored. Returns whether
+  // all are removed; a record that another process has locked is not.
+  bool forget_ended();
   // Stops all runs, without poll().
   void stop_all();
   // Whether a run is left after stop_all(). Does not block.
