@@ -16,6 +16,8 @@ namespace {
 
 // Between fork and exec, where other threads may hold any lock: only async-signal-safe calls.
 [[noreturn]] void become_agent(const char* program, char* const* arguments) {
+  // Before the caller continues: when it ends, its locks must not be held here.
+  close_from(STDERR_FILENO + 1);
   ::setsid();
   if (::fork() != 0) ::_exit(0);
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
@@ -24,7 +26,7 @@ namespace {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int nothing = ::open("/dev/null", O_RDWR);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(nothing, fd);
-  close_from(STDERR_FILENO + 1);
+  if (nothing > STDERR_FILENO) ::close(nothing);
   // So as not to keep a file system busy.
   if (::chdir("/") == 0) ::execv(program, arguments);
   ::_exit(127);

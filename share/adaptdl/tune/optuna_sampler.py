@@ -3,8 +3,8 @@
     optuna_sampler.py NAME SEED [JOURNAL STUDY]
 
 NAME is a class in optuna.samplers. It first tries the sampler out, then reads the study from the journal before each
-trial. It never writes to the journal: what the sampler stores is part of its answer. Without a journal, the study has no
-trials.
+trial. It never writes to the journal: what the sampler stores is part of its answer. Without a journal, the study is
+empty.
 
 It writes a line of JSON when it has started, and one for each line of JSON that it reads:
 
