@@ -9,6 +9,7 @@
 #include "command/tune_show.h"
 #include "terminal/status_line.h"
 #include "tune/rungs.h"
+#include "tuner/device_ledger.h"
 #include "tuner/search.h"
 
 namespace adaptdl::cli {
@@ -101,6 +102,7 @@ SearchSnapshot SearchView::snapshot(const tune::Study& study, std::size_t rows, 
   snapshot.trials = static_cast<int>(study.trials.size());
   snapshot.all = std::max(all_, snapshot.trials);
   snapshot.elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
+  snapshot.device_seconds = tune::device_seconds(study);
   const nlohmann::json counts = count_states(study);
   for (const char* const state : {"running", "paused", "complete", "pruned", "failed"})
     snapshot.counts.push_back({state, counts[state].get<int>()});

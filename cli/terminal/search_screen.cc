@@ -106,11 +106,11 @@ std::vector<std::string> table_lines(const SearchSnapshot& snapshot, std::size_t
   return split_lines(table.render(width, colour));
 }
 
-// Further figures of the whole search, such as what it has used, belong here.
 std::string counts_text(const SearchSnapshot& snapshot) {
   std::string text = fmt::format("{}: {} of {} trials", printable(snapshot.study), snapshot.trials, snapshot.all);
   for (const auto& [state, trials] : snapshot.counts) text += fmt::format(", {} {}", trials, state);
-  return text + "  " + format_clock(snapshot.elapsed);
+  return text +
+         fmt::format("  {}  {} device-hours", format_clock(snapshot.elapsed), format_hours(snapshot.device_seconds));
 }
 
 std::string best_text(const SearchSnapshot& snapshot) {

@@ -1,7 +1,7 @@
 // What `adaptdl tune` shows on a terminal: notices, which scroll, and below them a table of the trials that is drawn
 // again whenever it changes.
 //
-//   digits: 24 of 64 trials, 3 running, 12 paused, 2 complete, 7 pruned, 0 failed  1:07
+//   digits: 24 of 64 trials, 3 running, 12 paused, 2 complete, 7 pruned, 0 failed  1:07  0.12 device-hours
 //   best: trial 3, accuracy 0.9712: lr=0.02 opt=sgd
 //   TRIAL  STATE    PARAMETERS       ACCURACY  RUNG  REPLICAS  GOODPUT   ETA
 //      21  running  lr=0.004 opt=…     0.9312     1         2    5,120  0:42
@@ -40,6 +40,7 @@ struct SearchSnapshot {
   int trials = 0, all = 0;  // created so far, and in the end
   std::vector<Count> counts;
   std::chrono::milliseconds elapsed{0};  // of this search
+  double device_seconds = 0;             // of the study
   std::optional<TrialRow> best;
   std::vector<TrialRow> rows;  // the ones to show first come first
 };

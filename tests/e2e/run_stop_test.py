@@ -58,7 +58,7 @@ class GracefulStopTest(RunTest):
 
     def test_a_run_that_is_stopped_while_it_starts_leaves_no_incomplete_record(self):
         def launch():
-            return subprocess.Popen([ADAPTDL, "run", "-n", "1", "--device-kind", "cpu", "--no-checkpoint", "--", "sleep", "60"],
+            return subprocess.Popen([ADAPTDL, "run", "-n", "1", "--device-kind", "cpu", "--no-checkpoint", "--", "sleep", "0.2"],
                                     cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                     stderr=subprocess.DEVNULL)
 
@@ -69,7 +69,7 @@ class GracefulStopTest(RunTest):
         launcher = launch()
         self.assertTrue(eventually(records))
         first = time.monotonic() - began
-        for attempt in range(40):
+        for _ in range(40):
             launcher.send_signal(signal.SIGTERM)
             launcher.wait(PATIENCE)
             for directory in records():

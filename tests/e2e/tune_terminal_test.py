@@ -95,7 +95,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         for number in range(5):
             self.assertEqual(len([line for line in lines if re.match(rf"adaptdl: trial {number}: lr=", line)]), 1, lines)
             self.assertEqual(len([line for line in lines if re.match(rf"adaptdl: trial {number}: complete", line)]), 1, lines)
-        self.assertRegex(lines[-2], r"^adaptdl: best: trial \d, accuracy 0\.\d+: lr=")
+        self.assertRegex(lines[-3], r"^adaptdl: best: trial \d, accuracy 0\.\d+: lr=")
 
     def test_it_fits_the_terminal_whatever_its_size_becomes(self):
         terminal = self.start_on_terminal("--trials", 6, *ALL, *self.program("--pause", "2"), columns=30)
@@ -210,7 +210,7 @@ class TuneEventsTest(tune_support.TuneTest):
             self.assertTrue(all(pair == ("trial_paused", "trial_continued") for pair in zip(changes[::2], changes[1::2])), names)
             last = [event for event in events if event.get("trial") == number][-1]
             self.assertEqual((last["parameters"], last["value"], last["step"]), (trial["parameters"], trial["value"], trial["step"]))
-        self.assertEqual(list(events[-1]), ["event", "study", "states", "best", "reason", "exit_code", "time"])
+        self.assertEqual(list(events[-1]), ["event", "study", "states", "best", "device_seconds", "reason", "exit_code", "time"])
         self.assertEqual((events[-1]["event"], events[-1]["exit_code"], events[-1]["reason"]), ("search_done", 0, None))
         self.assertEqual(events[-1]["best"], json.loads(self.adaptdl("tune", "best", "s", "--json")))
         self.assertEqual(sum(events[-1]["states"].values()), 12)

@@ -35,6 +35,7 @@ SearchSnapshot snapshot() {
                           .all = 64,
                           .counts = {{"running", 1}, {"paused", 1}, {"complete", 1}},
                           .elapsed = 67s,
+                          .device_seconds = 1800,
                           .best = row(0, "complete", 0.9712),
                           .rows = {row(2, "running", 0.5), row(0, "complete", 0.9712), row(1, "paused", 0.25)}};
   snapshot.rows[0].rung = 1;
@@ -48,7 +49,7 @@ SearchSnapshot snapshot() {
 
 TEST_CASE("the table of a search has counts, the best trial, and a row for each trial") {
   CHECK(search_lines(snapshot(), 120, 20, false) ==
-        std::vector<std::string>{"digits: 3 of 64 trials, 1 running, 1 paused, 1 complete  1:07",
+        std::vector<std::string>{"digits: 3 of 64 trials, 1 running, 1 paused, 1 complete  1:07  0.50 device-hours",
                                  "best: trial 0, accuracy 0.9712: lr=0.004 opt=sgd",
                                  "TRIAL  STATE     PARAMETERS        ACCURACY  RUNG  REPLICAS  GOODPUT   ETA",
                                  "    2  running   lr=0.004 opt=sgd       0.5     1         2    5,120  0:42",
