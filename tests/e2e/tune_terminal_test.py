@@ -79,7 +79,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--pause", "0.4", "--progress"))
         lines = self.wait_for_running(terminal)
         first = next(number for number, line in enumerate(lines) if line.startswith("s: "))
-        self.assertRegex(lines[first], r"^s: \d of 5 trials, 3 running, 0 paused, 0 complete, 0 pruned, 0 failed  0:\d\d$")
+        self.assertRegex(lines[first], r"^s: \d of 5 trials, 3 running, 0 paused, 0 complete, 0 pruned, 0 failed  0:\d\d  0\.\d+ device-hours$")
         self.assertRegex(lines[first + 2], r"^TRIAL  STATE +PARAMETERS +ACCURACY  RUNG  REPLICAS  GOODPUT +ETA$")
         self.assertTrue(all(line.startswith("adaptdl: ") for line in lines[:first]), lines)
         self.assertTrue(any(line.startswith("adaptdl: trial 0: lr=") for line in lines[:first]), lines)

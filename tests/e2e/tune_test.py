@@ -39,7 +39,8 @@ class TuneTest(tune_support.TuneTest):
         self.assertIn(f"best: trial {best['number']}, accuracy", said)
         shown = json.loads(self.adaptdl("tune", "best", "s", "--json"))
         self.assertEqual(shown["number"], best["number"])
-        self.assertEqual(self.trained("s", best["number"]), list(range(1, 17)))
+        log = self.studies / "s" / "trials" / str(best["number"]) / "run.log"
+        self.assertEqual(self.trained("s", best["number"]), list(range(1, 17)), log.read_text())
         [study] = json.loads(self.adaptdl("tune", "ls", "--json"))
         self.assertEqual((study["name"], study["state"], study["metric"]), ("s", "done", "accuracy"))
         self.assertEqual(self.adaptdl("tune", "importance", "s").split(), ["PARAMETER", "IMPORTANCE", "lr", "1.000"])
