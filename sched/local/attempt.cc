@@ -186,11 +186,11 @@ void Attempt::handle(RunRequest request) {
 void Attempt::resize(RunRequest request) {
   if (context_.supervisor == nullptr) return request.refuse("it is on several machines, and not elastic");
   if (phase_ != Phase::kRunning) return request.refuse("it is coming to its end");
-  const int min = context_.size.min(), max = context_.size.max();
+  const RunSize before = context_.size;
   auto refusal = context_.size.resize(request.min, request.max);
   if (!refusal) refusal = replicas_.resize();
   if (refusal) {
-    context_.size.resize(min, max);
+    context_.size = before;
     return request.refuse(*refusal);
   }
   request.accept();
