@@ -121,6 +121,7 @@ int PythonHelper::end() {
 }
 
 nlohmann::json PythonHelper::ask(const nlohmann::json& request) {
+  signalled_.reset();
   to_send_ += to_python_json(request) + '\n';
   return receive();
 }

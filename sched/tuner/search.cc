@@ -18,6 +18,7 @@ namespace {
 // If so many trials failed and none reported anything, more of them would fail too.
 constexpr int kMaxEarlyFailures = 5;
 constexpr int kMaxRestarts = 3;
+constexpr std::chrono::milliseconds kMaxStarting{100};  // in one call of advance(), but for the last start
 
 const Trial& trial_of(const Study& study, int number) { return study.trials.at(static_cast<std::size_t>(number)); }
 
@@ -115,7 +116,9 @@ bool Search::advance(Time now) {
   stop_at_limits(now);
   const bool reported = !reported_.empty();
   for (const int number : std::exchange(reported_, {})) judge(number);
-  while (!stopping_ && start_next()) {
+  // A sampler may take seconds: meanwhile results and requests to stop come.
+  const auto until = std::chrono::steady_clock::now() + kMaxStarting;
+  while (!stopping_ && start_next() && std::chrono::steady_clock::now() < until) {
   }
   if (!stopping_) share_devices(reported);
   if (any_active() || !failure_.empty()) return true;
