@@ -14,6 +14,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "adaptdl/error.h"
@@ -35,6 +36,9 @@ constexpr int kUsage = 2;              // of the same: it refused its arguments
 constexpr int kNoLauncher = 127;       // it was not executed
 // How often the record of a run is read for its device-seconds.
 constexpr std::chrono::seconds kReadUsageEvery{5};
+// For another process to unlock the record of a trial's last run.
+constexpr std::chrono::milliseconds kUnlockPause{50};
+constexpr int kMaxUnlockTries = 40;
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
 
 struct Launch {
@@ -168,7 +172,8 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
     return;
   }
   results_of(*number);
-  active_[*number] = {0, state == "done" ? TrialEnd{} : how_failed(*number, ended->status.why), {}, {}};
+  // A program may fail because it was asked to stop when the search died. If it fails by itself, it does so again.
+  active_[*number] = {0, state == "done" ? TrialEnd{} : TrialEnd{TrialEnd::How::kKilled, ended->status.why}, {}, {}};
 }
 
 fs::path LocalTrialRunner::trial_directory(int number) const {
@@ -190,7 +195,8 @@ std::vector<std::string> LocalTrialRunner::run_arguments(int number, const Value
 
 void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path directory = trial_directory(number);
-  forget_ended();
+  for (int i = 0; i < kMaxUnlockTries && !forget_ended() && ended_.contains(number); ++i)
+    std::this_thread::sleep_for(kUnlockPause);
   ended_.erase(number);
   check_run_name(number);
   if (const auto error = create_private_directories(directory))
@@ -229,8 +235,10 @@ TrialResults& LocalTrialRunner::results_of(int number) {
 }
 
 void LocalTrialRunner::stop(int number) {
-  if (const auto run = active_.find(number); run != active_.end() && run->second.pid > 0)
-    ::kill(run->second.pid, SIGTERM);
+  const auto run = active_.find(number);
+  if (run == active_.end()) return;
+  run->second.may_miss_results = true;
+  if (run->second.pid > 0) ::kill(run->second.pid, SIGTERM);
 }
 
 void LocalTrialRunner::set_share(int number, const RunShare& share) {
@@ -267,14 +275,15 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
   for (auto active = active_.begin(); active != active_.end();) {
     auto& [number, run] = *active;
     int status = 0;
-    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid) run = {0, how_ended(number, status), {}};
+    if (run.pid > 0 && ::waitpid(run.pid, &status, WNOHANG) == run.pid)
+      run = {0, how_ended(number, status), {}, {}, run.may_miss_results};
     if (run.pid > 0) run.share.tick([this, trial = number] { return find_record(trial); });
     TrialResults& results = results_of(number);
     for (const Result& result : results.read()) events.push_back({number, result});
     if (run.end && !results.has_more())
       for (const Result& result : results.finish()) events.push_back({number, result});
     has_more_ = has_more_ || results.has_more();
-    if (!run.end || results.has_more() || results.is_blocked()) {
+    if (!run.end || results.has_more() || (results.is_blocked() && !run.may_miss_results)) {
       if (!run.end && now - run.usage_read >= kReadUsageEvery) {
         run.usage_read = now;
         if (const auto usage = usage_of(number, false)) events.push_back({number, *usage});

@@ -90,6 +90,7 @@ class LocalTrialRunner final : public TrialRunner {
     std::optional<TrialEnd> end;  // to be delivered after its results
     ShareSender share;
     std::chrono::steady_clock::time_point usage_read{};
+    bool may_miss_results = false;  // its end does not wait for files that cannot be read at present
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;
