@@ -132,8 +132,8 @@ void add_run(CLI::App& app, int& exit_code) {
          "each GPU, or 1 without any")
       ->type_name("N|MIN:MAX|auto");
   app.add_option("--start-replicas", options->start_replicas,
-                 "with MIN:MAX: number of replicas until the program is known to follow changes of it, or was measured "
-                 "(default: as many as it gets)")
+                 "with MIN:MAX: initial number of replicas, until the program is known to follow changes or was "
+                 "measured (default: as many as available)")
       ->type_name("N");
   app.add_option("--devices", options->devices,
                  "devices that replicas may use, such as 0,2,3; of the kind cpu also a number of them (default: all "

@@ -1,7 +1,7 @@
 // What a search reports while it runs: lines on standard error, with a table of the trials below them on a terminal, or
 // events as JSON on standard output (`adaptdl tune --json`, described in docs/tune.md).
 //
-// A reader that is slow or went away holds up nothing, until close() writes what waits.
+// A terminal, or a reader of the events, that is slow or went away holds up nothing until close() writes what waits.
 //
 // Threading: one thread at a time.
 #pragma once

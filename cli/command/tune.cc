@@ -145,17 +145,18 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--metric", options->metric, "what the program reports, and whether more or less of it is better")
       ->type_name("NAME:max|min");
   app.add_option("--trials", options->trials, "number of trials (default 64)")->type_name("N");
-  app.add_option("--parallel", options->parallel,
-                 "how many trials run at the same time (default auto: as many as there are devices)")
+  app.add_option(
+         "--parallel", options->parallel,
+         "how many trials run at the same time (default: auto, the number of devices divided by --min-replicas)")
       ->type_name("N|auto");
   app.add_option("--share", options->share,
-                 "which trials get more devices: those that make better use of them, the same weighed by the chance to "
-                 "be the best, or all as many (default goodput)")
+                 "which trials get more devices: those whose goodput rises most, the same weighted by the probability "
+                 "of becoming the best, or all equally (default: goodput)")
       ->type_name("goodput|promise|equal");
   app.add_option("--time", options->time, "stop the search, with checkpoints, after this time (default: no limit)")
       ->type_name("DURATION");
   app.add_option("--gpu-hours", options->gpu_hours,
-                 "stop the search, with checkpoints, after so many device-hours (default: no limit)")
+                 "stop the search, with checkpoints, after this many device-hours (default: no limit)")
       ->type_name("H");
   app.add_option("--sampler", options->sampler,
                  "how parameters of new trials are chosen; NAME is a class in optuna.samplers (default tpe)")

@@ -46,7 +46,13 @@ class SearchSignals {
     fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) throw Error("cannot create a descriptor for signals");
   }
-  ~SearchSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  // Drops those that came late, which the end of the search has answered.
+  ~SearchSignals() {
+    signalfd_siginfo info;
+    while (::read(fd_.get(), &info, sizeof info) > 0) {
+    }
+    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
   SearchSignals(const SearchSignals&) = delete;
   SearchSignals& operator=(const SearchSignals&) = delete;
 
@@ -157,10 +163,11 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   const tune::StudySettings& settings = plan.settings;
   // A reader of the notices that went away does not end the search.
   ::signal(SIGPIPE, SIG_IGN);
-  SearchSignals signals;
-  // The report shows what the runner says, and the other way round.
+  // The report and the runner refer to each other.
   tune::LocalTrialRunner* of_report = nullptr;
   SearchReport report(plan, journal, [&of_report](int number) { return of_report->status(number); });
+  // After the report, which at its end may wait for a reader: signals end the process then.
+  SearchSignals signals;
   tune::LocalTrialRunner runner({.study = plan.study,
                                  .directory = directory.path(),
                                  .options = tune::run_options(settings),

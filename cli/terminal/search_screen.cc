@@ -154,7 +154,7 @@ SearchScreen::Size SearchScreen::size() const {
 }
 
 void SearchScreen::notice(std::string_view text) {
-  // Of a terminal that takes nothing, notices are not kept without end.
+  // While the terminal accepts nothing, notices beyond a limit are dropped.
   if (notices_.size() < OutputQueue::kFull) notices_ += "adaptdl: " + printable(text) + '\n';
 }
 

@@ -12,9 +12,9 @@ class TimeLeft {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Takes the status of a run at that time, which may be one of before. Returns `remaining_s` if the run reports it,
-  // else the way from `progress` to `targetProgress` at the speed since the replicas last changed; none until both
-  // were reported and `progress` has grown.
+  // Updates the estimate with the run's status at that time, which may be unchanged. Returns `remaining_s` if the run
+  // reports it, else the way from `progress` to `targetProgress` at the speed since the replicas last changed; none
+  // until both were reported and `progress` has grown.
   std::optional<std::chrono::milliseconds> update(const sched::RunStatus& status, Time now);
 
  private:

@@ -1,8 +1,6 @@
 // What a run should have of the devices that the runs of a user share, as the search that it is a trial of finds.
 //
 // The request for it (see run_control.h) is {"request": "share", "weight": 1.5, "replicas": 2}; both may be left out.
-//
-// Threading: plain values and functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -49,7 +49,7 @@ struct SearchPlan {
   int parallel = 1;              // at the same time, at most; as many again may be about to leave
   std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
   ShareRule share = {};
-  // The same once the trials have used so much, those of earlier searches included.
+  // The limit of all searches of the study together; once it is reached, the search stops as at the deadline.
   std::optional<double> max_device_seconds{};
 };
 
