@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "command/run_detach.h"
 #include "command/run_plan.h"
 #include "local/checkpoint_watch.h"
+#include "local/fd.h"
 #include "local/launch_signals.h"
 #include "local/launcher.h"
 #include "terminal/notice_log.h"
@@ -53,15 +53,6 @@ std::string opening(const sched::LaunchPlan& plan) {
   const auto newest = sched::CheckpointWatch(plan.checkpoints).newest();
   if (newest) return text + fmt::format(", going on from {}", newest->path.string());
   return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
-}
-
-// One that is closed (`>&-`) takes what is written to it and drops it, and is not given to somebody else's file.
-void open_standard_descriptors() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // open() gives the lowest descriptor that is free.
-    if (::fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
-      const int opened = ::open("/dev/null", O_RDWR);
-  }
 }
 
 // Runs the plan before the user's eyes.
@@ -106,7 +97,7 @@ int run_in_background(const sched::LaunchPlan& plan, const RunSummary& about, Ru
 }
 
 int run(const CLI::App& app, const RunOptions& options, StartReport* report) {
-  open_standard_descriptors();
+  sched::open_standard_descriptors();
   sched::LaunchPlan plan = make_plan(options, this_machine());
   sched::hold_stop_signals();
   RunBooks books(options, plan);

@@ -1,6 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +10,7 @@
 #include "command/tune_search.h"
 #include "command/tune_show.h"
 #include "command/tune_study.h"
+#include "local/fd.h"
 #include "terminal/print.h"
 #include "tune/journal.h"
 #include "tuner/study_directory.h"
@@ -119,13 +118,6 @@ void check_is_no_verb(const CLI::App& app) {
     throw UsageError(fmt::format("tune: unknown verb '{}'; did you mean '{}'?", words.front(), *verb));
 }
 
-// Otherwise the storage could be opened as a standard descriptor that the caller closed, and get what is printed.
-void open_standard_descriptors() {
-  int fd = 0;
-  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (fd > STDERR_FILENO) ::close(fd);
-}
-
 }  // namespace
 
 void add_tune(CLI::App& app, int& exit_code) {
@@ -188,7 +180,7 @@ void add_tune(CLI::App& app, int& exit_code) {
       "as a scalar of TensorBoard events below $ADAPTDL_TENSORBOARD_LOGDIR.");
   app.callback([&app, &exit_code, options] {
     check_is_no_verb(app);
-    open_standard_descriptors();
+    sched::open_standard_descriptors();
     options->program = app.remaining();
     if (!options->program.empty() && options->program.front() == "--") options->program.erase(options->program.begin());
     exit_code = options->resume ? resume(*options) : begin(*options);

@@ -94,6 +94,14 @@ void close_on_exec_from(int first) noexcept {
   });
 }
 
+void open_standard_descriptors() noexcept {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // open() returns the lowest descriptor that is free.
+    if (::fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
+      const int opened = ::open("/dev/null", O_RDWR);
+  }
+}
+
 void set_nonblocking(const Fd& fd) {
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) < 0) {

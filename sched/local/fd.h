@@ -47,6 +47,10 @@ void close_from(int first, int keep = -1) noexcept;
 // Closes the descriptors from `first` on at the next exec.
 void close_on_exec_from(int first) noexcept;
 
+// Opens /dev/null as each of the descriptors 0 to 2 that is closed: another file could get its number, and what is
+// printed.
+void open_standard_descriptors() noexcept;
+
 // Throws Error on failure.
 void set_nonblocking(const Fd& fd);
 
