@@ -1,5 +1,5 @@
-# Sourced by bootstrap, .ci/run and tests/full: where tests keep what they build once, how long each stage takes, and how much
-# memory all of it uses.
+# Sourced by bootstrap, .ci/run and tests/full: where tests keep what they build once, the rules of the compiler cache, how
+# long each stage takes, and how much memory all of it uses.
 
 # As tests/e2e/python_peer.py has it.
 test_cache() {
@@ -11,6 +11,9 @@ test_cache() {
     echo "${XDG_CACHE_HOME:-$HOME/.cache}/adaptdl-tests"
   fi
 }
+
+# Objects compiled before are found again where ccache is installed; with precompiled headers, only under these rules.
+export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}"
 
 # A line per stage in the order of their starts: NAME, then NAME<tab>SECONDS when it has ended. Inner scripts add to the
 # file of the outer one.
