@@ -8,7 +8,8 @@
 namespace adaptdl::sched {
 
 // Starts `program` as the agent of this runtime directory: in a session of its own, without the caller's descriptors
-// and signal settings, as nobody's child. Returns once it was forked; whether it comes up, only its socket can tell.
+// and signal settings, and not as a child of the caller. Returns once it was forked; only its socket shows whether it
+// has started.
 void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept;
 
 }  // namespace adaptdl::sched

@@ -115,7 +115,7 @@ std::map<int, double> promise_weights(const Study& study, const std::vector<int>
   for (const Trial* const trial : reported) forecasts.push_back(forecast(study, *trial, last_values));
   const bool finite = std::ranges::all_of(
       forecasts, [](const Forecast& each) { return std::isfinite(each.mean) && std::isfinite(each.deviation); });
-  // Values so large that they cannot be subtracted say nothing, and neither do those that are no numbers.
+  // If differences of values overflow, or no trial has reported a number, all have the same weight.
   if (!finite || reported.empty()) {
     for (auto& [number, weight] : weights) weight = 1;
     return weights;

@@ -103,7 +103,7 @@ void EventFiles::look() {
   is_blocked_ = is_transient(error.value());
 }
 
-// The file with the earliest result; none if there are no results, or if what is unread may have an earlier one.
+// The file with the earliest result. Null if no file has a result, or if an unread part may have an earlier one.
 EventFiles::File* EventFiles::next_file(std::uint64_t& budget) {
   File* next = nullptr;
   for (auto& [name, file] : files_) {

@@ -1,7 +1,7 @@
 // What happens in a search, for programs and people that watch it.
 //
-// A trial starts once and ends once, whoever ends it: the pruner, its program, `adaptdl tune stop`, or the end of the
-// search. In between it may pause and continue. Events come in the order in which they were stored, each after it was.
+// A trial starts once and ends once, be it by the pruner, its program, `adaptdl tune stop`, or the end of the search.
+// In between it may pause and continue. Events come in the order in which they were stored, each after it was.
 #pragma once
 
 #include <cstdint>

@@ -271,10 +271,7 @@ TEST_CASE("a replica 0 that refused the secret and then ended is still named as 
   listener->listen();
   // As a replica with another secret does that gives up first.
   std::thread root([&] {
-    {
-      const Socket connection = listener->accept();
-      let_in(connection);
-    }
+    let_in(listener->accept());
     listener.reset();
   });
   const std::string error = error_of([&] { Communicator{options}; });

@@ -131,7 +131,7 @@ TEST_CASE("a request waits for the launcher's answer") {
   CHECK(answer.get() == "run job: the run ended before that");
 }
 
-TEST_CASE("a request that nobody waits for is answered later, or ends with the run") {
+TEST_CASE("a request that is sent without waiting is answered later, or ends with the run") {
   const Home home;
   auto control = make_control(home);
   const auto answer_of = [](sched::PendingRequest& pending) {

@@ -126,7 +126,7 @@ TEST_CASE("numbers of 16 bits are read") {
   CHECK(read(kBrainType, 0xc0a0) == -5);
 }
 
-TEST_CASE("other tensors are no scalars") {
+TEST_CASE("tensors of other types or sizes are not scalars") {
   const std::string is_float = number_field(1, 1), two = float_bits(1) + float_bits(2);
   CHECK(tensor_values(is_float).empty());
   CHECK(tensor_values(float_field(5, 1)).empty());
