@@ -66,7 +66,8 @@ class TuneTest(tune_support.TuneTest):
         before = {trial["number"]: trial for trial in self.trials("s")}
         self.tune("--resume", "--study", "s")
         self.assertEqual(len(self.trials("s")), trials)
-        self.assertEqual({trial["state"] for trial in self.trials("s")}, {"complete", "pruned"})
+        # Which trials are pruned depends on the order of their reports: of a few trials, at times none is.
+        self.assertLessEqual({trial["state"] for trial in self.trials("s")}, {"complete", "pruned"})
         for trial in self.trials("s"):
             if before.get(trial["number"], {}).get("state") in ("complete", "failed"):
                 self.assertEqual(trial, before[trial["number"]])
