@@ -6,8 +6,12 @@ directory for each epoch, so that a test can see whether one was trained twice.
 
 With --events, it logs its accuracy as a scalar of TensorBoard, in a new file after each restart.
 
+Tests can hold it: with --hold-after, it waits after so many epochs until it is stopped or released. It is released by the file
+`release` in its working directory, or `release-N` for trial N, and makes no pauses from then on. With --hold-at-rungs, it waits
+at each rung of asha until the search has decided whether it may continue, however slow the search is.
+
     tune_program.py --lr LR [--epochs N] [--pause SECONDS] [--fail-above LR] [--silent] [--nan] [--results] [--events]
-                    [--progress] [--save-every EPOCHS]
+                    [--progress] [--save-every EPOCHS] [--hold-after EPOCHS] [--hold-at-rungs]
 """
 
 import argparse
@@ -31,6 +35,8 @@ parser.add_argument("--events", action="store_true")
 parser.add_argument("--nan", action="store_true")
 parser.add_argument("--progress", action="store_true")
 parser.add_argument("--save-every", type=int, default=0)
+parser.add_argument("--hold-after", type=int, default=0)
+parser.add_argument("--hold-at-rungs", action="store_true")
 options = parser.parse_args()
 
 stopping = False
@@ -70,6 +76,31 @@ def save(epoch):
     draft.rename(checkpoints / f"checkpoint-{epoch}")
 
 
+def is_released():
+    return os.path.exists("release") or os.path.exists(f"release-{checkpoints.parent.name}")
+
+
+def allowed_rung():
+    """To which the search lets this trial train, as the storage of the study has it."""
+    rung = 0
+    # The search may be writing the last line.
+    for line in (checkpoints.parents[2] / "journal.log").read_text().rpartition("\n")[0].splitlines():
+        operation = json.loads(line)
+        if operation.get("trial_id") == int(checkpoints.parent.name):
+            rung = operation.get("user_attr", {}).get("adaptdl:rung", rung)
+    return rung
+
+
+def hold(epoch):
+    """Waits where the options say so."""
+    while epoch == options.hold_after and not stopping and not is_released():
+        time.sleep(0.01)
+    if options.hold_at_rungs and epoch in RUNGS:
+        while not stopping and allowed_rung() <= RUNGS.index(epoch):
+            time.sleep(0.05)
+
+
+RUNGS = [1, 4]  # the epochs at which the first ones are, if the first report is of epoch 1
 signal.signal(signal.SIGTERM, stop)
 checkpoints = pathlib.Path(os.environ["ADAPTDL_CHECKPOINT_PATH"])
 trained = checkpoints.parent / "trained.jsonl"
@@ -77,10 +108,14 @@ done = max((int(path.name.split("-")[1]) for path in checkpoints.glob("checkpoin
 if options.lr > options.fail_above:
     sys.exit(f"learning rate {options.lr} is too high")
 for epoch in range(done + 1, options.epochs + 1):
-    time.sleep(options.pause)
+    if not is_released():
+        time.sleep(options.pause)
     if stopping:
         save(epoch - 1)
         sys.exit(143)
+    if epoch == options.epochs:
+        # A search may answer the last report by SIGTERM, which must not kill an interpreter that is on its way out.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with trained.open("a") as file:
         file.write(json.dumps({"epoch": epoch, "start": os.getpid()}) + "\n")
     if options.progress:
@@ -96,3 +131,4 @@ for epoch in range(done + 1, options.epochs + 1):
         print(json.dumps({"accuracy": math.nan if options.nan else accuracy, "epoch": epoch}), flush=True)
     if options.save_every and epoch % options.save_every == 0:
         save(epoch)
+    hold(epoch)

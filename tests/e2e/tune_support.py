@@ -69,6 +69,10 @@ class TuneTest(run_support.RunTest):
     def program(self, *options):
         return ["--", sys.executable, PROGRAM, "--lr", "{lr}", *options]
 
+    def release(self, trial=None):
+        """Lets trials continue that tune_program.py holds, or that one."""
+        (self.directory / ("release" if trial is None else f"release-{trial}")).touch()
+
     def tune(self, *arguments, code=0, patience=5 * PATIENCE):
         """Runs `adaptdl tune` to its end and returns what it writes to standard error."""
         done = subprocess.run([ADAPTDL, "tune", *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
