@@ -25,6 +25,7 @@ class Terminal:
 
     def __init__(self, arguments, cwd, environment, columns=100, pipe=None, command="run", rows=30):
         self.leader, follower = pty.openpty()
+        self.name = os.ttyname(follower)
         self.resize(columns, rows)
         out = subprocess.PIPE if pipe == "out" else follower
         err = subprocess.PIPE if pipe == "err" else follower
@@ -71,6 +72,11 @@ class Terminal:
 
     def type(self, keys):
         os.write(self.leader, keys)
+
+    def show(self, text):
+        """Writes to the terminal itself, after what the command has written so far."""
+        with open(self.name, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)) as follower:
+            follower.write(text)
 
     def wait_for(self, condition):
         if not eventually(lambda: condition(self.text)):

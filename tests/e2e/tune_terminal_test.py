@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import termios
-import time
 import unittest
 
 import tune_support
@@ -76,7 +75,8 @@ class TuneTerminalTest(tune_support.TuneTest):
         return self.wait_for_screen(terminal, lambda lines: len(rows(lines)["running"]) == count)
 
     def test_a_table_shows_the_trials_and_notices_scroll_above_it(self):
-        terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--pause", "0.4", "--progress"))
+        # So slow that none ends before it is released.
+        terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--pause", "0.4", "--progress", "--epochs", 250))
         lines = self.wait_for_running(terminal)
         first = next(number for number, line in enumerate(lines) if line.startswith("s: "))
         self.assertRegex(lines[first], r"^s: \d of 5 trials, 3 running, 0 paused, 0 complete, 0 pruned, 0 failed  0:\d\d  0\.\d+ device-hours$")
@@ -84,10 +84,12 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertTrue(all(line.startswith("adaptdl: ") for line in lines[:first]), lines)
         self.assertTrue(any(line.startswith("adaptdl: trial 0: lr=") for line in lines[:first]), lines)
         # What a trial reports.
-        running = re.compile(r" *\d  running +lr=\S+ +0\.\d+ +- +1 +1,234 +\d:\d\d")
+        running = re.compile(r" *\d  running +lr=\S+ +0\.\d+ +- +1 +1,234 +\d+:\d\d")
         self.wait_for_screen(terminal, lambda lines: any(map(running.fullmatch, lines)))
         self.wait_for_screen(terminal, lambda lines: any(line.startswith("best: trial ") for line in lines))
+        self.release(0)
         self.wait_for_screen(terminal, lambda lines: rows(lines)["complete"])
+        self.release()
         self.assertEqual(terminal.finish(), 0)
         # Of the table nothing is left, and each notice is there once.
         lines = screen(terminal.text)
@@ -98,7 +100,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertRegex(lines[-3], r"^adaptdl: best: trial \d, accuracy 0\.\d+: lr=")
 
     def test_it_fits_the_terminal_whatever_its_size_becomes(self):
-        terminal = self.start_on_terminal("--trials", 6, *ALL, *self.program("--pause", "2"), columns=30)
+        terminal = self.start_on_terminal("--trials", 6, *ALL, *self.program("--hold-after", 1), columns=30)
         lines = self.wait_for_running(terminal)
         self.assertLessEqual(max(map(len, table(lines))), 29)
         terminal.resize(120, rows=6)
@@ -109,7 +111,7 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(terminal.finish(), 143)
 
     def test_ctrl_c_is_answered_above_the_table(self):
-        terminal = self.start_on_terminal("--trials", 4, *ALL, *self.program("--pause", "0.5"))
+        terminal = self.start_on_terminal("--trials", 4, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
@@ -119,15 +121,16 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(lines[-2], "adaptdl: to continue: adaptdl tune --resume --study s")
 
     def test_after_a_stop_the_table_is_drawn_below_what_came_meanwhile(self):
-        terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--pause", "2"))
+        terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         terminal.process.send_signal(signal.SIGSTOP)
         stat = pathlib.Path(f"/proc/{terminal.process.pid}/stat")
         self.assertTrue(eventually(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T"))
-        before = None
-        while before != len(terminal.text):  # all that was written before has come
-            before = len(terminal.text)
-            time.sleep(0.2)
+        # All that was written before comes before this.
+        mark = "<stopped>"
+        terminal.show(mark)
+        terminal.wait_for(lambda text: mark in text)
+        before = terminal.text.index(mark) + len(mark)
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for(lambda text: "TRIAL" in text[before:])
         self.assertNotRegex(terminal.text[before:].split("TRIAL")[0], r"\x1b\[\d+A")
@@ -135,9 +138,10 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(terminal.finish(), 143)
 
     def test_a_terminal_that_is_stopped_does_not_hold_up_the_search(self):
-        terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--pause", "0.1"))
+        terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--hold-after", 1))
         self.wait_for_screen(terminal, lambda lines: rows(lines)["running"])
         terminal.type(b"\x13")
+        self.release()
         states = {}
         self.assertTrue(eventually(lambda: states.update(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["trials"])
                                    or states["complete"] == 5), states)
@@ -216,7 +220,7 @@ class TuneEventsTest(tune_support.TuneTest):
         self.assertEqual(sum(events[-1]["states"].values()), 12)
 
     def test_a_search_that_stops_and_resumes_reports_what_happens_meanwhile(self):
-        search = self.start_tune("--json", "--study", "s", "--trials", 4, *ALL, *SPACE, *DEVICES, *self.program("--pause", "0.3"),
+        search = self.start_tune("--json", "--study", "s", "--trials", 4, *ALL, *SPACE, *DEVICES, *self.program("--hold-after", 1),
                                  stdout=subprocess.PIPE)
         self.assertTrue(eventually(lambda: all(self.trained_so_far(number) for number in range(3))))
         self.adaptdl("tune", "stop", "s", "1")
@@ -229,6 +233,7 @@ class TuneEventsTest(tune_support.TuneTest):
         self.assertEqual(self.of(first, 1)[-1], "trial_pruned")
         stopped = [event for event in first if event["event"] == "trial_pruned"]
         self.assertEqual([event["reason"] for event in stopped], ["stopped by `adaptdl tune stop`"])
+        self.release()
         second = self.events("--resume", "--study", "s")
         self.assertEqual(self.of(second, 1), [])
         for number in (0, 2, 3):
