@@ -72,6 +72,16 @@ class SearchTest(run_support.RunTest):
         self.addCleanup(lambda: search.poll() is None and (search.terminate(), search.wait()))
         return search
 
+    def start_held(self, study, *options):
+        """Starts a search whose first trials are held after their first report, and waits for one."""
+        search = self.start_tune(*self.arguments(study, *options), "--hold-after", 1)
+        self.assertTrue(eventually(lambda: self.has_result(study)))
+        return search
+
+    def release(self):
+        """Lets the trials continue."""
+        (self.directory / "release").touch()
+
     def journal(self, study):
         return self.home / ".local" / "state" / "adaptdl" / "studies" / study / "journal.log"
 
@@ -119,7 +129,8 @@ class SamplerTests:
     """The tests with each version."""
 
     def test_tpe_beside_paused_trials(self):
-        self.tune(*self.arguments("s", "TPESampler", 24, 3))
+        # A trial that is faster than the sampler would end before the search has looked at its first report.
+        self.tune(*self.arguments("s", "TPESampler", 24, 3), "--hold-at-rungs")
         self.assertIn("pruned", {trial["state"] for trial in self.trials("s")})
         self.assert_as_optuna_alone("s", "TPESampler")
 
@@ -149,10 +160,10 @@ class SamplerTests:
     def test_a_search_whose_helper_is_killed_ends_with_an_error_and_can_be_resumed(self):
         options = ("TPESampler", 14, 1, "--pruner", "none")
         self.tune(*self.arguments("whole", *options))
-        search = self.start_tune(*self.arguments("s", *options))
-        self.assertTrue(eventually(lambda: self.has_result("s")))
+        search = self.start_held("s", *options)
         helper = self.helper_of(search)
         os.kill(helper, signal.SIGKILL)
+        self.release()
         said = search.stderr.read()
         self.assertEqual(search.wait(PATIENCE), 1, said)
         self.assertIn("error: sampler 'optuna:TPESampler' failed: the helper process was killed by SIGKILL", said.splitlines()[-1])
@@ -160,8 +171,7 @@ class SamplerTests:
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
     def test_an_interrupt_of_the_terminal_leaves_the_helper_to_the_search(self):
-        search = self.start_tune(*self.arguments("s", "TPESampler", 100, 2, "--pruner", "none"))
-        self.assertTrue(eventually(lambda: self.has_result("s")))
+        search = self.start_held("s", "TPESampler", 100, 2, "--pruner", "none")
         helper = self.helper_of(search)
         self.assertEqual(os.getsid(helper), helper)
         search.send_signal(signal.SIGINT)
@@ -172,9 +182,9 @@ class SamplerTests:
     def test_a_sampler_that_hangs_is_killed_after_an_interrupt(self):
         options = ("TPESampler", 4, 1, "--pruner", "none")
         self.tune(*self.arguments("whole", *options))
-        search = self.start_tune(*self.arguments("s", *options))
-        self.assertTrue(eventually(lambda: self.has_result("s")))
+        search = self.start_held("s", *options)
         os.kill(self.helper_of(search), signal.SIGSTOP)
+        self.release()
         # The sampler is asked before the search looks for signals again.
         self.assertTrue(eventually(lambda: "complete" in {trial["state"] for trial in self.trials("s")}))
         search.send_signal(signal.SIGINT)
@@ -185,11 +195,11 @@ class SamplerTests:
         self.assertEqual(self.parameters("s"), self.parameters("whole"))
 
     def test_enqueued_parameters_are_kept(self):
-        search = self.start_tune(*self.arguments("s", "TPESampler", 4, 1, "--pruner", "none"))
-        self.assertTrue(eventually(lambda: self.has_result("s")))
+        search = self.start_held("s", "TPESampler", 4, 1, "--pruner", "none")
         search.terminate()
         search.stderr.read()
         search.wait(PATIENCE)
+        self.release()
         self.adaptdl("tune", "enqueue", "s", "lr=0.01", "opt=sgd")
         self.tune("--resume", "--study", "s")
         enqueued = self.trials("s")[1]["parameters"]
