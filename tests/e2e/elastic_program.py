@@ -4,9 +4,9 @@
 Its replicas count steps together: in each, everyone sends a word to rank 0, which answers them all. Rank 0 asks in the
 background for the next generation and announces it at a step's end. A replica that loses the others asks for the next
 one as broken. Options make it a program of another kind, or its newcomers fail. With --accuracy it reports that value every ten
-steps, and with --scales-badly that more replicas make it slower.
+steps, and with --scales-badly that more replicas make it slower. With --until it is done as soon as that file exists.
 
-    elastic_program.py [--steps N] [--pause SECONDS] [--save-every STEPS] [--cannot-join] [--newcomers-exit N]
+    elastic_program.py [--steps N] [--until FILE] [--pause SECONDS] [--save-every STEPS] [--cannot-join] [--newcomers-exit N]
                        [--accuracy VALUE] [--scales-badly]
 """
 
@@ -31,6 +31,7 @@ HINTS_OF_BAD_SCALING = {
     "gradParams": {"norm": 1, "var": 1},
     "perfParams": {"alpha_c": 1e-4, "beta_c": 1e-3, "alpha_n": 10, "beta_n": 0, "alpha_r": 10, "beta_r": 0, "gamma": 1},
 }
+FORM_TIMEOUT = 20  # seconds for a group to form: longer than a busy machine may let a replica wait, and below the grace of a stop
 TIMEOUT = float(os.environ.get("ADAPTDL_COLLECTIVE_TIMEOUT", "30000ms").removesuffix("ms")) / 1000
 
 
@@ -94,7 +95,7 @@ class Group:
         peers = []
         try:
             with socket.create_server(address) as server:
-                server.settimeout(5)
+                server.settimeout(FORM_TIMEOUT)
                 while len(peers) < self.size - 1:
                     peer, _ = server.accept()
                     peer.settimeout(TIMEOUT)
@@ -104,7 +105,7 @@ class Group:
         return peers
 
     def connect(self, address):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + FORM_TIMEOUT
         while True:
             try:
                 peer = socket.create_connection(address)
@@ -204,13 +205,16 @@ class Job:
                 tell(event="left")
                 return 0
 
+    def is_done(self):
+        return self.options.until is not None and os.path.exists(self.options.until)
+
     def train(self, group):
         """Trains until another generation comes, which it returns, or exits at the end."""
         while self.step < self.options.steps:
             time.sleep(self.options.pause)
             word = group.exchange(
                 {"stop": self.stopped},
-                lambda words: {"stop": any(word["stop"] for word in words), "coming": group.coming},
+                lambda words: {"stop": any(word["stop"] for word in words), "coming": group.coming, "done": self.is_done()},
             )
             if word["stop"]:
                 if group.rank == 0:
@@ -224,6 +228,8 @@ class Job:
                     say(json.dumps({"accuracy": self.options.accuracy, "step": self.step}))
                 if self.options.save_every and self.step % self.options.save_every == 0:
                     self.save()
+            if word["done"]:
+                break
             if word["coming"] is not None:
                 return word["coming"]
         group.exchange({}, lambda words: {})
@@ -234,6 +240,7 @@ class Job:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--until")
     parser.add_argument("--pause", type=float, default=0.02)
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--cannot-join", action="store_true")
