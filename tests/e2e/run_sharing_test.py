@@ -26,17 +26,22 @@ class SharingTest(RunTest):
         def held(runs):
             return [device for run in runs.values() if run["ended"] is None for device in run["devices"]]
 
+        def shared(runs):
+            """Each device that two runs have, with their names."""
+            return {(device, tuple(name for name, run in runs.items() if run["ended"] is None and device in run["devices"]))
+                    for device in held(runs) if held(runs).count(device) > 1}
+
         def reached():
             runs = self.listed()
             devices = held(runs)
             self.assertLessEqual(set(devices), DEVICES)
             for run in runs.values():
                 self.assertTrue(run["state"] != "restarting" or not run["devices"], run)
-            if len(devices) > len(set(devices)):
-                # The runs are read one after the other, and a device may have changed hands in between. Not so in the next list.
+            if before := shared(runs):
+                # The runs are read one after the other, and a device may have changed hands in between. In the next list it is in
+                # the same hands only if it has not.
                 runs = self.listed()
-                devices = held(runs)
-                self.assertEqual(len(devices), len(set(devices)), runs)
+                self.assertEqual(shared(runs) & before, set(), runs)
             state = {name: (runs[name]["replicas"], runs[name]["state"]) for name in wanted if name in runs}
             return state == {name: (count, "running") for name, count in wanted.items()}
 
@@ -109,8 +114,10 @@ class WaitingTest(SharingTest):
             "run", "--detach", "-n", 3, "--devices", 4, "--device-kind", "cpu", "--name", "three", PROGRAM
         ).strip()
         self.assertEqual(name, "three")
+        # The command returns when the run waits, and maybe before its record has it.
+        self.assertTrue(eventually(lambda: self.listed()["three"]["state"] == "waiting"), self.listed())
         waiting = self.listed()["three"]
-        self.assertEqual((waiting["state"], waiting["replicas"]), ("waiting", 0))
+        self.assertEqual(waiting["replicas"], 0)
         self.assertIn("needs at least 3 devices", waiting["why"])
         self.stop(one)
         self.wait_for_replicas(three=3)
