@@ -152,8 +152,10 @@ class GracefulStopTest(RunTest):
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        pid = int(process.stdout.readline())
-        self.assertIn("begins at step", process.stdout.readline())
+        # The shell may be slower than the run.
+        pid, begins = sorted(process.stdout.readline() for _ in range(2))
+        self.assertIn("begins at step", begins)
+        pid = int(pid)
         os.kill(pid, signal.SIGINT)
         process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 143)
@@ -166,14 +168,16 @@ class GracefulStopTest(RunTest):
             "c",
             "sh",
             "-c",
-            f"echo starting; sleep 1; exec {REPLICA_PROGRAM} --steps {FOREVER}",
+            f"echo starting; until [ -e go ]; do sleep 0.05; done; exec {REPLICA_PROGRAM} --steps {FOREVER}",
         )
         run.wait_for("starting", 2)
         interrupt(run)
+        run.wait_for("interrupted: waiting up to")
+        (self.directory / "go").touch()
         self.assertEqual(run.finish(), 143, run.text())
 
     def test_a_program_that_never_handles_the_signal_is_asked_before_the_grace_ends(self):
-        for grace, patience in (("60s", 20), ("2s", 5)):
+        for grace, patience in (("60s", 50), ("2s", 30)):
             with self.subTest(grace):
                 run = self.start("-n", 1, "--no-checkpoint", "--grace", grace, "sleep", 1000)
                 run.wait_for("1 replica of sleep")
@@ -254,7 +258,7 @@ class ForcedStopTest(RunTest):
         interrupt(run)
         began = time.monotonic()
         self.assertEqual(run.finish(), 130, run.text())
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 25)  # not when the grace is over
         run.wait_for("interrupted again: killing all replicas")
         self.assertEqual([pid for pid in replicas if is_alive(pid)], [])
 
@@ -264,7 +268,7 @@ class ForcedStopTest(RunTest):
         began = time.monotonic()
         interrupt(run)
         self.assertEqual(run.finish(), 1, run.text())
-        self.assertTrue(1 <= time.monotonic() - began < 10)
+        self.assertTrue(1 <= time.monotonic() - began < 25)
         run.wait_for("the grace of 1s is over: killing replicas 0, 1")
         run.wait_for("--grace gives them longer")
 
