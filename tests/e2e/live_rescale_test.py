@@ -3,6 +3,7 @@ import collections
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import threading
@@ -88,9 +89,10 @@ class LiveRescaleTest(RunTest):
         run = self.train("job", "--step-time", 30, "--slow-load", loading,
                          options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=60)
         self.assertTrue(eventually(lambda: len(self.training(run)) == 3), run.text())
-        os.kill(max(self.training(run)), signal.SIGKILL)
-        self.assertTrue(eventually(loading.exists), run.text())
-        os.kill(min(self.training(run)), signal.SIGKILL)  # the first that was started: rank 0, which sends
+        os.kill(self.training(run)[-1], signal.SIGKILL)
+        self.assertTrue(eventually(lambda: loading.exists() and loading.read_text().endswith("\n")), run.text())
+        os.kill(self.training(run)[0], signal.SIGKILL)  # rank 0, which sends
+        loading.with_suffix(".go").touch()
         self.assertEqual(run.finish(120), 0, run.text())
         self.assertEqual(run.text().count("the members were lost while they sent their states"), 1, run.text())
         newcomer = loading.read_text().split()[0]
@@ -101,14 +103,14 @@ class LiveRescaleTest(RunTest):
         self.assertLessEqual(set(times.values()), {1, 2})
 
     def test_an_evaluation_inside_the_training_loop_is_finished_by_those_that_are_left(self):
-        for name, victim in (("last", max), ("first", min)):
+        for name, victim in (("last", -1), ("first", 0)):
             with self.subTest(name):
                 self.samples.write_text("")
                 evaluations = self.directory / f"evaluations-{name}"
                 run = self.train(name, "--evaluate", 5, "--evaluations", evaluations,
                                  options=("--replicas", "2:3", "--devices", "3", "--device-kind", "cpu"), epochs=1)
                 self.assertTrue(eventually(lambda: len(self.evaluating(run, evaluations)) == 3), run.text())
-                os.kill(victim(self.evaluating(run, evaluations)), signal.SIGKILL)
+                os.kill(self.evaluating(run, evaluations)[victim], signal.SIGKILL)
                 evaluations.with_suffix(".go").touch()
                 self.assertEqual(run.finish(120), 0, run.text())
                 self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
@@ -131,9 +133,10 @@ class LiveRescaleTest(RunTest):
                 self.assertNotIn("replicas were lost", run.text())
 
     def evaluating(self, run, evaluations):
-        """The replicas that live and evaluate, once all have begun."""
+        """The replicas that live and evaluate, once all have begun, in the order of their ranks."""
         begun = {int(line) for line in evaluations.read_text().split()} if evaluations.exists() else set()
-        return sorted(begun) if begun and begun == set(self.training(run)) else []
+        training = self.training(run)
+        return training if begun and begun == set(training) else []
 
     def test_the_result_is_saved_though_the_replica_that_saves_it_is_killed(self):
         # With the replicas that the job is to have, and how many of them are lost: in the second case, a replacement
@@ -144,12 +147,13 @@ class LiveRescaleTest(RunTest):
                 name, saving = f"job-{kills}", self.directory / f"saving-{kills}"
                 run = self.train(name, "--slow-save", saving,
                                  options=("--replicas", replicas, "--devices", "3", "--device-kind", "cpu"), epochs=2)
-                self.assertTrue(eventually(lambda: saving.exists() and saving.read_text()), run.text())
+                self.assertTrue(eventually(lambda: saving.exists() and saving.read_text().endswith("\n")), run.text())
                 writer = int(saving.read_text())
                 others = [pid for pid in self.training(run) if pid != writer]
                 for pid in [writer, *others[:kills - 1]]:
                     os.kill(pid, signal.SIGKILL)
-                self.assertEqual(run.finish(60), 0, run.text())
+                saving.with_suffix(".go").touch()
+                self.assertEqual(run.finish(120), 0, run.text())
                 self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
                 self.assertGreaterEqual(len(set(saving.read_text().split())), 2, run.text())
                 self.assertEqual(len([line for line in run.err if "the result of the last epoch" in line]), 1, run.text())
@@ -194,9 +198,19 @@ class LiveRescaleTest(RunTest):
         return found if set(found) & set(self.training(run)) else None
 
     def training(self, run):
-        """The replicas that live and have trained on something."""
+        """The replicas that live and have trained on something, in the order in which they were started, which is that of their
+        ranks."""
         trained = {int(line.split()[0]) for line in self.samples.read_text().splitlines()}
-        return [pid for pid in children(run.pid) if pid in trained]
+        return sorted((pid for pid in children(run.pid) if pid in trained), key=self.number)
+
+    def number(self, pid):
+        """Of a replica in its run; process ids may begin again with low ones."""
+        try:
+            environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return -1  # it has just ended
+        found = re.search(rb"ADAPTDL_REPLICA_ID=\d+-(\d+)", environment)
+        return int(found[1]) if found else -1
 
     def kill_some(self, run, kills):
         """Kills that many replicas, one or two at a time, and each time leaves one that is training."""

@@ -7,10 +7,10 @@
 // the next generation is announced; with --restart it asks for a stop instead, so that the next start can have as many
 // replicas. Either way the replicas change at the same step boundary. --step-time: of a step on one replica; on more it
 // is shared among them, as on devices of their own. --until: the epoch that is running when the file comes is the last
-// one. --slow-load: a newcomer is slow in the middle of loading its states, and writes its process to the file.
-// --slow-save: the same for the replica that saves the result. --evaluate: after so many steps the replicas go through
-// the samples inside the training loop; before that they write their processes to the file of --evaluations, and wait
-// for a file of its name and ".go". --stray: one replica makes a collective call that the others do not make.
+// one. --slow-load: a newcomer writes its process to the file in the middle of loading its states, and waits for a file
+// of its name and ".go". --slow-save: the same for the replica that saves the result. --evaluate: after so many steps
+// the replicas go through the samples inside the training loop; before that they do the same with the file of
+// --evaluations. --stray: one replica makes a collective call that the others do not make.
 // --large-part: a state whose parts are too large for a collective call. At the end all
 // replicas must hold the same parameters, bit for bit.
 #include <adaptdl/generation.h>
@@ -139,6 +139,12 @@ void tell_samples(const Options& options, int epoch, const torch::Tensor& data) 
   if (!written) throw adaptdl::Error("cannot write " + options.samples);
 }
 
+// Writes the process to the file, and waits until the test lets it continue.
+void wait_for_go(const std::string& file) {
+  std::ofstream(file, std::ios::app) << getpid() << std::endl;
+  while (!std::filesystem::exists(file + ".go")) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 void ask_for_change(const Options& options, std::size_t step) {
   const auto change = options.at.find(step);
   if (change == options.at.end() || adaptdl::env::replica_rank() != 0) return;
@@ -174,8 +180,7 @@ class Ballast : public adaptdl::checkpoint::State {
   }
   void load(const adaptdl::checkpoint::Reader& reader) override {
     static_cast<void>(reader.bytes("first"));
-    std::ofstream(file_, std::ios::app) << getpid() << std::endl;
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    wait_for_go(file_);
     static_cast<void>(reader.bytes("second"));
   }
 
@@ -190,8 +195,7 @@ class SlowSave : public adaptdl::checkpoint::State {
   void save(adaptdl::checkpoint::Writer& writer) const override {
     writer.json("nothing", nullptr);
     if (options_.slow_save.empty() || adaptdl::finished_epochs() < options_.epochs) return;
-    std::ofstream(options_.slow_save, std::ios::app) << getpid() << std::endl;
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    wait_for_go(options_.slow_save);
   }
   void load(const adaptdl::checkpoint::Reader&) override {}
   bool has_parts() const override { return options_.large_part; }
@@ -215,9 +219,7 @@ template <typename Model, typename Loader>
 void evaluate(const Options& options, Model& model, Loader& loader, adaptdl::Accumulator& quality) {
   torch::NoGradGuard no_grad;
   model->eval();
-  std::ofstream(options.evaluations, std::ios::app) << getpid() << std::endl;
-  while (!std::filesystem::exists(options.evaluations + ".go"))
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  wait_for_go(options.evaluations);
   for (auto& batch : loader) {
     const auto loss = torch::mse_loss(model(batch.data.narrow(1, 0, kFeatures)), batch.target);
     quality["loss"] += loss.template item<double>() * static_cast<double>(batch.data.size(0));
