@@ -109,6 +109,8 @@ def quantile(values, share):
 class FailureSoak(RunTest):
     """A job of 1 to 4 replicas, and what happens to it."""
 
+    hang_timeout = "3s"
+
     def setUp(self):
         super().setUp()
         self.environment.update(OMP_NUM_THREADS="1")
@@ -118,7 +120,7 @@ class FailureSoak(RunTest):
     def start_job(self):
         self.job = self.start(
             "--name", "job", "--checkpoint", "c", "--checkpoint-every", "1s", "--replicas", f"1:{DEVICES}",
-            "--devices", DEVICES, "--device-kind", "cpu", "--hang-timeout", "3s", "--max-restarts", 1,
+            "--devices", DEVICES, "--device-kind", "cpu", "--hang-timeout", self.hang_timeout, "--max-restarts", 1,
             PROGRAM, "--epochs", FOREVER, "--until", self.directory / "until", "--samples", self.directory / "samples",
             "--step-time", 24, *RATE,
         )  # fmt: skip
