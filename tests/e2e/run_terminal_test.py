@@ -18,6 +18,7 @@ import unittest
 from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually
 
 CLEAR = "\r\x1b[K"
+WAIT = "until [ -e go ]; do sleep 0.02; done"  # in a shell
 
 
 class Terminal:
@@ -111,16 +112,22 @@ class TerminalTest(RunTest):
         self.addCleanup(terminal.end)
         return terminal
 
-    def test_the_status_line_shows_what_the_program_reports(self):
-        terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 60)
+    def release(self, terminal):
+        """Lets a program that waits for it end, and waits for the run."""
+        go = self.directory / "go"
+        go.touch()
         self.assertEqual(terminal.finish(), 0)
-        lines = terminal.status_lines()
-        self.assertTrue(
-            any(re.fullmatch(r"epoch \d  step \d+/60  loss 0\.\d+  2 replicas  0:0\d", line) for line in lines), lines
-        )
+        go.unlink()
+
+    def test_the_status_line_shows_what_the_program_reports(self):
+        terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000)
+        line = re.compile(r"epoch \d+  step \d+/1000000  loss 0\.\d+  2 replicas  \d+:\d\d")
+        terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
+        terminal.type(b"\x03")
+        self.assertEqual(terminal.finish(), 143)
         # Nothing of it is left.
-        self.assertEqual([line for line in terminal.screen() if "step " in line and "/60" in line], [])
-        self.assertIn("[0] done at step 60", terminal.screen())
+        self.assertEqual([line for line in terminal.screen() if "step " in line and "/1000000" in line], [])
+        self.assertTrue(any(re.fullmatch(r"\[0\] saved step \d+", line) for line in terminal.screen()), terminal.screen())
 
     def test_the_status_line_shows_what_a_program_posts_in_the_format_of_kubeflow(self):
         go_on = self.directory / "go"
@@ -134,32 +141,35 @@ class TerminalTest(RunTest):
     def test_it_is_redrawn_at_most_ten_times_a_second(self):
         program = self.python(
             "report",
-            "import os, time\nend = time.time() + 2\nwhile time.time() < end:\n"
+            "import os, time\nwhile not os.path.exists('go'):\n"
             "    os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n    time.sleep(0.002)\n",
         )
         terminal = self.start_on_terminal("-n", 1, program)
         began = time.monotonic()
-        self.assertEqual(terminal.finish(), 0)
+        terminal.wait_for(lambda _: len(terminal.status_lines()) >= 15)
         drawn = len(terminal.status_lines())
-        self.assertTrue(5 <= drawn <= 10 * (time.monotonic() - began + 1) + 1, drawn)
+        self.assertLessEqual(drawn, 10 * (time.monotonic() - began + 1) + 1)
+        self.release(terminal)
 
     def test_without_a_report_it_shows_time_and_replicas(self):
-        terminal = self.start_on_terminal("-n", 3, "sleep", 0.5)
-        self.assertEqual(terminal.finish(), 0)
-        self.assertIn("3 replicas  0:00", terminal.status_lines())
+        terminal = self.start_on_terminal("-n", 3, "sh", "-c", WAIT)
+        line = re.compile(r"3 replicas  \d+:\d\d")
+        terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
+        self.release(terminal)
 
     def test_it_never_gets_into_the_lines_of_the_output(self):
         program = self.python(
-            "chat", "import time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n"
+            "chat", "import os, time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.02)\n"
+            "while not os.path.exists('go'):\n    time.sleep(0.02)\n"
         )
         terminal = self.start_on_terminal("-n", 2, program, TERM="xterm")
-        self.assertEqual(terminal.finish(), 0)
+        terminal.wait_for(lambda _: len(terminal.status_lines()) > 2)
+        self.release(terminal)
         for rank in range(2):
             self.assertEqual(
                 [line for line in terminal.screen() if line.startswith(f"[{rank}]")],
                 [f"[{rank}] line {i}" for i in range(40)],
             )
-        self.assertGreater(len(terminal.status_lines()), 2)
 
     def test_it_fits_the_terminal_whatever_its_size_becomes(self):
         terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000, columns=20)
@@ -183,21 +193,23 @@ class TerminalTest(RunTest):
     def test_no_colour_where_it_is_not_wanted(self):
         for more in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
             with self.subTest(more):
-                terminal = self.start_on_terminal("-n", 1, "sh", "-c", "sleep 0.3; echo text", **more)
-                self.assertEqual(terminal.finish(), 0)
+                terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo begin; {WAIT}; echo text", **more)
+                # A dumb terminal gets no status line either.
+                awaited = "\x1b" if "NO_COLOR" in more else "[0] begin"
+                terminal.wait_for(lambda text: awaited in text)
+                self.release(terminal)
                 self.assertNotRegex(terminal.text, r"\x1b\[\d+m")
-                self.assertEqual(
-                    "\x1b" in terminal.text, "NO_COLOR" in more
-                )  # a dumb terminal gets no status line either
+                self.assertEqual("\x1b" in terminal.text, "NO_COLOR" in more)
 
     def test_a_pipe_gets_plain_text_and_the_terminal_the_rest(self):
-        terminal = self.start_on_terminal("-n", 1, "sh", "-c", "echo out; sleep 0.3; echo err >&2", pipe="out")
-        self.assertEqual(terminal.finish(), 0)
+        terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo out; {WAIT}; echo err >&2", pipe="out")
+        terminal.wait_for(lambda _: terminal.status_lines())
+        self.release(terminal)
         self.assertEqual(terminal.piped, b"[0] out\n")
         self.assertIn("[0] err", terminal.screen())
-        self.assertTrue(terminal.status_lines())
-        terminal = self.start_on_terminal("-n", 1, "sh", "-c", "echo out; sleep 0.3; echo err >&2", pipe="err")
-        self.assertEqual(terminal.finish(), 0)
+        terminal = self.start_on_terminal("-n", 1, "sh", "-c", f"echo out; {WAIT}; echo err >&2", pipe="err")
+        terminal.wait_for(lambda text: " out" in text)
+        self.release(terminal)
         self.assertTrue(terminal.piped.endswith(b"\n[0] err\n"), terminal.piped)
         self.assertNotIn(b"\x1b", terminal.piped)
         self.assertEqual(terminal.status_lines(), [])
