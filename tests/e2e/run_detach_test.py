@@ -44,13 +44,18 @@ class DetachTest(RunTest):
         return self.adaptdl("run", "--detach", *arguments, code=code)
 
     def ended(self, name):
-        return eventually(lambda: self.listed()[name]["ended"] and self.listed()[name])
+        """Waits for the end of a run, and of its launcher, which writes its last notices after the record."""
+        run = eventually(lambda: self.listed()[name]["ended"] and self.listed()[name])
+        self.assertTrue(eventually(lambda: not is_alive(run["pid"])))
+        return run
 
     def test_it_prints_the_name_and_goes_on_by_itself(self):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
+        # A launcher that does not answer at once is listed as its record was written last.
+        self.assertTrue(eventually(lambda: self.listed()[name]["state"] == "running"))
         run = self.listed()[name]
-        self.assertEqual((run["state"], run["replicas"]), ("running", 2))
+        self.assertEqual(run["replicas"], 2)
         self.assertEqual(os.getsid(run["pid"]), run["pid"])
         for fd in range(3):
             self.assertEqual(os.readlink(f"/proc/{run['pid']}/fd/{fd}"), "/dev/null")
@@ -149,7 +154,6 @@ class DetachTest(RunTest):
         self.assertEqual((run["state"], run["why"]), ("stopped", "with checkpoint-0"))
         self.assertIn(" --detach -- ", run["resume"])
         self.assertIn(run["resume"], self.adaptdl("logs", "job", "--notices"))
-        self.assertTrue(eventually(lambda: not is_alive(pid)))
         step = int(re.search(r"saved step (\d+)", self.adaptdl("logs", "job"))[1])
         again = run["resume"].replace(str(FOREVER), str(step + 2))
         done = subprocess.run(
