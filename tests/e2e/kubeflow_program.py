@@ -24,7 +24,7 @@ def post(progress, remaining=None, metrics=None):
         os.environ["KUBEFLOW_TRAINER_SERVER_URL"], data=json.dumps({"trainerStatus": status}).encode(), method="POST",
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )  # fmt: skip
-    with urllib.request.urlopen(request, timeout=5) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return response.status
 
 

@@ -96,7 +96,7 @@ def listening_addresses(pids):
     for pid in pids:
         try:
             targets = targets_of(pid)
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended
         for listener in filter(None, map(listeners.get, targets)):
             found.setdefault(pid, set()).add(listener)
@@ -116,7 +116,7 @@ def targets_of(pid):
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
             targets.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
     return targets
 
