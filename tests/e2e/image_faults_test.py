@@ -62,6 +62,19 @@ class WrongLine(Line):
             self._end.shutdown(how)
 
 
+class WaitingLine(Line):
+    """New connections wait as long as `away` is locked: how long a registry takes to come back is up to the machine, and the
+    tries of a build are not."""
+
+    def __init__(self, port, after, away):
+        self._away = away
+        super().__init__(port, after)
+
+    def _target_of(self, client):
+        with self._away:
+            return super()._target_of(client)
+
+
 class BusyLine(Line):
     """Answers the first requests by 429, of which each is a connection of its own."""
 
@@ -175,7 +188,7 @@ class BadRegistries(Journey):
                 server.start()
             return True
 
-        line = self.line(Line(server.port, die))
+        line = self.line(WaitingLine(server.port, die, alone))
         self.assertEqual(self.build("-t", f"{line.host}/x:1", "--push"), undisturbed)
         self.assertGreaterEqual(len(deaths), 1)
         self.check_image(server, "x:1", undisturbed)
@@ -230,7 +243,7 @@ class BadRegistries(Journey):
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=PATIENCE)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 30)  # before the registry is given up
         self.assertEqual(process.returncode, 130)
 
     def test_a_registry_that_stalls_while_a_layer_goes_up_is_asked_again_and_has_it_whole(self):
@@ -390,7 +403,7 @@ class Ends(Journey):
             time.sleep(dice.uniform(0, took))
             process.kill()
             process.wait()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + PATIENCE
             while (left := self.processes()) and time.monotonic() < deadline:
                 time.sleep(0.02)
             self.assertEqual(left, [])

@@ -293,7 +293,7 @@ class BadRegistries(Journey):
             return True
 
         line = self.line(server, die)
-        self.assertIn("uploaded", self.succeed("push-blob", f"{line.host}/x", file))
+        self.assertIn("uploaded", self.succeed("tries=12", "push-blob", f"{line.host}/x", file))
         self.assertTrue(died.is_set())
         self.assertEqual(server.blob_file(digest_of(file.read_bytes())).read_bytes(), file.read_bytes())
 
