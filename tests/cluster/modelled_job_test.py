@@ -6,21 +6,24 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 import unittest
 
 from cluster_support import clean_environment, eventually
+from local_network import free_port
 from operator_support import TrainedOnce
 
 JOB, SUPERVISOR = os.environ["MODELLED_JOB"], os.environ["SUPERVISOR_PROGRAM"]
+ENDLESS = 1_000_000  # samples
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+def handles_sigterm(process):
+    """Whether a process has installed a handler."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return int(caught, 16) >> (signal.SIGTERM - 1) & 1
 
 
 class ModelledJobTest(TrainedOnce, unittest.TestCase):
@@ -45,8 +48,8 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.supervisor.stdin.write(f"{group}{' 127.0.0.1' * replicas}\n")
         self.supervisor.stdin.flush()
 
-    def start(self, replicas, samples, announce=True, **variables):
-        """Starts the next group, with these additional variables. Returns its processes."""
+    def start(self, replicas, announce=True, samples=ENDLESS, **variables):
+        """Starts the next group, with these additional variables. It trains until finish() is called. Returns its processes."""
         group, port = self.groups, free_port()
         self.groups += 1
         if announce:
@@ -60,10 +63,14 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
                 ADAPTDL_CHECKPOINT_EVERY="0.3s", **variables,
             )  # fmt: skip
             (self.directory / "checkpoint").mkdir(exist_ok=True)
-            processes.append(subprocess.Popen([JOB, "--samples", str(samples), "--step-ms", "40"], env=environment))
+            options = ["--samples", str(samples), "--step-ms", "40", "--until", str(self.shares["job"] / "finish")]
+            processes.append(subprocess.Popen([JOB, *options], env=environment))
             self.addCleanup(processes[-1].wait)
             self.addCleanup(processes[-1].kill)
         return processes
+
+    def finish(self):
+        (self.shares["job"] / "finish").touch()
 
     def codes(self, processes):
         return [process.wait(60) for process in processes]
@@ -74,54 +81,60 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
         self.assertTrue(steps)
 
     def test_stops_restarts_and_a_supervisor_that_is_away_repeat_no_sample(self):
-        samples = 64 * 150
         for replicas in (1, 2):
-            running = self.start(replicas, samples)
+            running = self.start(replicas)
             self.wait_for_steps(10)
             running[-1].terminate()
             self.assertEqual(self.codes(running), [143] * replicas)
         self.supervisor.kill()
-        running = self.start(2, samples, announce=False)
+        running = self.start(2, announce=False)
         time.sleep(1)
         self.supervisor = self.start_supervisor()
         self.announce(self.groups - 1, 2)
         self.wait_for_steps(5)
         self.supervisor.kill()
+        self.finish()
         self.assertEqual(self.codes(running), [0, 0])
-        self.assert_trained_once("job", samples)
+        self.assert_trained_once("job")
 
     def test_a_crash_repeats_steps_but_counts_them_once(self):
-        samples = 64 * 60
-        running = self.start(2, samples)
+        running = self.start(2)
         self.wait_for_steps(20)
         running[0].send_signal(signal.SIGKILL)
         self.assertEqual(self.codes(running), [-signal.SIGKILL, 1])
-        self.assertEqual(self.codes(self.start(2, samples)), [0, 0])
-        self.assert_trained_once("job", samples, crashed=True)
+        running = self.start(2)
+        self.wait_for_steps(20)
+        self.finish()
+        self.assertEqual(self.codes(running), [0, 0])
+        self.assert_trained_once("job", crashed=True)
         # A job that is started again after its end has nothing to do.
-        self.assertEqual(self.codes(self.start(1, samples)), [0])
+        samples = json.loads((self.shares["job"] / "done.json").read_text(encoding="utf-8"))["samples"]
+        self.assertEqual(self.codes(self.start(1, samples=samples)), [0])
         self.assert_trained_once("job", samples, crashed=True)
 
     def test_a_replica_that_still_waits_for_its_peers_can_be_stopped(self):
-        running = self.start(2, 1000, announce=False)
-        time.sleep(0.5)
+        running = self.start(2, announce=False)
+        self.assertTrue(eventually(lambda: handles_sigterm(running[0])))
         running[0].terminate()
-        self.assertEqual(running[0].wait(10), 143)
+        self.assertEqual(running[0].wait(60), 143)
         running[1].terminate()
 
     def test_a_replica_that_cannot_join_a_running_job_reports_that_to_the_supervisor(self):
-        running = self.start(1, 1000, announce=False, ADAPTDL_REPLICA_ID="0-1", ADAPTDL_GENERATION="1")
+        running = self.start(1, announce=False, ADAPTDL_REPLICA_ID="0-1", ADAPTDL_GENERATION="1")
         self.assertEqual(self.codes(running), [1])
         hints, _ = self.supervisor.communicate(timeout=60)
         self.assertEqual(json.loads(hints)["liveRescale"], False)
 
     def test_a_group_that_trains_beside_its_successor_is_found(self):
-        running = self.start(1, 64 * 30)
+        running = self.start(1)
         self.wait_for_steps(5)
         running[0].terminate()
         self.assertEqual(self.codes(running), [143])
-        self.assertEqual(self.codes(self.start(1, 64 * 30)), [0])
-        self.assert_trained_once("job", 64 * 30)
+        running = self.start(1)
+        self.wait_for_steps(5)
+        self.finish()
+        self.assertEqual(self.codes(running), [0])
+        self.assert_trained_once("job")
         stray = {**self.journal("job", "step")[0], "from": 0, "to": 64}
         with open(self.shares["job"] / "journal.jsonl", "a", encoding="utf-8") as journal:
             journal.write(json.dumps(stray) + "\n")
