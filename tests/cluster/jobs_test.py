@@ -145,7 +145,6 @@ class LogsTest(JobsTest):
         follow.wait_for(r"^\[0\] line 5$")
         self.kubectl("delete", "pods", "-l", "adaptdl/job=job", "--grace-period=1")
         self.make_pods(job, 2, group=1)
-        self.wait_for_pods("job")
         follow.wait_for(r"^\[1\] line 20$")
         follow.wait_for(r"^\[0\] line 20$")
         self.set_status("job", phase="Succeeded")

@@ -10,8 +10,11 @@ import unittest
 import cluster_support
 from cluster_support import ClusterTest, cluster_keeper, kubectl
 
-# 50 lines a second, each of which says which it is.
-COUNTING = 'i=0; while [ $i -lt {lines} ]; do echo "rank $ADAPTDL_REPLICA_RANK line $i"; i=$((i+1)); sleep 0.02; done'
+# 50 lines a second, each of which says which it is, until the test has seen enough.
+COUNTING = (
+    'i=0; until [ -e $ADAPTDL_SHARE_PATH/end ]; do echo "rank $ADAPTDL_REPLICA_RANK line $i"; i=$((i+1)); sleep 0.02; done; '
+    'echo "rank $ADAPTDL_REPLICA_RANK has $i lines"'
+)
 
 
 def kube_cluster(*arguments):
@@ -45,20 +48,22 @@ class RestartTest(ClusterTest):
         self.start_server()
 
     def test_logs_go_on_without_a_line_lost_or_doubled(self):
-        lines = 2000
-        self.make_job("counting", COUNTING.format(lines=lines), replicas=2)
+        self.make_job("counting", COUNTING, replicas=2, volume=True)
+        (share,) = (self.directory / "volumes").glob("*/adaptdl/share")
         follow = self.start("logs", "--cluster", "--follow", "counting")
         for away in (0, 5):
             seen = len(follow.out)
             self.wait_for("lines come", lambda seen=seen: len(follow.out) > seen + 100)
             self.restart(away)
             self.assertIsNone(follow.process.poll(), follow.text())
+        (share / "end").touch()
         self.wait_for_pods("counting", "Succeeded")
         self.set_status("counting", phase="Succeeded", readyReplicas=0)
         self.assertEqual(follow.finish(), 0, follow.err)
         for rank in range(2):
             numbers = [int(match[1]) for line in follow.out if (match := re.search(rf"rank {rank} line (\d+)$", line))]
-            self.assertEqual(numbers, list(range(lines)), follow.err)
+            (count,) = (int(match[1]) for line in follow.out if (match := re.search(rf"rank {rank} has (\d+) lines$", line)))
+            self.assertEqual(numbers, list(range(count)), follow.err)
 
     def test_a_list_that_is_watched_goes_on_with_each_change_told_once(self):
         self.make_job("watched", replicas=1)
