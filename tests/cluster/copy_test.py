@@ -13,7 +13,6 @@ import signal
 import stat
 import subprocess
 import tarfile
-import time
 
 import cluster_support
 from cluster_support import ClusterTest
@@ -126,7 +125,7 @@ class CopyTest(ClusterTest):
         return [pod["metadata"]["name"] for pod in self.get("pods", None, "-l", COPY_LABEL)]
 
     def no_helper_is_left(self):
-        self.wait_for("the pods that copied are gone", lambda: not self.helpers(), 20)
+        self.wait_for("the pods that copied are gone", lambda: not self.helpers())
 
     def cut(self, every, cuts=CUTS):
         """A kubeconfig whose connections go through a proxy that cuts them, and the proxy."""
@@ -271,9 +270,7 @@ class CopyTest(ClusterTest):
                 process.stdout.read(1 << 20)
                 self.assertTrue(self.helpers())
                 process.send_signal(number)
-                begin = time.monotonic()
-                while process.poll() is None and time.monotonic() < begin + 20:
-                    time.sleep(0.05)
+                cluster_support.eventually(lambda: process.poll() is not None)
                 self.assertEqual(process.poll(), code)
             self.no_helper_is_left()
 

@@ -11,7 +11,7 @@ from operator_support import GPUS, INTERVAL, NODES, OperatorTest
 
 PLACEHOLDER = "adaptdl-placeholder"
 MIN_NODES, MAX_NODES = 1, 3
-TWO_CYCLES = 2 * INTERVAL + 5  # seconds
+TWO_CYCLES = 2 * INTERVAL + 40  # seconds, on a busy machine
 
 
 class Autoscaler(threading.Thread):

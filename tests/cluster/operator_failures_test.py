@@ -66,7 +66,7 @@ class FailuresTest(OperatorTest):
         self.assertIn("this is why", self.adaptdl("logs", "job").stdout)
 
     def test_a_replica_that_fails_is_named_although_others_fail_after_it(self):
-        command = "if [ $ADAPTDL_REPLICA_RANK -eq 1 ]; then exit 7; fi; trap 'exit 1' TERM; sleep 5 & wait; exit 1"
+        command = "if [ $ADAPTDL_REPLICA_RANK -eq 1 ]; then exit 7; fi; trap 'exit 1' TERM; sleep 1000 & wait; exit 1"
         self.create_program_job("job", command, minReplicas=2, maxReplicas=2)
         status = self.assert_failed("job", "PodFailure", "code 7")
         self.assertRegex(status["message"], r"\b1\b.*code 7\b")

@@ -3,7 +3,7 @@
 import cluster_support
 from operator_support import OperatorTest
 
-PATIENCE = 90  # seconds for a change: a scheduling cycle, the start of a pod, and a rescale
+PATIENCE = 180  # seconds for a change on a busy machine: a scheduling cycle, the start of a pod, and a rescale
 
 
 class LiveRescaleTest(OperatorTest):
