@@ -139,7 +139,8 @@ void visit_job(const std::function<void(std::uint16_t port, bool running)>& visi
   CHECK(error_of([&] {
           const auto start = Clock::now();
           Communicator communicator(options);
-          CHECK(Clock::now() - start < 2s);
+          // Far less than the strangers would take one after another.
+          CHECK(Clock::now() - start < 20s);
           CHECK(communicator.allreduce(json("b")) == "ab");
           visit(options.master_port, true);
           CHECK(communicator.allreduce(json("b")) == "ab");
@@ -151,14 +152,14 @@ void visit_job(const std::function<void(std::uint16_t port, bool running)>& visi
 
 // What a replica gets to hear from a service that behaves like `serve` on each connection.
 std::string error_with_root(const std::function<void(const Socket& connection)>& serve,
-                            std::chrono::milliseconds connect_timeout = 5s,
+                            std::chrono::milliseconds connect_timeout = 30s,
                             std::chrono::milliseconds connect_pause = 200ms, const std::string& secret = "") {
   Socket listener;
   Options options = test_options(2);
   options.rank = 1;
   options.connect_timeout = connect_timeout;
   options.connect_pause = connect_pause;
-  options.timeout = 2s;
+  options.timeout = 30s;
   options.secret = secret;
   options.master_port = listener.bind();
   listener.listen();
@@ -247,7 +248,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
           options.master_port = port;
           options.job = "ns/a";
           options.secret = secret;
-          options.connect_timeout = 600ms;
+          options.connect_timeout = 1500ms;
           check_contains(error_of([&] { Communicator{options}; }),
                          "(it closed the connection without an answer; is its secret the same?)");
         }
@@ -258,7 +259,7 @@ TEST_CASE("H7: without the job's secret nobody is let in or told anything, and r
                        let_in(connection);
                        connection.send(accepted());
                      },
-                     5s, 200ms, "the secret"),
+                     30s, 200ms, "the secret"),
                  "is not replica 0: it does not have the secret of this job");
 }
 
@@ -297,9 +298,11 @@ TEST_CASE("of two replicas that claim one rank the second is refused by name") {
     return error_of([&] { Communicator(own).teardown(); });
   };
   std::string first, second;
-  std::thread one([&] { first = join_as(1); });
-  std::thread two([&] { second = join_as(1); });
-  std::this_thread::sleep_for(100ms);
+  std::atomic<int> ended{0};
+  std::thread one([&] { first = join_as(1), ++ended; });
+  std::thread two([&] { second = join_as(1), ++ended; });
+  // The job begins, and its rank 0 may end, as soon as all its replicas are there.
+  while (ended == 0) std::this_thread::sleep_for(1ms);
   CHECK(join_as(2) == "");
   one.join();
   two.join();
@@ -386,7 +389,7 @@ TEST_CASE("a replica sleeps no longer between two tries than it is told to") {
 
 TEST_CASE("replicas that do not come in time are named, and so is who was refused instead") {
   Options options = test_options(4);
-  options.connect_timeout = 400ms;
+  options.connect_timeout = 2s;
   std::string peer_error;
   std::thread peer;
   const std::string error = error_of([&] {
@@ -394,7 +397,7 @@ TEST_CASE("replicas that do not come in time are named, and so is who was refuse
       peer = std::thread([&, options, port]() mutable {
         options.master_port = port;
         options.rank = 2;
-        options.connect_timeout = 5s;
+        options.connect_timeout = 30s;
         peer_error = error_of([&] { Communicator{options}; });
       });
       const Socket stranger = Socket::connected(port);
@@ -403,7 +406,7 @@ TEST_CASE("replicas that do not come in time are named, and so is who was refuse
   });
   peer.join();
   CHECK_MESSAGE(error.find("replicas 1, 3 of 4 did not connect to port ") == 0, error);
-  check_contains(error, "within 0.4 s; a replica at 127.0.0.1 was refused: rank 9 cannot join");
+  check_contains(error, "within 2 s; a replica at 127.0.0.1 was refused: rank 9 cannot join");
   CHECK(peer_error == error);
 }
 
@@ -419,7 +422,7 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
             "replica 1 did not reach replica 0 at 127.0.0.1:{} within 0.3 s (Connection refused); check that it runs, "
             "and ADAPTDL_MASTER_ADDR and _PORT",
             options.master_port));
-  CHECK(Clock::now() - start < 2s);
+  CHECK(Clock::now() - start < 20s);
   options.master_addr = "no-such-host.invalid";
   CHECK_THROWS_WITH_AS(Communicator{options}, doctest::Contains("replica 0 at no-such-host.invalid:"), CollectiveError);
 }
@@ -427,8 +430,8 @@ TEST_CASE("a rank 0 that never comes, or cannot be found, is an error that says 
 TEST_CASE("a service that is no rank 0 is an error, not a crash and not a wait") {
   check_contains(error_with_root([](const Socket& c) { c.send("HTTP/1.1 400 Bad Request\r\n\r\n"); }),
                  "is not a replica of adaptdl");
-  check_contains(error_with_root([](const Socket&) {}, 300ms), "(it closed the connection)");
-  check_contains(error_with_root([](const Socket& c) { c.receive_all(); }, 300ms), "does not answer");
+  check_contains(error_with_root([](const Socket&) {}, 1s), "(it closed the connection)");
+  check_contains(error_with_root([](const Socket& c) { c.receive_all(); }, 1s), "does not answer");
   CHECK(error_with_root([](const Socket& c) {
           let_in(c);
           c.send(accepted());

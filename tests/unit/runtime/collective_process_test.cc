@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "adaptdl/collective.h"
 #include "collective_support.h"
@@ -16,16 +17,26 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kSecond = 1000;
+// Milliseconds. On an idle machine it is much less, and the time of a call is more.
+constexpr std::int64_t kSoon = 20'000;
 
-// The text of "error MILLISECONDS TEXT", which is checked to be from within a second of `since`.
+// The text of "error MILLISECONDS TEXT", which is checked to be from soon after `since`.
 std::string timely_error(Child& child, std::int64_t since) {
   const std::string line = child.hear();
   int consumed = 0;
   long long at = 0;
   if (std::sscanf(line.c_str(), "error %lld %n", &at, &consumed) != 1) return line;
-  CHECK(at - since <= kSecond);
+  CHECK(at - since <= kSoon);
   return line.substr(static_cast<std::size_t>(consumed));
+}
+
+// How many sockets a process has.
+int sockets_of(pid_t pid) {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error))
+    count += std::filesystem::read_symlink(entry.path(), error).string().starts_with("socket:") ? 1 : 0;
+  return count;
 }
 
 void expect_ready(std::vector<Child>& children) {
@@ -114,15 +125,20 @@ TEST_CASE("a replica that is killed while others connect is an error on those th
   for (const int victim : {0, 1}) {
     Options options = test_options(4);
     std::vector<Child> children;
+    int alone = 0;                          // sockets of rank 0 before others have connected
     for (int rank = 0; rank < 3; ++rank) {  // rank 3 never comes
       options.rank = rank;
       children.emplace_back([options](const Child::Test& test) {
         test.say_error(
             [&] { Communicator communicator(options, [&](std::uint16_t port) { test.say(std::to_string(port)); }); });
       });
-      if (rank == 0) options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].hear()));
+      if (rank > 0) continue;
+      options.master_port = static_cast<std::uint16_t>(std::stoi(children[0].hear()));
+      alone = sockets_of(children[0].pid());
     }
-    std::this_thread::sleep_for(300ms);
+    for (const auto until = Clock::now() + 30s; sockets_of(children[0].pid()) < alone + 2 && Clock::now() < until;)
+      std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(300ms);  // for them to introduce themselves
     const std::int64_t killed = now_ms();
     children[static_cast<std::size_t>(victim)].signal(SIGKILL);
     for (std::size_t rank = 0; rank < 3; ++rank) {
@@ -137,7 +153,7 @@ TEST_CASE("a replica that is killed while others connect is an error on those th
 
 TEST_CASE("a replica that is stopped is named by all others when the time of the call is up") {
   Options options = test_options(3);
-  options.timeout = 400ms;
+  options.timeout = 2s;
   auto children = start_processes(options, [](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
     test.say("ready");
@@ -148,12 +164,12 @@ TEST_CASE("a replica that is stopped is named by all others when the time of the
   children[2].signal(SIGSTOP);
   const std::int64_t stopped = now_ms();
   for (const std::size_t rank : {0u, 1u})
-    CHECK(timely_error(children[rank], stopped + 400) == "no value from replica 2 during allreduce #2 within 0.4 s");
+    CHECK(timely_error(children[rank], stopped) == "no value from replica 2 during allreduce #2 within 2 s");
 }
 
 TEST_CASE("rank 0 that is stopped is an error on all others when the time of the call is up") {
   Options options = test_options(3);
-  options.timeout = 400ms;
+  options.timeout = 2s;
   auto children = start_processes(options, [](Communicator& communicator, const Child::Test& test) {
     communicator.allreduce(json(1));
     test.say("ready");
@@ -165,9 +181,8 @@ TEST_CASE("rank 0 that is stopped is an error on all others when the time of the
   children[0].signal(SIGSTOP);
   for (const std::size_t rank : {1u, 2u}) children[rank].go();
   const std::int64_t stopped = now_ms();
-  CHECK(timely_error(children[1], stopped + 650) == "allreduce #2: replica 0 took no value within 0.4 s");
-  CHECK(timely_error(children[2], stopped + 650) ==
-        "allreduce #2 did not complete within 0.4 s: replica 0 does not answer");
+  CHECK(timely_error(children[1], stopped) == "allreduce #2: replica 0 took no value within 2 s");
+  CHECK(timely_error(children[2], stopped) == "allreduce #2 did not complete within 2 s: replica 0 does not answer");
 }
 
 TEST_CASE("processes that end without a teardown have all got the result of their last call") {

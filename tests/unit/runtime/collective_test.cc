@@ -108,7 +108,7 @@ TEST_CASE("peers get their result while rank 0 is busy with something else") {
   const auto errors = run_threads(3, [&](Communicator& communicator) {
     Future future = communicator.allreduce_async("x", join);
     if (communicator.rank() == 0) {
-      const auto deadline = Clock::now() + 10s;
+      const auto deadline = Clock::now() + 30s;
       while (done < 2 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
       CHECK(done == 2);
     }
@@ -123,7 +123,7 @@ TEST_CASE("a future becomes ready without anybody waiting for it") {
   const auto errors = run_threads(2, [](Communicator& communicator) {
     if (communicator.rank() == 1) std::this_thread::sleep_for(30ms);
     Future future = communicator.allreduce_async("x", join);
-    const auto deadline = Clock::now() + 10s;
+    const auto deadline = Clock::now() + 30s;
     while (!future.ready() && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
     CHECK(future.ready());
     CHECK(future.get() == "xx");
@@ -228,7 +228,7 @@ TEST_CASE("calls of one kind for different purposes are a mismatch, which names 
 TEST_CASE("a replica that never makes the call is named on all others when the time is up") {
   for (const int lazy : {0, 2}) {
     Options options = test_options(3);
-    options.timeout = 300ms;
+    options.timeout = 1500ms;
     const auto start = Clock::now();
     std::atomic<int> failed{0};
     const auto errors = run_threads(options, [&](Communicator& communicator) {
@@ -239,21 +239,21 @@ TEST_CASE("a replica that never makes the call is named on all others when the t
       }
       const std::string error = error_of([&] { communicator.allreduce(Bytes("x"), join); });
       ++failed;
-      CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 0.3 s", lazy));
+      CHECK(error == fmt::format("no value from replica {} during allreduce #1 within 1.5 s", lazy));
       CHECK(error_of([&] { communicator.broadcast(Bytes("x")); }) == error);  // and so do all later calls
     });
     CHECK(errors == no_errors(3));
-    CHECK(Clock::now() - start >= 300ms);
-    CHECK(Clock::now() - start < 5s);
+    CHECK(Clock::now() - start >= 1500ms);
+    CHECK(Clock::now() - start < 30s);
   }
 }
 
 TEST_CASE("a result that came in time is there for one who asks after the deadline") {
   Options options = test_options(3);
-  options.timeout = 250ms;
+  options.timeout = 1s;
   const auto errors = run_threads(options, [](Communicator& communicator) {
     Future future = communicator.allreduce_async("x", join);
-    std::this_thread::sleep_for(700ms);
+    std::this_thread::sleep_for(1800ms);
     CHECK(future.get() == "xxx");
   });
   CHECK(errors == no_errors(3));
