@@ -215,7 +215,7 @@ TEST_CASE("a change of its bounds changes a run's share at once") {
 }
 
 TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
-  Home home;
+  Home home({.settle = kPatience});
   Run first(home, request(1, 2)), second(home, request(1, 2));
   REQUIRE(await({&first, &second}, [&] { return first.devices.size() == 2 && second.devices.size() == 2; }));
   const Devices of_first = first.devices, of_second = second.devices;
@@ -238,7 +238,7 @@ TEST_CASE("an agent that is killed comes back, and nobody's devices change") {
 }
 
 TEST_CASE("an agent that comes back learns the weights again") {
-  Home home;
+  Home home({.settle = kPatience});
   Run light(home, request(1, 4)), heavy(home, request(1, 4));
   heavy.wanted.weight = 3;
   heavy.client.update(heavy.wanted);
