@@ -60,7 +60,7 @@ TEST_CASE("a server that takes too long is a connection error, in time") {
   request.timeout = 200ms;
   const auto start = std::chrono::steady_clock::now();
   CHECK_THROWS_AS(http::send(request), http::ConnectionError);
-  CHECK(std::chrono::steady_clock::now() - start < 5s);
+  CHECK(std::chrono::steady_clock::now() - start < 25s);
 }
 
 TEST_CASE("a proxy of the environment is not asked for this machine") {
@@ -119,7 +119,7 @@ TEST_CASE("a connection that carries nothing for too long is broken, whatever th
   request.stall = 1s;
   const auto start = std::chrono::steady_clock::now();
   CHECK_THROWS_AS(http::send(request), http::ConnectionError);
-  CHECK(std::chrono::steady_clock::now() - start < 10s);
+  CHECK(std::chrono::steady_clock::now() - start < 25s);
 }
 
 }  // namespace http_test

@@ -72,7 +72,7 @@ TEST_CASE("there are ten reports a second at most") {
   });
   const std::string lines = process.rest();
   const auto count = std::count(lines.begin(), lines.end(), '\n');
-  CHECK(count >= 2);
+  CHECK(count >= 1);  // more, unless the process is not scheduled meanwhile
   CHECK(count <= 5);
 }
 

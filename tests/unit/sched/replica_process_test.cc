@@ -19,10 +19,10 @@ using sched::ExitStatus;
 
 namespace {
 
-// Polls until `condition` holds; false after ten seconds.
+// Polls until `condition` holds; false after a minute.
 template <typename Condition>
 bool eventually(Condition condition) {
-  const auto deadline = std::chrono::steady_clock::now() + 10s;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(5ms);
@@ -34,7 +34,7 @@ std::string read_line(const sched::Fd& fd) {
   std::string line;
   char c = 0;
   pollfd polled{fd.get(), POLLIN, 0};
-  while (::poll(&polled, 1, 10'000) > 0 && ::read(fd.get(), &c, 1) == 1 && c != '\n') line += c;
+  while (::poll(&polled, 1, 60'000) > 0 && ::read(fd.get(), &c, 1) == 1 && c != '\n') line += c;
   return line;
 }
 

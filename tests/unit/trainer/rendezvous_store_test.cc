@@ -147,7 +147,7 @@ TEST_CASE("a request that makes no sense ends its connection only") {
 
 TEST_CASE("a server that is gone is an error, not a hang") {
   Served served;
-  const auto store = served.store(300ms), waiting = served.store();
+  const auto store = served.store(2s), waiting = served.store();
   store->set("key", {1});
   auto waits = std::async(std::launch::async, [&] { waiting->wait({"never"}); });
   std::this_thread::sleep_for(100ms);
