@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -19,18 +21,22 @@ namespace testing {
 
 namespace {
 
+// One below the ephemeral ports, which no connection of another program takes before it is used.
 std::string free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw std::runtime_error("no free port");
+  static std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<int> ports(20000, 29999);
+  for (int tries = 0; tries < 1000; ++tries) {
+    const auto port = static_cast<std::uint16_t>(ports(random));
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+    close(fd);
+    if (is_free) return std::to_string(port);
   }
-  close(fd);
-  return std::to_string(ntohs(address.sin_port));
+  throw std::runtime_error("no free port");
 }
 
 pid_t start(int rank, int count, const std::string& port, const std::function<void(int)>& body) {
@@ -70,7 +76,7 @@ std::vector<int> run_replicas(int count, const std::function<void(int rank)>& bo
   const auto port = free_port();
   std::vector<pid_t> pids;
   for (int rank = 0; rank < count; ++rank) pids.push_back(start(rank, count, port, body));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   std::vector<int> codes;
   for (const auto pid : pids) codes.push_back(wait_until(pid, deadline));
   return codes;

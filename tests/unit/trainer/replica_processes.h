@@ -8,8 +8,8 @@ namespace testing {
 
 // Forks `count` processes with the environment of one job on a free port of the loopback, and runs `body(rank)` in
 // each. Returns their exit codes by rank: 0 when the body returned, 1 when it threw (the error is printed), 128 +
-// signal when one ended it. Processes that still run after a minute are killed. REQUIRES that this process has not used
-// LibTorch yet.
+// signal when one ended it. Processes that still run after two minutes are killed. REQUIRES that this process has not
+// used LibTorch yet.
 std::vector<int> run_replicas(int count, const std::function<void(int rank)>& body);
 
 // The same, of which all must end well: throws otherwise.
