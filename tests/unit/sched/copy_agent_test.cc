@@ -73,7 +73,7 @@ struct Fixture {
   Fixture() {
     for (const fs::path& path : {there, here, tools}) fs::create_directory(path);
     events.notice = [this](const std::string& line) { notices.push_back(line); };
-    events.patience = std::chrono::seconds(5);
+    events.patience = std::chrono::seconds(60);
     events.first_pause = std::chrono::milliseconds(1);
   }
   ~Fixture() { CHECK(agents() == before); }
