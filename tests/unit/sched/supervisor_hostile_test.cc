@@ -153,7 +153,7 @@ TEST_CASE("requests sent at once are answered in their order") {
 }
 
 TEST_CASE("a request that trickles in is cut off at its deadline") {
-  Served served({.request_time = 300ms});
+  Served served({.request_time = 1s});
   RawClient slow(served.supervisor.port());
   const auto began = std::chrono::steady_clock::now();
   slow.send("GET /healthz HTTP/1.1\r\n");
@@ -171,7 +171,7 @@ TEST_CASE("a request that trickles in is cut off at its deadline") {
 }
 
 TEST_CASE("an idle connection is closed in time, a waiting one is not") {
-  Served served({.request_time = 300ms, .idle_time = 300ms});
+  Served served({.request_time = 1s, .idle_time = 1s});
   RawClient waiting(served.supervisor.port());
   waiting.get("/generation/ns/job?timeout=300&replica=a");
   served.heard.waiters(1);
