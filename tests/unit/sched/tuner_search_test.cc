@@ -123,7 +123,8 @@ TEST_CASE("after its deadline a search stops with checkpoints") {
   scene.plan.deadline = Time() + std::chrono::seconds(1);
   FakeRunner runner(scene.kept, 100, quality);
   Search search = scene.make_search(runner);
-  CHECK(search.advance(Time()));
+  // Where a start is slow, a call starts fewer trials than it may.
+  while (runner.most_active < 4) REQUIRE(search.advance(Time()));
   CHECK(search.advance(Time() + std::chrono::seconds(1)));
   CHECK_FALSE(search.advance(Time() + std::chrono::seconds(1)));
   CHECK_FALSE(search.finished());
