@@ -60,7 +60,7 @@ struct LaunchPlan {
 // asked no later than this, and in any case with half of the grace left.
 inline constexpr std::chrono::milliseconds kStartUp = std::chrono::seconds(5);
 // How long a process may take to die of SIGKILL before the launcher gives up on it: one that hangs in the kernel.
-inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(2);
+inline constexpr std::chrono::milliseconds kKillWait = std::chrono::seconds(10);
 // The shortest time between two changes of size by checkpoint and restart, unless a user asks for one.
 inline constexpr std::chrono::milliseconds kRestartEvery = std::chrono::minutes(1);
 
