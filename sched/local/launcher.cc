@@ -79,8 +79,8 @@ bool wait_for_devices(LaunchContext& context) {
     if (!share.told_to_wait() || share.reason() == said) continue;
     said = share.reason();
     context.observer.notice(said);
-    context.observer.started();
     context.publish("waiting", said);
+    context.observer.started();
   }
   return true;
 }
