@@ -77,10 +77,14 @@ std::string interruption(int signal) { return fmt::format("interrupted by SIG{}"
 
 // The runs of a search that was killed save their checkpoints, and only then can their trials continue. Returns the
 // signal that came meanwhile; 0: all of them have saved.
-int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, const tune::Study& study,
+int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, const tune::Study& study,
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
-  for (const sched::RunEntry& run : runs) {
+  for (const sched::RunEntry& run : runs)
     if (run.alive) report.notice(fmt::format("waiting for run {} of the previous search to stop", run.status.name));
+  while (runner.any_previous_launcher())
+    if (const int number = signals.wait(report)) return number;
+  // By now those are among them that were about to begin.
+  for (const sched::RunEntry& run : runner.previous_runs(trials)) {
     while (sched::is_alive(run))
       if (const int number = signals.wait(report)) return number;
     runner.adopt(run, study.trials.size());
@@ -130,7 +134,8 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
                      const std::vector<sched::RunEntry>& previous, tune::LocalTrialRunner& runner, SearchReport& report,
                      SearchSignals& signals) {
   const tune::StudySettings& settings = plan.settings;
-  if (const int number = adopt_previous_runs(previous, *journal.find(plan.study), runner, report, signals))
+  const tune::Study& study = *journal.find(plan.study);
+  if (const int number = adopt_previous_runs(previous, settings.trials, study, runner, report, signals))
     return {false, kSearchStopped, interruption(number)};
   const auto sampler = make_study_sampler(settings, plan.study, directory.journal());
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path lock_file(const fs::path& directory) { return directory / "lock"; }
+fs::path file_of(const fs::path& directory) { return directory / "lock"; }
 
 struct flock whole_file() {
   struct flock lock {};
@@ -24,21 +24,27 @@ struct flock whole_file() {
 }  // namespace
 
 Locking lock_directory(const fs::path& directory, Fd& file) {
-  file = Fd(::open(lock_file(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile));
+  file = Fd(::open(file_of(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile));
   if (!file) return errno == ENOENT ? Locking::kVanished : Locking::kFailed;
-  struct flock lock = whole_file();
-  if (::fcntl(file.get(), F_OFD_SETLK, &lock) != 0)
-    return errno == EAGAIN || errno == EACCES ? Locking::kHeld : Locking::kFailed;
+  if (const Locking locking = lock_file(file); locking != Locking::kLocked) return locking;
   // The process that held it a moment ago may have removed the directory.
   struct stat own {
   }, now{};
-  const bool same = ::fstat(file.get(), &own) == 0 && ::stat(lock_file(directory).c_str(), &now) == 0 &&
+  const bool same = ::fstat(file.get(), &own) == 0 && ::stat(file_of(directory).c_str(), &now) == 0 &&
                     own.st_ino == now.st_ino && own.st_dev == now.st_dev;
   return same ? Locking::kLocked : Locking::kVanished;
 }
 
-bool is_locked(const fs::path& directory) {
-  const Fd file(::open(lock_file(directory).c_str(), O_RDWR | O_CLOEXEC));
+bool is_locked(const fs::path& directory) { return is_file_locked(file_of(directory)); }
+
+Locking lock_file(const Fd& file) {
+  struct flock lock = whole_file();
+  if (::fcntl(file.get(), F_OFD_SETLK, &lock) == 0) return Locking::kLocked;
+  return errno == EAGAIN || errno == EACCES ? Locking::kHeld : Locking::kFailed;
+}
+
+bool is_file_locked(const fs::path& path) {
+  const Fd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct flock lock = whole_file();
   return file && ::fcntl(file.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }

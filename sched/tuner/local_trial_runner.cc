@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
+#include "local/directory_lock.h"
 #include "local/fd.h"
 #include "local/replica_environment.h"
 #include "local/run_client.h"
@@ -36,7 +37,7 @@ constexpr int kUsage = 2;              // of the same: it refused its arguments
 constexpr int kNoLauncher = 127;       // it was not executed
 // How often the record of a run is read for its device-seconds.
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// For another process to unlock the record of a trial's last run.
+// For another process to unlock the record of a trial's last run, or its log.
 constexpr std::chrono::milliseconds kUnlockPause{50};
 constexpr int kMaxUnlockTries = 40;
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
@@ -81,6 +82,9 @@ void write_file(const fs::path& file, const std::string& text) {
 }
 
 std::string run_name(const std::string& study, int number) { return fmt::format("{}-{}", study, number); }
+
+// What the launcher of a trial writes to its standard error.
+fs::path log_of(const fs::path& trial) { return trial / "run.log"; }
 
 // The number of the trial whose run has that name.
 std::optional<int> trial_number(const std::string& study, const std::string& name) {
@@ -161,6 +165,12 @@ std::vector<RunEntry> LocalTrialRunner::previous_runs(int trials) const {
   return previous;
 }
 
+bool LocalTrialRunner::any_previous_launcher() const {
+  std::error_code none_started;
+  const fs::directory_iterator trials(plan_.directory / "trials", none_started);
+  return std::ranges::any_of(trials, [](const auto& trial) { return is_file_locked(log_of(trial.path())); });
+}
+
 void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
   const auto number = trial_number(plan_.study, run.status.name);
   const auto ended = number ? find_record(*number) : std::nullopt;
@@ -209,9 +219,12 @@ void LocalTrialRunner::start(int number, const Values& values) {
   variables["ADAPTDL_TENSORBOARD_LOGDIR"] = TrialResults::event_directory(directory);
   const std::vector<std::string> environment = to_strings(variables), arguments = run_arguments(number, values);
   const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);
-  const fs::path log_file = directory / "run.log";
+  const fs::path log_file = log_of(directory);
   const Fd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log) throw Error(fmt::format("cannot write {}: {}", log_file.string(), std::strerror(errno)));
+  // Held by the launcher, whose standard error it is: see any_previous_launcher().
+  for (int i = 0; i < kMaxUnlockTries && lock_file(log) == Locking::kHeld; ++i)
+    std::this_thread::sleep_for(kUnlockPause);
   const Launch launch{plan_.launcher.c_str(),
                       argument_pointers.data(),
                       environment_pointers.data(),
@@ -321,7 +334,7 @@ bool LocalTrialRunner::forget_ended() {
 }
 
 TrialEnd LocalTrialRunner::how_failed(int number, const std::string& why) const {
-  return {TrialEnd::How::kFailed, fmt::format("{}; see {}", why, (trial_directory(number) / "run.log").string())};
+  return {TrialEnd::How::kFailed, fmt::format("{}; see {}", why, log_of(trial_directory(number)).string())};
 }
 
 TrialEnd LocalTrialRunner::how_ended(int number, int status) const {
@@ -334,7 +347,7 @@ TrialEnd LocalTrialRunner::how_ended(int number, int status) const {
   if (code == kSaved) return {How::kStopped, run ? run->status.why : ""};
   // A program that ended with these codes has a record.
   if ((code == kUsage || code == kNoLauncher) && !(run && run->status.exit_code))
-    return {How::kNotStarted, last_error(trial_directory(number) / "run.log")};
+    return {How::kNotStarted, last_error(log_of(trial_directory(number)))};
   return how_failed(number, run && !run->status.why.empty() ? run->status.why : fmt::format("exit code {}", code));
 }
 
