@@ -224,4 +224,13 @@ double attained_service(const json& job, Time now) {
   return total;
 }
 
+bool waits_for_first_fit(const kube::Job& job) {
+  if (!job.allocation.empty()) return false;
+  if (job.phase.empty()) return true;
+  const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
+  return job.phase == "Pending" && !decided;
+}
+
+std::optional<Time> retry_after(const json& job) { return kube::time_field(job, {"status", "retryAfter"}); }
+
 }  // namespace adaptdl::sched

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "kube/job.h"
 #include "kube/timestamp.h"
 #include "operator/node_price.h"
 #include "policy/policy.h"
@@ -77,5 +78,12 @@ class JobStatus {
 
 // Returns the replica-seconds that the job has used until `now`.
 double attained_service(const nlohmann::json& job, kube::Time now);
+
+// Whether the job has no nodes and may get some by first fit. Once the policy has decided that a job must wait, only
+// the policy may give it nodes.
+bool waits_for_first_fit(const kube::Job& job);
+
+// Returns until when the job must not be started again, after failed starts that were not its fault.
+std::optional<kube::Time> retry_after(const nlohmann::json& job);
 
 }  // namespace adaptdl::sched

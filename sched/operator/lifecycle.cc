@@ -11,6 +11,7 @@
 #include "operator/group_end.h"
 #include "operator/job_status.h"
 #include "operator/members_plan.h"
+#include "operator/usage_account.h"
 #include "policy/wording.h"
 
 namespace adaptdl::sched {
@@ -46,7 +47,7 @@ class Planner {
   Plan run() {
     // Kubernetes deletes the pods of a job that is being deleted. Its finalizers may take longer than its pods.
     if (job_.deleted) {
-      account();
+      account_usage(at_, job_, membership_.has_value(), status_);
       plan_.status = status_.patch();
       return std::move(plan_);
     }
@@ -55,7 +56,7 @@ class Planner {
       return std::move(plan_);
     }
     status_.set_hints(at_.hints);
-    account();
+    account_usage(at_, job_, membership_.has_value(), status_);
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
       remove_live();
     } else if (job_.phase == "Starting" || job_.phase == "Running") {
@@ -101,34 +102,6 @@ class Planner {
       any = any || live(pod);
     }
     return any;
-  }
-
-  // The job holds its nodes while any of its pods may still run.
-  void account() {
-    Allocation nodes;
-    Time begin = at_.now, end{};
-    int ended = 0;
-    for (const PodFacts& pod : at_.pods) {
-      if (live(pod)) {
-        nodes.push_back(pod.node);
-        begin = std::min(begin, pod.created.value_or(begin));
-      } else if (pod.group == job_.group && pod.last_ended) {
-        ++ended;
-        end = std::max(end, *pod.last_ended);
-      }
-    }
-    // The end of pods that were deleted is not known. The clock of a node may be ahead.
-    if (nodes.empty()) return status_.release(ended > 0 && ended == job_.replicas ? std::min(end, at_.now) : at_.now);
-    if (!at_.usage_rate) return;
-    if (status_.holds()) {
-      if (membership_ && job_.phase == "Running") status_.change_hold(at_.usage_rate(nodes));
-      return;
-    }
-    // Not all pods of a group are created at the same time. In other phases, the allocation is that of the next group.
-    const bool whole = job_.phase == "Starting" || job_.phase == "Running";
-    // The operator may have been replaced after it had created the first pod.
-    const bool first = job_.phase == "Starting" && !status_.created();
-    status_.hold(at_.usage_rate(whole ? job_.allocation : nodes), first ? begin : at_.now);
   }
 
   void look_again(Time when) { plan_.look_again = plan_.look_again ? std::min(*plan_.look_again, when) : when; }
@@ -484,14 +457,5 @@ class Planner {
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
   return Planner(situation, settings).run();
 }
-
-bool waits_for_first_fit(const kube::Job& job) {
-  if (!job.allocation.empty()) return false;
-  if (job.phase.empty()) return true;
-  const bool decided = job.reason == "Waiting" || job.reason == "Reallocated" || job.reason == "Unschedulable";
-  return job.phase == "Pending" && !decided;
-}
-
-std::optional<Time> retry_after(const json& job) { return kube::time_field(job, {"status", "retryAfter"}); }
 
 }  // namespace adaptdl::sched

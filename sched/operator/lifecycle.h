@@ -121,11 +121,4 @@ struct Plan {
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings);
 
-// Whether the job has no nodes and may get some by first fit. Once the policy has decided that a job must wait, only
-// the policy may give it nodes.
-bool waits_for_first_fit(const kube::Job& job);
-
-// Returns until when the job must not be started again, after failed starts that were not its fault.
-std::optional<kube::Time> retry_after(const nlohmann::json& job);
-
 }  // namespace adaptdl::sched

@@ -1,0 +1,14 @@
+// Accounts for what a job holds, in its status (kube/job_usage.h).
+#pragma once
+
+#include "kube/job.h"
+#include "operator/job_status.h"
+#include "operator/lifecycle.h"
+
+namespace adaptdl::sched {
+
+// Notes in `status` what the job holds: its nodes, while any of its pods may still run. `members_change`: whether the
+// members of its group have changed since the group began.
+void account_usage(const JobSituation& situation, const kube::Job& job, bool members_change, JobStatus& status);
+
+}  // namespace adaptdl::sched
