@@ -67,6 +67,7 @@ Job parse_job(const json& object) {
   job.min_replicas = int_field(object, {"spec", "minReplicas"});
   job.max_replicas = int_field(object, {"spec", "maxReplicas"});
   job.preemptible = bool_field(object, {"spec", "preemptible"}, true);
+  job.suspend = bool_field(object, {"spec", "suspend"}, false);
   job.phase = text_field(object, {"status", "phase"});
   job.reason = text_field(object, {"status", "reason"});
   job.message = text_field(object, {"status", "message"});

@@ -22,8 +22,10 @@ struct Job {
 
   std::optional<int> min_replicas, max_replicas;
   bool preemptible = true;
+  bool suspend = false;  // it must not have replicas until this is false again
 
-  std::string phase;            // Pending Starting Running Stopping Succeeded Failed; empty: nobody acted on it yet
+  // Pending Starting Running Stopping Suspended Succeeded Failed; empty: no scheduler has acted on it yet
+  std::string phase;
   std::string reason, message;  // of that phase
   std::string condition;        // the message of the condition that changed last; empty if there is none
   std::vector<std::string> allocation;  // a node a replica

@@ -154,16 +154,18 @@ class Check {
     object(at);
     if (find(at / "spec") != nullptr && find(pod) == nullptr)
       fail(at / "spec", "'spec' stands beside 'template', and belongs into it: move it to the right by two spaces");
-    known(at, {"template", "minReplicas", "maxReplicas", "preemptible"});
+    known(at, {"template", "minReplicas", "maxReplicas", "preemptible", "suspend"});
     const int least = replicas("minReplicas", 0, 0);
     const int most = replicas("maxReplicas", 1, std::numeric_limits<int>::max());
     if (least > most) {
       fail(at / "minReplicas",
            fmt::format("spec.minReplicas is {}, and so more than spec.maxReplicas, which is {}", least, most));
     }
-    const json* preemptible = find(at / "preemptible");
-    if (preemptible != nullptr && !preemptible->is_boolean())
-      fail(at / "preemptible", fmt::format("spec.preemptible is to be true or false, not {}", shown(*preemptible)));
+    for (const char* word : {"preemptible", "suspend"}) {
+      const json* value = find(at / word);
+      if (value != nullptr && !value->is_boolean())
+        fail(at / word, fmt::format("spec.{} is to be true or false, not {}", word, shown(*value)));
+    }
     need(pod, "it describes the pod of a replica, as in a Deployment");
     object(pod);
     known(pod, {"metadata", "spec"});

@@ -336,6 +336,8 @@ std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time no
 std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now) {
   if (job.deleted) return deletion_why(job, replicas);
   if (job.phase == "Succeeded") return "";
+  // Earlier events, and pods that have ended, may give other reasons, which no longer matter.
+  if (job.phase == "Suspended") return tidy(job.message);
   if (std::string why = replicas_why(job, replicas, events); !why.empty()) return why;
   if (job.ended()) {
     if (job.reason.empty() || is_any_of(job.reason, {"PodFailure"})) return tidy(job.message);
@@ -351,7 +353,7 @@ std::string job_why(const Job& job, std::span<const Replica> replicas, std::span
 }
 
 bool wants_events(const Job& job, std::span<const Replica> replicas) {
-  if (job.ended() || job.deleted) return false;
+  if (job.ended() || job.deleted || job.phase == "Suspended") return false;
   if (replicas.empty()) return job.phase != "Running";
   return std::ranges::any_of(replicas, [](const Replica& replica) {
     return replica.waits || (replica.node.empty() && !replica.ended) ||

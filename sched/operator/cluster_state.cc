@@ -273,7 +273,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   std::vector<bool> stopping;                // of cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
-    if (job.ended() || job.deleted) continue;
+    // No decision concerns these jobs. Pods that they may still have are like those of other workloads.
+    if (job.ended() || job.deleted || job.suspend) continue;
     // In large clusters, the hints of the status may be minutes old.
     if (json newest = hints ? hints(key, job.uid) : json(); !newest.empty()) job.train = std::move(newest);
     index[entry.id] = cluster.jobs.size();

@@ -216,14 +216,21 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   }
 }
 
+// Returns the part of a spec that must not change once the job has started.
+json fixed_part(json spec) {
+  if (spec.is_object()) spec.erase("suspend");
+  return spec;
+}
+
 // Returns whether there is more to check.
 bool review_change(const json& request, ReviewVerdict& verdict) {
   if (text_field(request, {"operation"}) != "UPDATE") return true;
-  const json &before = field(request, {"oldObject"}), &after = field(request, {"object"});
-  if (field(before, {"spec"}) == field(after, {"spec"})) return false;
-  const kube::Job job = kube::parse_job(before);
+  const json& old_job = field(request, {"oldObject"});
+  const json before = fixed_part(field(old_job, {"spec"})), after = fixed_part(field(request, {"object", "spec"}));
+  if (before == after) return false;
+  const kube::Job job = kube::parse_job(old_job);
   if (!job.group && !job.ended()) return true;
-  const json changes = json::diff(field(before, {"spec"}), field(after, {"spec"}));
+  const json changes = json::diff(before, after);
   Pointer path("/spec" + text_field(changes.front(), {"path"}));
   if (path.back() == "-") path.pop_back();  // an element was added at the end of a list
   const std::string first = kube::field_name(path);

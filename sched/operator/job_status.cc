@@ -203,6 +203,9 @@ void JobStatus::set_conditions(json& status) const {
   const std::string why = reason.empty() ? phase : reason;
   add("Allocated", allocated, allocated ? "Allocated" : why, ended ? "" : message);
   add("Running", phase == "Running", phase, "");
+  const bool suspended = phase == "Suspended";
+  if (suspended || condition_of(before_, "Suspended") != nullptr)
+    add("Suspended", suspended, phase, suspended ? message : "");
   add("Completed", ended, ended ? why : phase, ended ? message : "");
   status["conditions"] = conditions;
 }

@@ -4,7 +4,8 @@
 // began, or the number of replicas last changed), membership (membership_status.h), usage (kube/job_usage.h),
 // attainedService (replica-seconds in earlier Running phases), createdGroup (the last group of which all pods were
 // created), retries and retryAfter (consecutive failed starts that were not the job's fault, and the time of the next
-// one), unplaceableSince and troubleSince, and the conditions Allocated, Running and Completed.
+// one), unplaceableSince and troubleSince, and the conditions Allocated, Running, Suspended (only of jobs that were
+// suspended) and Completed.
 #pragma once
 
 #include <chrono>

@@ -29,6 +29,9 @@ constexpr int kMaxGroups = 1'000'000;
 // While members change, nothing reports that they take too long.
 constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10};
+// Reasons, of which the first is also a phase.
+constexpr const char *kSuspended = "Suspended", *kResumed = "Resumed";
+constexpr const char *kWhySuspended = "suspended by spec.suspend", *kWhyResumed = "resumed; waits for nodes";
 
 class Planner {
  public:
@@ -57,6 +60,7 @@ class Planner {
     }
     status_.set_hints(at_.hints);
     account_usage(at_, job_, membership_.has_value(), status_);
+    if (!job_.suspend) note_resumption();
     if (job_.phase == "Succeeded" || job_.phase == "Failed") {
       remove_live();
     } else if (job_.phase == "Starting" || job_.phase == "Running") {
@@ -129,11 +133,12 @@ class Planner {
     return if_open(job_.allocation, status_.reason() == "Reallocated");
   }
 
-  // ---- Pending
+  // ---- Pending, Suspended
 
   void pending() {
     if (job_.phase.empty()) status_.set_phase("Pending", "New", "waits for nodes");
     if (remove_live()) return;
+    if (job_.suspend) return suspend();
     if (const auto hold = status_.retry_after(); hold && *hold > at_.now) {
       status_.set_allocation({});
       look_again(*hold);
@@ -148,6 +153,27 @@ class Planner {
       note_waiting(*at_.decision);
       check_placeable();
     }
+  }
+
+  // REQUIRES that no pod of the job may still run.
+  void suspend() {
+    note_suspension();
+    status_.set_allocation({});
+    status_.set_unplaceable(false);
+    if (job_.phase != kSuspended) status_.set_phase(kSuspended, kSuspended, kWhySuspended);
+  }
+  void note_suspension() {
+    if (status_.reason() == kSuspended) return;
+    status_.set_reason(kSuspended, kWhySuspended);
+    tell(false, kSuspended, kWhySuspended);
+  }
+  // A job that is resumed before all of its replicas have ended waits for that first.
+  void note_resumption() {
+    const bool stops = job_.phase == "Stopping" && status_.reason() == kSuspended;
+    if (!stops && job_.phase != kSuspended) return;
+    if (!stops) status_.set_phase("Pending", kResumed, kWhyResumed);
+    status_.set_reason(kResumed, kWhyResumed);
+    tell(false, kResumed, kWhyResumed);
   }
 
   void note_waiting(const JobDecision& decision) {
@@ -302,7 +328,7 @@ class Planner {
 
   void reallocate() {
     const JobDecision& decision = *at_.decision;
-    stop("Reallocated", decision.reason, if_open(decision.nodes, true), false);
+    stop(job_.suspend ? kSuspended : "Reallocated", decision.reason, if_open(decision.nodes, true), false);
   }
 
   void refused(const PodRefusal& refusal) {
@@ -405,9 +431,12 @@ class Planner {
       look_again(at_.now + kNodeCheck);
     } else if (at_.decision) {
       status_.set_allocation(next_nodes());
-      if (status_.reason() == "Reallocated") status_.set_reason("Reallocated", at_.decision->reason);
+      if (job_.suspend) note_suspension();
+      if (status_.reason() == "Reallocated" || status_.reason() == kResumed)
+        status_.set_reason("Reallocated", at_.decision->reason);
     }
     if (remove_live()) return;
+    if (job_.suspend) return suspend();
     const auto hold = status_.retry_after();
     const Allocation nodes = next_nodes();
     if ((hold && *hold > at_.now) || nodes.empty()) {
@@ -455,7 +484,11 @@ class Planner {
 }  // namespace
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
-  return Planner(situation, settings).run();
+  if (!kube::bool_field(situation.job, {"spec", "suspend"}, false)) return Planner(situation, settings).run();
+  // A suspended job must wait, whatever the allocator decided before it knew of the suspension.
+  JobSituation suspended = situation;
+  suspended.decision = JobDecision{{}, kWhySuspended, true, ""};
+  return Planner(suspended, settings).run();
 }
 
 }  // namespace adaptdl::sched

@@ -4,6 +4,7 @@
 //   Starting   the job has nodes, and a group of pods is created on them, one pod per replica
 //   Running    all pods of the group run; its members may change meanwhile (members_plan.h)
 //   Stopping   the pods were asked to checkpoint and exit; the next group starts when all of them have ended
+//   Suspended  spec.suspend is true, and all pods have ended
 //   Succeeded  all replicas of a group exited with code 0
 //   Failed     see `reason`
 //

@@ -14,7 +14,7 @@ namespace {
 using kube::text_field;
 using nlohmann::json;
 
-constexpr std::array kPhases = {"Pending", "Starting", "Running", "Stopping", "Succeeded", "Failed"};
+constexpr std::array kPhases = {"Pending", "Starting", "Running", "Stopping", "Suspended", "Succeeded", "Failed"};
 
 std::string phase_of(const json& job) { return text_field(job, {"status", "phase"}); }
 bool is_end(const std::string& phase) { return phase == "Succeeded" || phase == "Failed"; }
@@ -105,7 +105,7 @@ void OperatorMetrics::status_written(const json& before, const json& after) {
   if (from == to) return;
   const std::lock_guard lock(mutex_);
   if (from.empty()) ++submissions_;
-  if (to == "Stopping") ++restarts_[reason];
+  if (to == "Stopping" && reason != "Suspended") ++restarts_[reason];
   if (!is_end(to)) return;
   ++completions_[{to, reason}];
   const auto created = kube::time_field(after, {"metadata", "creationTimestamp"});

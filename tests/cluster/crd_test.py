@@ -83,6 +83,7 @@ class CrdTest(ClusterTest):
             (job("f", minReplicas=-1), "spec.minReplicas"),
             (job("g", minReplicas="two"), "spec.minReplicas"),
             (job("h", preemptible="yes"), "spec.preemptible"),
+            (job("i", suspend="yes"), "spec.suspend"),
             (job("n" * 64), "metadata.name"),
         ):
             done = self.create(resource)
@@ -138,6 +139,10 @@ class CrdTest(ClusterTest):
             self.assertNotEqual(code, 0)
             self.assertIn(words, answer)
 
+    def test_a_job_can_be_suspended(self):
+        self.assertIs(self.created(job("suspended", suspend=True))["spec"]["suspend"], True)
+        self.assertEqual(self.patch_status("suspended", {"phase": "Suspended"})[0], 0)
+
     def test_spec_and_status_are_changed_apart(self):
         self.created(job("apart", maxReplicas=2))
         self.assertEqual(self.patch_status("apart", {"phase": "Running"})[0], 0)
@@ -146,7 +151,9 @@ class CrdTest(ClusterTest):
         self.assertEqual((both["spec"]["maxReplicas"], both["status"]["phase"]), (3, "Running"))
 
     def test_kubectl_explains_what_a_user_sets(self):
-        for field, words in (("spec.minReplicas", "Fewer"), ("spec.preemptible", "checkpoint"), ("status", "scheduler")):
+        for field, words in (
+            ("spec.minReplicas", "Fewer"), ("spec.preemptible", "checkpoint"), ("spec.suspend", "suspended"), ("status", "scheduler"),
+        ):  # fmt: skip
             text = self.wait_for(
                 "the definition is published",
                 lambda field=field: self.kubectl("explain", f"adaptdljob.{field}", check=False).stdout,

@@ -80,11 +80,11 @@ class LiveRescaleTest(OperatorTest):
         self.wait_for_phase("job", "Succeeded")
         self.assert_trained_once("job", crashed=True)
 
-    def start_again_and_finish(self, name):
-        """Gives the stopped job a node, and checks that it continues where its last group was. At most the step that was under
-        way may be repeated."""
+    def start_again_and_finish(self, name, resume):
+        """Resumes the stopped job, and checks that it continues where its last group was. At most the step that was under way may
+        be repeated."""
         last = self.journal(name, "step")[-1]
-        self.give_gpus(2, 2)
+        resume()
         self.wait_for("it trains again", lambda: self.journal(name, "step")[-1]["group"] == last["group"] + 1, PATIENCE)
         start = next(line for line in self.journal(name, "start") if line["group"] > last["group"])
         self.assertLessEqual(last["to"] - start["samples"], last["to"] - last["from"])
@@ -100,7 +100,17 @@ class LiveRescaleTest(OperatorTest):
         self.wait_for("newcomers run", lambda: len(self.uids("job")) > 2, PATIENCE)
         self.give_gpus(0, 0)
         self.wait_for_phase("job", "Pending")
-        self.start_again_and_finish("job")
+        self.start_again_and_finish("job", lambda: self.give_gpus(2, 2))
+
+    def test_a_job_that_is_suspended_when_newcomers_have_just_come_saves_what_it_has_trained(self):
+        self.give_gpus(2, 0)
+        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
+        self.wait_for_members("job", 2)
+        self.give_gpus(2, 2)
+        self.wait_for("newcomers run", lambda: len(self.uids("job")) > 2, PATIENCE)
+        self.set_suspend("job", True)
+        self.wait_for_phase("job", "Suspended")
+        self.start_again_and_finish("job", lambda: self.set_suspend("job", False))
 
     def test_replicas_that_wait_for_others_save_what_they_have_trained_when_there_are_no_nodes_for_these(self):
         self.give_gpus(2, 2)
@@ -111,7 +121,7 @@ class LiveRescaleTest(OperatorTest):
         self.addCleanup(self.power_on, "node1")
         self.wait_for_phase("job", "Pending", patience=2 * PATIENCE)
         self.power_on("node1")
-        self.start_again_and_finish("job")
+        self.start_again_and_finish("job", lambda: self.give_gpus(2, 2))
 
     def test_a_new_operator_continues_a_change(self):
         self.give_gpus(1, 0)

@@ -485,6 +485,10 @@ class OperatorTest(TrainedOnce, ClusterTest):
         self.assertEqual(len(tokens), 1, "the replicas of a job have one token")
         return pods
 
+    def set_suspend(self, name, value):
+        patch = json.dumps({"spec": {"suspend": value}})
+        self.kubectl("patch", "adaptdljob", name, "--type=merge", "-p", patch)
+
     def finish(self, name):
         """Ends a job that was created with `until="finish"`."""
         (self.shares[name] / "finish").touch()

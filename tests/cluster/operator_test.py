@@ -129,6 +129,68 @@ class SharingTest(OperatorTest):
         self.wait_for_phase("waiting", "Starting", "Running", "Succeeded")
         self.wait_for_status("ended", "waiting", lambda status: status.get("phase") == "Succeeded")
 
+    def assert_still_suspended(self, name, before):
+        """Checks that the job has been suspended since it had the status `before`."""
+        now = self.status(name)
+        self.assertEqual((now["phase"], now["phaseSince"]), ("Suspended", before["phaseSince"]))
+
+    def test_a_suspended_job_has_no_pods_and_continues_from_its_checkpoint(self):
+        self.wait_for_validator()
+        bounds = {"minReplicas": ALL_GPUS, "maxReplicas": ALL_GPUS}
+        self.create_modelled_job("job", samples=1_000_000, until="finish", suspend=True, **bounds)
+        created = self.wait_for_phase("job", "Suspended")
+        time.sleep(INTERVAL + 2)  # a scheduling cycle
+        self.assert_still_suspended("job", created)
+        self.assertEqual(self.pods_of("job"), [])
+        self.assertNotIn("usage", created)
+        self.set_suspend("job", False)
+        before = self.wait_for_replicas("job", ALL_GPUS)
+
+        # While it is suspended, other jobs get its GPUs, and no operator starts it.
+        self.set_suspend("job", True)
+        stopped = self.wait_for_phase("job", "Suspended")
+        self.assertEqual((stopped["allocation"], stopped["group"], stopped["readyReplicas"]), ([], before["group"], 0))
+        self.assertEqual(set(stopped["usage"]), {"gpuSeconds", "cost"})
+        self.kubectl("wait", "--for=condition=Suspended", "adaptdljob/job", "--timeout=10s")
+        self.wait_for("its pods are gone", lambda: not self.pods_of("job"))
+        listed = self.listed("job")
+        self.assertEqual((listed["state"], listed["why"]), ("Suspended", "suspended by spec.suspend"))
+        self.assertIn("suspended", self.row("job"))
+        self.assertRegex(self.adaptdl("describe", "job").stdout, r"(?m)^Status: +Suspended$")
+        suspended = 'adaptdl_jobs{phase="Suspended"}'
+        self.wait_for("the metrics count it", lambda: self.metrics()[suspended] == 1)
+        self.assertNotIn('adaptdl_job_restarts_total{reason="Suspended"}', self.metrics())
+        change = json.dumps({"spec": {"suspend": False, "maxReplicas": ALL_GPUS + 1}})
+        refused = self.kubectl("patch", "adaptdljob", "job", "--type=merge", "-p", change, check=False)
+        self.assertIn("spec.maxReplicas cannot be changed after the job has started", refused.stderr)
+        self.create_program_job("other", "sleep 100000", preemptible=False, **bounds)
+        self.wait_for_status("running", "other", lambda status: status.get("readyReplicas") == ALL_GPUS)
+        self.assertTrue(self.kill_operator_process())
+        time.sleep(INTERVAL + 2)
+        self.assert_still_suspended("job", stopped)
+
+        # It is queued again, and a job that waits can be suspended, too.
+        self.set_suspend("job", False)
+        self.wait_for_phase("job", "Pending")
+        self.set_suspend("job", True)
+        self.wait_for_phase("job", "Suspended")
+        self.set_suspend("other", True)
+        self.wait_for_phase("other", "Suspended")
+        deleted = self.adaptdl("delete", "other")
+        self.assertEqual(deleted.returncode, 0, deleted.stderr)
+        self.set_suspend("job", False)
+        after = self.wait_for_replicas("job", ALL_GPUS)
+        self.assertGreater(after["group"], before["group"])
+        self.finish("job")
+        ended = self.wait_for_phase("job", "Succeeded")
+        self.assert_trained_once("job")
+
+        # A job that has ended stays as it is.
+        self.set_suspend("job", True)
+        time.sleep(2)
+        now = self.status("job")
+        self.assertEqual((now["phase"], now["completionTimestamp"]), ("Succeeded", ended["completionTimestamp"]))
+
     def test_wrong_jobs_are_refused_with_the_reason(self):
         self.wait_for_validator()
         refusal = self.apply_refused(self.job_document("wrong", "true", minReplicas=3, maxReplicas=2))

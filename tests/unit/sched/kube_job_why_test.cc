@@ -173,6 +173,15 @@ TEST_CASE("a replica that checkpointed on request has not failed, unless the job
   CHECK(why(job, {make_pod(0, asked)}) == "exited with code 143");
 }
 
+TEST_CASE("a suspended job is suspended, whatever else is known of it") {
+  json job = make_job({{"phase", "Suspended"}, {"reason", "Suspended"}, {"message", "suspended by spec.suspend"}});
+  CHECK(why(job) == "suspended by spec.suspend");
+  CHECK(why(job, {make_pod(0, terminated({{"exitCode", 1}}))}) == "suspended by spec.suspend");
+  CHECK_FALSE(wants_events(parse_job(job), {}));
+  job["metadata"]["deletionTimestamp"] = "2026-11-21T12:09:00Z";
+  CHECK(why(job) == "is being deleted");
+}
+
 TEST_CASE("a job that nobody acts on, and a deletion that is held, are said") {
   CHECK(why(make_job()) == "no scheduler has acted on it: is the AdaptDL scheduler running in this cluster?");
   CHECK(why(make_job({{"phase", "Pending"}})) == "waits for nodes to be free");

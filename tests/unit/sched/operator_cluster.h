@@ -50,6 +50,7 @@ struct Cluster {
   int created = 0;
 
   std::string phase() const { return text_field(job, {"status", "phase"}); }
+  bool suspended() const { return adaptdl::kube::bool_field(job, {"spec", "suspend"}, false); }
   int group() const { return adaptdl::kube::int_field(job, {"status", "group"}).value_or(-1); }
   NodeState state_of(const std::string& node) const {
     const auto found = nodes.find(node);
@@ -117,12 +118,14 @@ struct Cluster {
     if (group() == before) return;
     CHECK(group() == before + 1);
     CHECK(phase() == "Starting");
+    CHECK_FALSE(suspended());
     starts[group()] = job["status"]["allocation"].get<Allocation>();
     CHECK_FALSE(starts[group()].empty());
     for (const PodFacts& pod : pods) CHECK_FALSE(alive(pod));
   }
 
   void create(int number) {
+    CHECK_FALSE(suspended());
     PodPlace place = place_of(job, number);
     place.token = "token";
     const json made = make_replica_pod(job, place, {});
@@ -250,7 +253,9 @@ inline void run_all(Cluster& cluster) {
 // Random events in a cluster while an operator manages a job.
 class Storm {
  public:
-  Storm(unsigned seed, Cluster& cluster) : random_(seed), cluster_(cluster) {
+  // `suspends`: whether the events include suspensions of the job.
+  Storm(unsigned seed, Cluster& cluster, bool suspends = false)
+      : random_(seed), suspends_(suspends), cluster_(cluster) {
     cluster_.crash_point = [this] {
       if (crashes_ && chance(12)) throw Crash();
     };
@@ -266,11 +271,26 @@ class Storm {
     }
   }
 
+  // Ends all disturbances and suspends the job: it has no pods in the end, whatever the allocator has decided.
+  void suspend() {
+    end_disturbances();
+    cluster_.job["spec"]["suspend"] = true;
+    for (int round = 0; round < 10; ++round, cluster_.now += 30s) {
+      cluster_.decision = JobDecision{any_nodes(), "chosen", true};
+      cluster_.sync();
+      cluster_.all_progress();
+    }
+    cluster_.sync();
+    CHECK_FALSE(cluster_.step());
+    const bool over = cluster_.phase() == "Succeeded" || cluster_.phase() == "Failed";
+    CHECK(over == (cluster_.phase() != "Suspended"));
+    CHECK(std::ranges::none_of(cluster_.pods, &PodFacts::live));
+  }
+
   // Ends all disturbances: the job gets nodes when it waits for them, and its pods make progress.
   void calm() {
-    crashes_ = false;
-    cluster_.next_refusal.reset();
-    for (const char* node : {"a", "b", "c"}) cluster_.nodes[node] = NodeState::kReady;
+    end_disturbances();
+    cluster_.job["spec"].erase("suspend");
     for (int round = 0; round < 40; ++round, cluster_.now += 30s) {
       if (waits()) cluster_.decision = JobDecision{any_nodes(), "chosen", true};
       cluster_.sync();
@@ -293,6 +313,12 @@ class Storm {
   }
 
  private:
+  void end_disturbances() {
+    crashes_ = false;
+    cluster_.next_refusal.reset();
+    for (const char* node : {"a", "b", "c"}) cluster_.nodes[node] = NodeState::kReady;
+  }
+
   int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
   bool chance(int one_in) { return below(one_in) == 0; }
 
@@ -316,6 +342,7 @@ class Storm {
   }
 
   void disturb() {
+    if (suspends_ && chance(cluster_.suspended() ? 8 : 40)) cluster_.job["spec"]["suspend"] = !cluster_.suspended();
     const int kind = below(40);
     if (kind == 0 || (waits() && chance(2))) cluster_.decision = JobDecision{any_nodes(), "chosen", true};
     if (kind == 1 && chance(3)) cluster_.decision = JobDecision{{}, "waits", true};
@@ -382,6 +409,7 @@ class Storm {
   }
 
   std::mt19937 random_;
+  const bool suspends_;
   bool crashes_ = true;
   Cluster& cluster_;
 };

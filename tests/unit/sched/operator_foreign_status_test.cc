@@ -144,7 +144,7 @@ const std::vector<json>& odd_values() {
     std::vector<json> all = json::parse(R"([
       null, true, -1, 0, 1, 3, 1999999999, 9.3e18, 1.5, "", "x", [], {}, ["a", "b"], ["a", "nowhere"], [1, 2], {"a": 1},
       "1970-01-01T00:00:00Z", "2026-11-21T12:00:00Z", "2126-11-21T12:00:00Z", "New", "Pending", "Starting", "Running",
-      "Stopping", "Reallocated", "Succeeded", "Failed"])");
+      "Stopping", "Suspended", "Resumed", "Reallocated", "Succeeded", "Failed"])");
     all.insert(all.begin(), json(4'000, "a"));
     return all;
   }();

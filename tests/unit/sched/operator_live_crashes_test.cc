@@ -187,15 +187,16 @@ struct LiveCluster : Cluster {
   }
 };
 
-void check_random_events(unsigned seeds) {
+void check_random_events(unsigned seeds, bool suspends = false) {
   int groups = 0, generations = 0;
   std::map<std::string, int> phases;
   for (unsigned seed = 0; seed < seeds; ++seed) {
     CAPTURE(seed);
     LiveCluster cluster;
-    Storm storm(seed, cluster);
+    Storm storm(seed, cluster, suspends);
     storm.rage(250);
     ++phases[cluster.phase()];
+    if (suspends) storm.suspend();
     storm.calm();
     groups += cluster.group();
     generations += static_cast<int>(cluster.generations.size());
@@ -255,12 +256,38 @@ TEST_CASE("whatever change an operator that crashes had begun, replicas save whe
   }
 }
 
+TEST_CASE("whatever change an operator that crashes had begun, replicas save when the job is suspended") {
+  for (const int rounds : {0, 2}) {
+    CAPTURE(rounds);
+    for_each_crash<LiveCluster>([&](LiveCluster& cluster) {
+      cluster.may_crash = false;
+      decide(cluster, {"a", "b"});
+      cluster.run({"a", "b"}, 5);
+      cluster.may_crash = true;
+      cluster.run({"a", "b", "c"}, rounds);
+      cluster.job["spec"]["suspend"] = true;
+      cluster.run({"a", "b", "c"});
+      CHECK(cluster.phase() == "Suspended");
+      CHECK(cluster.killed_while_saving == 0);
+      CHECK(cluster.saved > 0);
+      CHECK(cluster.pods.empty());
+      cluster.job["spec"]["suspend"] = false;
+      cluster.run({"c"});
+      CHECK(cluster.members() == std::vector{0});
+      CHECK(cluster.group() == 1);
+    });
+  }
+}
+
 TEST_CASE("random events and crashes never leave two live groups or a stuck job whose members change") {
   check_random_events(25);
 }
 
+TEST_CASE("random suspensions, events and crashes do not, either") { check_random_events(15, true); }
+
 TEST_CASE("a great many random events and crashes do not, either" * doctest::test_suite("full")) {
   check_random_events(2'000);
+  check_random_events(500, true);
 }
 
 }  // namespace operator_live_crashes_test

@@ -86,12 +86,17 @@ TEST_CASE("jobs are counted by phase, waiting ones by reason, and allocated ones
   state.put_job(make_job("new"));
   state.put_job(make_job("waiting", {{"phase", "Pending"}, {"reason", "Waiting"}}));
   state.put_job(make_job("two", {{"phase", "Running"}, {"allocation", {"a", "a", "b"}}, {"replicas", 3}}));
+  json suspended = make_job("suspended", {{"phase", "Suspended"}, {"reason", "Suspended"}});
+  suspended["spec"]["suspend"] = true;
+  state.put_job(suspended);
   state.put_job(make_job("done", {{"phase", "Succeeded"}, {"allocation", json::array()}}));
   const std::string text = OperatorMetrics().text(state, state.cluster({}, kNow));
   CHECK(has(text, "adaptdl_jobs{phase=\"Pending\"} 2"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Running\"} 1"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Succeeded\"} 1"));
   CHECK(has(text, "adaptdl_jobs{phase=\"Failed\"} 0"));
+  CHECK(has(text, "adaptdl_jobs{phase=\"Suspended\"} 1"));
+  CHECK(text.find("reason=\"Suspended\"") == std::string::npos);  // it does not wait
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"New\"} 1"));
   CHECK(has(text, "adaptdl_jobs_waiting{reason=\"Waiting\"} 1"));
   CHECK(has(text, "adaptdl_job_replicas{job_namespace=\"ns\",job_name=\"two\"} 3"));
@@ -118,6 +123,20 @@ TEST_CASE("nodes are counted by state, and resources by who holds them") {
   CHECK(has(text, "adaptdl_allocated{resource=\"gpu\"} 4"));  // as the pods request it, whatever the template does
   CHECK(has(text, "adaptdl_allocated{resource=\"pods\"} 2"));
   CHECK(has(text, "adaptdl_used_by_others{resource=\"gpu\"} 2"));
+}
+
+TEST_CASE("a suspension is not a restart") {
+  OperatorMetrics metrics;
+  const json running = make_job("job", {{"phase", "Running"}, {"reason", "Allocated"}}),
+             stopping = make_job("job", {{"phase", "Stopping"}, {"reason", "Suspended"}}),
+             suspended = make_job("job", {{"phase", "Suspended"}, {"reason", "Suspended"}});
+  metrics.status_written(running, stopping);
+  metrics.status_written(stopping, suspended);
+  metrics.status_written(make_job("other"), suspended);
+  const std::string text = metrics.text(ClusterState(), {});
+  CHECK(text.find("adaptdl_job_restarts_total{") == std::string::npos);
+  CHECK(has(text, "adaptdl_job_submissions_total 1"));
+  CHECK(has(text, "adaptdl_job_completion_seconds_count 0"));
 }
 
 TEST_CASE("submissions, restarts and completions are counted once, when the phase changes") {

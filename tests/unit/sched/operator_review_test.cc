@@ -293,6 +293,52 @@ TEST_CASE("operator_review: the spec of a job can be changed until it starts") {
   CHECK(review_job(update(before, after), server.settings()).faults.at(0).starts_with("spec.maxReplicas cannot"));
 }
 
+TEST_CASE("operator_review: a job can be suspended and resumed at any time, without a check of its spec") {
+  Server server;
+  server.refuse(422, "Pod is invalid");
+  for (const char* phase : {"Pending", "Running", "Stopping", "Suspended", "Succeeded", "Failed"}) {
+    CAPTURE(phase);
+    json before = make_job();
+    before["status"] = {{"phase", phase}, {"group", 0}};
+    json suspended = before;
+    suspended["spec"]["suspend"] = true;
+    json resumed = before;
+    resumed["spec"]["suspend"] = false;
+    for (const auto& [from, to] : {std::pair(before, suspended), std::pair(suspended, resumed),
+                                   std::pair(resumed, suspended), std::pair(suspended, before)}) {
+      const ReviewVerdict verdict = review_job(update(from, to), server.settings());
+      CHECK(verdict.faults.empty());
+      CHECK(verdict.warnings.empty());
+    }
+    // Other fields are as fixed as before, also while the job is suspended.
+    for (json* job : {&suspended, &resumed}) {
+      json after = *job;
+      after["spec"]["maxReplicas"] = 8;
+      for (const json& from : {before, suspended}) {
+        CHECK(review_job(update(from, after), server.settings()).faults ==
+              std::vector<std::string>{
+                  "spec.maxReplicas cannot be changed after the job has started; submit a new job instead"});
+      }
+    }
+  }
+  CHECK(server.pods.empty());
+}
+
+TEST_CASE("operator_review: a new job that is suspended is checked, and so are its changes until it starts") {
+  Server server;
+  json job = make_job();
+  job["spec"]["suspend"] = true;
+  CHECK(review_job(creation(job), server.settings()).faults.empty());
+  CHECK(server.pods.size() == 1);
+  json after = job;
+  after["spec"]["minReplicas"] = 5;
+  after["spec"]["suspend"] = false;
+  job["status"] = {{"phase", "Suspended"}};
+  CHECK(review_job(update(job, after), server.settings()).faults.size() == 1);
+  after["spec"]["minReplicas"] = 2;
+  CHECK(review_job(update(job, after), server.settings()).faults.empty());
+}
+
 TEST_CASE("operator_review: metadata of a running job can be changed even if its spec is not valid") {
   Server server;
   server.refuse(422, "Pod is invalid");

@@ -160,6 +160,24 @@ TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other
   }
 }
 
+TEST_CASE("suspended jobs concern no decision, and pods that they still have hold their requests") {
+  for (const char* phase : {"", "Pending", "Running", "Stopping", "Suspended"}) {
+    CAPTURE(phase);
+    ClusterState state;
+    json job = make_job({{"phase", phase}, {"allocation", {"a"}}});
+    job["spec"]["suspend"] = true;
+    state.put_job(job);
+    state.put_pod(make_pod("p", "u"));
+    const AllocatorCluster cluster = state.cluster({}, kNow);
+    CHECK(cluster.jobs.empty());
+    CHECK(cluster.used.at("a").at("gpu") == 2);
+    CHECK(state.usage().size() == 1);
+    job["spec"]["suspend"] = false;
+    state.put_job(job);
+    CHECK(state.cluster({}, kNow).jobs.size() == 1);
+  }
+}
+
 TEST_CASE("the allocator gets a job's allocation, its live pods, and the requests of a replica") {
   ClusterState state;
   state.put_job(make_job({{"phase", "Stopping"}, {"allocation", {"b"}}, {"group", 3}}));
@@ -225,6 +243,8 @@ TEST_CASE("a job without nodes waits for first fit, and a paused job is held") {
   CHECK(look(json::object()).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}}).waits_for_first_fit);
   CHECK(look({{"phase", "Pending"}, {"reason", "NodeLost"}}).waits_for_first_fit);
+  CHECK(look({{"phase", "Pending"}, {"reason", "Resumed"}}).waits_for_first_fit);
+  CHECK_FALSE(look({{"phase", "Suspended"}, {"reason", "Suspended"}}).waits_for_first_fit);
   // First fit does not undo decisions of the policy.
   CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Waiting"}}).waits_for_first_fit);
   CHECK_FALSE(look({{"phase", "Pending"}, {"reason", "Reallocated"}}).waits_for_first_fit);
