@@ -4,8 +4,10 @@
 // (and, if it has verbs of its own, CLI11 subcommands) in `add`, and does its work in the callback of the app, or of
 // the subcommand, that was chosen. Help, completion and man pages are made from what `add` registers, so an option that
 // is registered is documented:
-//   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, JOB to those
-//     of runs and of jobs of the cluster, "a|b|c" to one of these words, anything else to nothing;
+//   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, JOB to
+//   those
+//     of runs and of jobs of the cluster (to those of jobs alone if the command needs a cluster), "a|b|c" to one of
+//     these words, anything else to nothing;
 //   - a description is one or two sentences without a final full stop, with the default in it.
 //
 // Errors: a callback throws; `main` prints one line and picks the exit code (see adaptdl/error.h).
@@ -47,6 +49,8 @@ void add_cost(CLI::App& app, int& exit_code);
 void add_cp(CLI::App& app, int& exit_code);
 void add_describe(CLI::App& app, int& exit_code);
 void add_resize(CLI::App& app, int& exit_code);
+void add_suspend(CLI::App& app, int& exit_code);
+void add_resume(CLI::App& app, int& exit_code);
 void add_delete(CLI::App& app, int& exit_code);
 void add_checkpoint(CLI::App& app, int& exit_code);
 void add_tensorboard(CLI::App& app, int& exit_code);

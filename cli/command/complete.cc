@@ -84,7 +84,9 @@ Candidates values(const std::string& kind, std::string_view typed, const std::ve
   if (kind == "FILE") return {":file"};
   if (kind == "RUN") return run_names(typed);
   if (kind == "JOB") {
-    const bool cluster = std::ranges::find(words, "--cluster") != words.end();
+    const Command* command = find_command(words.front());
+    const bool cluster = std::ranges::find(words, "--cluster") != words.end() ||
+                         (command != nullptr && command->needs == Needs::kCluster);
     candidates = cluster ? Candidates() : run_names(typed);
     std::ranges::move(job_names(typed, words), std::back_inserter(candidates));
     return candidates;

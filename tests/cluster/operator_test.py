@@ -129,6 +129,10 @@ class SharingTest(OperatorTest):
         self.wait_for_phase("waiting", "Starting", "Running", "Succeeded")
         self.wait_for_status("ended", "waiting", lambda status: status.get("phase") == "Succeeded")
 
+    def assert_prints(self, text, *words):
+        done = self.adaptdl(*words)
+        self.assertEqual((done.returncode, done.stdout), (0, text), done.stderr)
+
     def assert_still_suspended(self, name, before):
         """Checks that the job has been suspended since it had the status `before`."""
         now = self.status(name)
@@ -143,11 +147,11 @@ class SharingTest(OperatorTest):
         self.assert_still_suspended("job", created)
         self.assertEqual(self.pods_of("job"), [])
         self.assertNotIn("usage", created)
-        self.set_suspend("job", False)
+        self.assert_prints("resuming job\n", "resume", "job")
         before = self.wait_for_replicas("job", ALL_GPUS)
 
         # While it is suspended, other jobs get its GPUs, and no operator starts it.
-        self.set_suspend("job", True)
+        self.assert_prints("suspending job\n", "suspend", "job")
         stopped = self.wait_for_phase("job", "Suspended")
         self.assertEqual((stopped["allocation"], stopped["group"], stopped["readyReplicas"]), ([], before["group"], 0))
         self.assertEqual(set(stopped["usage"]), {"gpuSeconds", "cost"})
@@ -186,6 +190,9 @@ class SharingTest(OperatorTest):
         self.assert_trained_once("job")
 
         # A job that has ended stays as it is.
+        refused = self.adaptdl("suspend", "job")
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn("job 'job' has ended", refused.stderr)
         self.set_suspend("job", True)
         time.sleep(2)
         now = self.status("job")

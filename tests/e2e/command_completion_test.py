@@ -67,6 +67,7 @@ class Shell(unittest.TestCase):
         self.assertEqual(complete("adaptdl resize l"), {"lm"})
         self.assertEqual(complete("adaptdl resize lm "), set())
         self.assertEqual(complete("adaptdl checkpoint save l"), {"lm"})
+        self.assertEqual(complete("adaptdl suspend "), set())  # runs are not suspended
 
     def check_every_option(self, complete):
         for verb in verbs():

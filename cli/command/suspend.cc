@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "adaptdl/error.h"
+#include "command/cluster_options.h"
+#include "command/command.h"
+#include "kube/job.h"
+#include "kube/resource.h"
+#include "terminal/print.h"
+
+namespace adaptdl::cli {
+namespace {
+
+struct SuspendOptions {
+  ClusterOptions cluster;
+  std::vector<std::string> names;
+};
+
+void check_can_change(const kube::Job& job) {
+  if (job.deleted) throw Error(fmt::format("job '{}' is being deleted", job.name));
+  if (job.ended()) throw Error(fmt::format("job '{}' has ended; submit a new job instead", job.name));
+}
+
+void set_suspend(kube::Client& client, const JobName& name, bool suspend) {
+  const auto changed = client.patch(kube::path(kube::kAdaptDLJobs, name.name_space, name.name), kube::Patch::kMerge,
+                                    {{"spec", {{"suspend", suspend}}}});
+  // The API server drops fields that the definition of the resource lacks.
+  if (kube::parse_job(changed).suspend != suspend)
+    throw Error(fmt::format("cannot suspend job '{}': the cluster of context {} has an older operator; update it by "
+                            "`adaptdl operator manifests`",
+                            name.name, client.access().context));
+  print_out("{} {}\n", suspend ? "suspending" : "resuming", name.name);
+}
+
+void set_suspend(const SuspendOptions& options, bool suspend) {
+  kube::Client client(require_cluster(options.cluster));
+  std::vector<JobName> names;
+  // A wrong name is found before any job is changed.
+  for (const std::string& name : options.names) {
+    names.push_back(parse_job_name(name, client.access()));
+    check_can_change(kube::parse_job(get_job(client, names.back())));
+  }
+  for (const JobName& name : names) set_suspend(client, name, suspend);
+}
+
+std::shared_ptr<SuspendOptions> add_suspend_options(CLI::App& app) {
+  auto options = std::make_shared<SuspendOptions>();
+  app.add_option("job", options->names, "jobs of the cluster")->required()->type_name("JOB");
+  add_context_options(app, options->cluster);
+  return options;
+}
+
+}  // namespace
+
+void add_suspend(CLI::App& app, int&) {
+  const auto options = add_suspend_options(app);
+  app.footer(
+      "The replicas of the jobs checkpoint and exit, and the jobs get no nodes until `adaptdl resume`. `adaptdl ls`\n"
+      "shows when all replicas of a job have ended: its status is then suspended, instead of stopping.");
+  app.callback([options] { set_suspend(*options, true); });
+}
+
+void add_resume(CLI::App& app, int&) {
+  const auto options = add_suspend_options(app);
+  app.footer("The jobs wait for nodes, and continue from their checkpoints.");
+  app.callback([options] { set_suspend(*options, false); });
+}
+
+}  // namespace adaptdl::cli
