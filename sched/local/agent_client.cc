@@ -105,8 +105,9 @@ std::string AgentClient::message(bool first) const {
   message.seen = seen_;
   message.policy = options_.policy;
   message.fairness = options_.fairness;
-  message.user = {request_.name,   request_.kind, request_.min, request_.max, request_.devices, request_.held,
-                  request_.pinned, submitted_,    service,        changes_,     request_.hints,   request_.weight};
+  message.user = {request_.name,           request_.kind, request_.min, request_.max, request_.devices, request_.held,
+                  request_.pinned,         submitted_,    service,      changes_,     request_.hints,   request_.weight,
+                  request_.preferred_count};
   // An agent that knows nothing of this run must not give away what it may be about to use.
   if (first) {
     for (const std::string& device : allocated_)

@@ -34,6 +34,7 @@ struct AgentRequest {
   std::vector<std::string> held;  // that its processes use, or are about to
   bool pinned = false;            // once it has devices, it keeps exactly these
   double weight = 1;              // see DeviceUser
+  std::optional<int> preferred_count{};
 
   bool operator==(const AgentRequest&) const = default;
 };

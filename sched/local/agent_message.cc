@@ -101,6 +101,8 @@ DeviceUser parse_user(const json& run) {
   if (run.contains("weight")) user.weight = number(run, "weight");
   if (user.weight < kMinRunWeight || user.weight > kMaxRunWeight)
     throw UsageError(fmt::format("\"weight\": takes a number from {} to {}", kMinRunWeight, kMaxRunWeight));
+  if (const auto preferred = run.find("preferred"); preferred != run.end() && !preferred->is_null())
+    user.preferred_count = static_cast<int>(whole(run, "preferred", user.min, user.max));
   check_sched_hints(user.hints);
   return user;
 }
@@ -126,7 +128,8 @@ std::string to_line(const RunMessage& message) {
                     {"service", user.service},
                     {"changes", user.changes},
                     {"hints", user.hints},
-                    {"weight", user.weight}}}});
+                    {"weight", user.weight},
+                    {"preferred", user.preferred_count ? json(*user.preferred_count) : json()}}}});
 }
 
 std::string to_line(const DeviceShare& share) {

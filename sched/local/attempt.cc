@@ -41,7 +41,7 @@ void LaunchContext::publish() {
 }
 
 void LaunchContext::set_share(const RunShare& wanted) {
-  size.wish(wanted.replicas);
+  size.prefer(wanted.replicas);
   if (share != nullptr) share->set_weight(wanted.weight);
 }
 

@@ -44,6 +44,11 @@ std::string waiting_reason(const DeviceUser& user) {
   return fmt::format("waits: needs at least {} besides what others need at least", counted(user.min, "device"));
 }
 
+std::string preference_reason(int given, int preferred) {
+  if (given >= preferred) return counted(given, "device") + ", as many as it prefers";
+  return fmt::format("{} of the {} that it prefers: others need the rest", counted(given, "device"), preferred);
+}
+
 bool rescales_live(const DeviceUser& user) {
   const auto live = user.hints.find("liveRescale");
   return live != user.hints.end() && *live == true;
@@ -51,7 +56,7 @@ bool rescales_live(const DeviceUser& user) {
 
 bool other_limits(const DeviceUser& a, const DeviceUser& b) {
   const auto limits = [](const DeviceUser& user) {
-    return std::tie(user.kind, user.min, user.max, user.devices, user.pinned, user.weight);
+    return std::tie(user.kind, user.min, user.max, user.devices, user.pinned, user.weight, user.preferred_count);
   };
   return limits(a) != limits(b);
 }
@@ -114,15 +119,15 @@ std::vector<int> DeviceShares::least_sizes(const Order& order) {
   return sizes;
 }
 
-// As equal as can be, one device after the other to the run that has fewest for its weight.
-std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> sizes) {
+// As equal as can be up to the limits, one device after the other to the run that has fewest for its weight.
+std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> sizes, const std::vector<int>& limits) {
   std::vector<bool> open;
   for (const int size : sizes) open.push_back(size > 0);
   const auto weighed = [&](std::size_t i) { return sizes[i] / order[i].second->user.weight; };
   for (;;) {
     std::size_t next = order.size();
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (!open[i] || sizes[i] >= most(order[i].second->user)) continue;
+      if (!open[i] || sizes[i] >= limits[i]) continue;
       if (next == order.size() || weighed(i) < weighed(next)) next = i;
     }
     if (next == order.size()) return sizes;
@@ -134,8 +139,8 @@ std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> s
 }
 
 // Of the runs that have room for their least: the others have to wait whatever the policy would say.
-Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::vector<int>& floors, double now) {
-  const std::vector<int> fair = fair_sizes(order, floors);
+Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::vector<int>& floors,
+                           const std::vector<int>& fair, double now) {
   Problem problem;
   problem.now = now;
   std::set<std::string> seen;
@@ -149,8 +154,8 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
     JobInfo job;
     job.name = job_name(id, user);
     job.resources = {{user.kind, 1}};
-    job.min_replicas = user.min;
-    job.max_replicas = std::max(most(user), user.min);
+    job.min_replicas = user.preferred_count ? std::max(user.min, floors[i]) : user.min;
+    job.max_replicas = std::max(most(user), job.min_replicas);
     job.preemptible = !user.pinned;
     job.creation_time = user.submitted;
     job.attained_service = user.service + static_cast<double>(user.held.size()) * std::max(now - entry->said, 0.0);
@@ -170,8 +175,13 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
 }
 
 std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const Order& order, double now) {
-  const std::vector<int> floors = least_sizes(order);
-  const Decision decision = ask(policy, order, floors, now);
+  std::vector<int> floors = least_sizes(order), limits;
+  for (const auto& [id, entry] : order) limits.push_back(most(entry->user));
+  const std::vector<int> fair = fair_sizes(order, floors, limits);
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (const auto preferred = order[i].second->user.preferred_count; preferred && floors[i] > 0)
+      floors[i] = std::max(floors[i], std::min(*preferred, fair[i]));
+  const Decision decision = ask(policy, order, floors, fair, now);
   state_ = decision.state;
   std::vector<int> wanted(order.size(), 0), given(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -185,6 +195,10 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
       if (given[i] - floors[i] >= given[richest] - floors[richest]) richest = i;
     --given[richest];
   }
+  // What the policy left unused.
+  for (std::size_t i = 0; i < order.size(); ++i)
+    limits[i] = std::min(limits[i], order[i].second->user.preferred_count.value_or(given[i]));
+  given = fair_sizes(order, given, limits);
   std::vector<Size> sizes;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& [id, entry] = order[i];
@@ -193,6 +207,8 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
       sizes.push_back({0, waiting_reason(entry->user)});
     } else if (given[i] > wanted[i] && entry->user.pinned) {
       sizes.push_back({given[i], devices + ": it keeps what it has"});
+    } else if (const auto preferred = entry->user.preferred_count; preferred && !entry->user.pinned) {
+      sizes.push_back({given[i], preference_reason(given[i], *preferred)});
     } else if (given[i] > wanted[i]) {
       sizes.push_back({given[i], devices + ", the least that it takes: others make better use of more"});
     } else if (given[i] < wanted[i]) {

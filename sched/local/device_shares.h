@@ -8,6 +8,9 @@
 // A run that trains keeps at least its minimum. Of those that wait, the one submitted first is served first. A run that
 // was not measured yet gets at most its fair share by weight, since nothing is known of what more would do for it.
 //
+// A run may prefer a number of devices, whatever the policy finds of its speedup. It gets its fair share by weight up
+// to that number, and more where the policy leaves devices unused.
+//
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once
 
@@ -38,6 +41,7 @@ struct DeviceUser {
   int changes = 0;     // of its devices, the first allocation not counted
   nlohmann::json hints = nlohmann::json::object();
   double weight = 1;  // of its speedup, beside those of other runs; > 0
+  std::optional<int> preferred_count{};  // of its devices, from `min` to `max`; none: as many as the policy decides
 };
 
 struct DeviceShare {
@@ -84,8 +88,9 @@ class DeviceShares {
   std::set<std::string> in_hands(const Entry& entry) const;
   static std::vector<DeviceDemand> demands(const Order& order, const std::vector<int>& sizes);
   static std::vector<int> least_sizes(const Order& order);
-  static std::vector<int> fair_sizes(const Order& order, std::vector<int> sizes);
-  Decision ask(const Policy& policy, const Order& order, const std::vector<int>& floors, double now);
+  static std::vector<int> fair_sizes(const Order& order, std::vector<int> sizes, const std::vector<int>& limits);
+  Decision ask(const Policy& policy, const Order& order, const std::vector<int>& floors, const std::vector<int>& fair,
+               double now);
   std::vector<Size> sizes(const Policy& policy, const Order& order, double now);
 
   std::map<UserId, Entry> users_;

@@ -8,11 +8,12 @@ namespace {
 
 AgentRequest first_request(const LaunchPlan& plan, const std::string& name, const RunSize& size) {
   return {.name = name,
-          .min = size.min_wanted(),
+          .min = size.min(),
           .max = size.max_wanted(),
           .devices = plan.devices,
           .kind = plan.device_kind == DeviceKind::kGpu ? "gpu" : "cpu",
-          .pinned = size.fixed()};
+          .pinned = size.fixed(),
+          .preferred_count = size.preferred()};
 }
 
 AgentOptions agent_options(const LaunchPlan& plan, const DeviceTime& device_time) {
@@ -61,8 +62,9 @@ void MachineShare::set_weight(double weight) {
 }
 
 void MachineShare::say() {
-  request_.min = size_.min_wanted();
+  request_.min = size_.min();
   request_.max = size_.max_wanted();
+  request_.preferred_count = size_.preferred();
   if (request_ == said_) return;
   said_ = request_;
   agent_.update(request_);

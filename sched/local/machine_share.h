@@ -34,7 +34,7 @@ class MachineShare {
   // Of what was allocated last, one clause; empty: nothing was.
   const std::string& reason() const noexcept { return reason_; }
 
-  // The following functions also send the wanted bounds of the size.
+  // The following functions also send the bounds of the size, and how many replicas it prefers.
   // What the program says of itself, for the policy.
   void set_hints(nlohmann::json hints);
   // How much its speedup counts beside that of others.

@@ -5,7 +5,7 @@
 namespace adaptdl::sched {
 namespace {
 
-constexpr std::int64_t kMaxWish = 1'000'000;
+constexpr std::int64_t kMaxPreferred = 1'000'000;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ std::optional<RunShare> parse_share_request(const nlohmann::json& request) {
   }
   if (const auto replicas = request.find("replicas"); replicas != request.end() && !replicas->is_null()) {
     const std::int64_t count = replicas->is_number_integer() ? replicas->get<std::int64_t>() : 0;
-    if (count < 1 || count > kMaxWish) return {};
+    if (count < 1 || count > kMaxPreferred) return {};
     share.replicas = static_cast<int>(count);
   }
   return share;

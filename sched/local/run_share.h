@@ -12,8 +12,9 @@ namespace adaptdl::sched {
 inline constexpr double kMinRunWeight = 1e-3, kMaxRunWeight = 1e3;
 
 struct RunShare {
-  double weight = 1;            // of its speedup, beside those of other runs
-  std::optional<int> replicas;  // as many as that if there is room, within its own bounds; none: as the policy decides
+  double weight = 1;  // of its speedup, beside those of other runs
+  // As many as that, within its own bounds and as far as other runs leave room; none: as the policy decides.
+  std::optional<int> replicas;
 
   bool operator==(const RunShare&) const = default;
 };

@@ -40,10 +40,12 @@ void RunSize::allocate(std::vector<std::string> devices) {
 
 int RunSize::max_wanted() const noexcept {
   const int most = start_ ? std::clamp(*start_, min_, max_) : max_;
-  return wish_ ? std::clamp(*wish_, min_, most) : most;
+  return preferred_ ? std::clamp(*preferred_, min_, most) : most;
 }
 
-int RunSize::min_wanted() const noexcept { return wish_ ? max_wanted() : min_; }
+std::optional<int> RunSize::preferred() const noexcept {
+  return preferred_ ? std::optional(max_wanted()) : std::nullopt;
+}
 
 MembershipTarget RunSize::target() const {
   MembershipTarget target{.devices = {}, .min = min_, .by_user = by_user_};

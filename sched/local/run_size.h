@@ -21,16 +21,17 @@ class RunSize {
   // It may have these devices, one at least and no others, until it is given others.
   void allocate(std::vector<std::string> devices);
 
-  // Within its bounds, it should have as many replicas as that; none: any number.
-  void wish(std::optional<int> replicas) noexcept { wish_ = replicas; }
+  // Within its bounds, it should have as many replicas as that and no more; none: any number.
+  void prefer(std::optional<int> replicas) noexcept { preferred_ = replicas; }
   // Its program can follow changes of its replicas, or was measured: it may have more than LaunchPlan::start_replicas.
   void may_grow() noexcept { start_.reset(); }
 
   int min() const noexcept { return min_; }
   int max() const noexcept { return max_; }
-  // The bounds that it asks for at present, which are within these.
-  int min_wanted() const noexcept;
+  // How many it asks for at most at present, which is within these bounds.
   int max_wanted() const noexcept;
+  // How many it should have at present, within the same bounds; none: any number.
+  std::optional<int> preferred() const noexcept;
   // Whether nobody let it have another number of replicas than the one.
   bool fixed() const noexcept { return fixed_; }
   // What it should have now: as much as it may, up to max_wanted().
@@ -43,7 +44,7 @@ class RunSize {
   bool fixed_;
   bool by_user_ = false;
   bool answered_ = true;  // what the user asked for last was
-  std::optional<int> start_, wish_;
+  std::optional<int> start_, preferred_;
   std::optional<std::vector<std::string>> allocated_;
 };
 

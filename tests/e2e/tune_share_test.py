@@ -77,6 +77,21 @@ class TuneShareTest(run_support.RunTest):
         self.wait_for_replicas(trial1=4)
         self.end(search)
 
+    def test_equal_shares_leave_room_for_another_run(self):
+        self.search_new("equal", "--scales-badly")
+        self.wait_for_replicas(trial0=2, trial1=2)
+        other = self.start("--name", "other", "--replicas", "1:4", "--devices", 4, "--device-kind", "cpu", "--", sys.executable, PROGRAM,
+                           "--pause", "0.05", "--scales-badly")
+
+        def shared():
+            runs = self.listed().values()
+            return all(run["state"] == "running" for run in runs) and sorted(run["replicas"] for run in runs) == [1, 1, 2]
+
+        self.assertTrue(eventually(shared), self.listed())
+        other.send(signal.SIGTERM)
+        other.finish()
+        self.wait_for_replicas(trial0=2, trial1=2)
+
     def test_by_promise_the_better_trial_has_more(self):
         self.search_new("promise")
         self.assertTrue(eventually(lambda: len(self.trials()) == 2))

@@ -256,6 +256,18 @@ TEST_CASE("an agent that comes back learns the weights again") {
   CHECK(heavy.devices.size() == 2);
 }
 
+TEST_CASE("a run that prefers a number of devices gets as many, and leaves another run its share") {
+  Home home;
+  AgentRequest wanted = request(1, 3);
+  wanted.preferred_count = 3;
+  Run first(home, wanted);
+  REQUIRE(await({&first}, [&] { return first.devices.size() == 3; }));
+  CHECK(first.reason == "3 devices, as many as it prefers");
+  Run second(home, request(1, 4));
+  REQUIRE(await({&first, &second}, [&] { return second.devices.size() == 2; }));
+  CHECK(first.devices.size() == 2);
+}
+
 TEST_CASE("a run keeps what it has while the agent does not answer") {
   Home home;
   Run run(home, request(1, 2));
@@ -391,6 +403,7 @@ TEST_CASE("what is no message costs its sender the connection, and nobody else a
       {replaced("\"submitted\":0", "\"submitted\":1e999"), "the message is not valid JSON"},
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":0"), "\\\"weight\\\": takes a number from 0.001 to 1000"},
       {replaced("\"hints\":{}", "\"hints\":{},\"weight\":\"1\""), "\\\"weight\\\": takes a number"},
+      {replaced("\"hints\":{}", "\"hints\":{},\"preferred\":2"), "\\\"preferred\\\": takes a whole number from 1 to 1"},
       {replaced("adaptive", "best"), "no policy"},
       {replaced("\"id\":\"a\"", "\"id\":\"a b\""), "\\\"id\\\": takes 1 to 40 letters and digits"},
   };

@@ -23,6 +23,21 @@ DeviceUser user(int min, int max, double submitted, int devices = 4) {
   return user;
 }
 
+// Of a program on up to 8 replicas whose step takes so many seconds longer on more than one.
+nlohmann::json measured_hints(double sync) {
+  return {{"initBatchSize", 1024},
+          {"maxProfiledReplicas", 8},
+          {"gradParams", {{"norm", 1}, {"var", 1}}},
+          {"perfParams",
+           {{"alpha_c", 1e-4},
+            {"beta_c", 1e-3},
+            {"alpha_n", sync},
+            {"beta_n", 0},
+            {"alpha_r", sync},
+            {"beta_r", 0},
+            {"gamma", 1}}}};
+}
+
 // Runs that do as they are told, or not.
 struct Machine {
   void decide() {
@@ -237,21 +252,8 @@ TEST_CASE("of two that say they have the same device, the one submitted later mo
 TEST_CASE("what scales better gets more, and the other keeps its least") {
   Machine machine;
   DeviceUser scales = user(1, 8, 0, 8), does_not = user(1, 8, 1, 8);
-  const auto hints = [](double sync) {
-    return nlohmann::json{{"initBatchSize", 1024},
-                          {"maxProfiledReplicas", 8},
-                          {"gradParams", {{"norm", 1}, {"var", 1}}},
-                          {"perfParams",
-                           {{"alpha_c", 1e-4},
-                            {"beta_c", 1e-3},
-                            {"alpha_n", sync},
-                            {"beta_n", 0},
-                            {"alpha_r", sync},
-                            {"beta_r", 0},
-                            {"gamma", 1}}}};
-  };
-  scales.hints = hints(0.001);
-  does_not.hints = hints(10);
+  scales.hints = measured_hints(0.001);
+  does_not.hints = measured_hints(10);
   machine.come(1, scales);
   machine.come(2, does_not);
   machine.decide();
@@ -265,18 +267,7 @@ TEST_CASE("weights decide between runs that were not measured, and between those
     Machine machine;
     DeviceUser light = user(1, 8, 0, 8), heavy = user(1, 8, 1, 8);
     if (measured) {
-      light.hints = {{"initBatchSize", 1024},
-                     {"maxProfiledReplicas", 8},
-                     {"gradParams", {{"norm", 1}, {"var", 1}}},
-                     {"perfParams",
-                      {{"alpha_c", 1e-4},
-                       {"beta_c", 1e-3},
-                       {"alpha_n", 0.1},
-                       {"beta_n", 0},
-                       {"alpha_r", 0.1},
-                       {"beta_r", 0},
-                       {"gamma", 1}}}};
-      heavy.hints = light.hints;
+      light.hints = heavy.hints = measured_hints(0.1);
     }
     light.weight = 0.25;
     heavy.weight = 1.75;
@@ -318,6 +309,96 @@ TEST_CASE("no weight takes the least from a run that trains") {
   machine.heed(2);
   CHECK(machine.has(1).size() == 1);
   CHECK(machine.has(2).size() == 3);
+}
+
+TEST_CASE("a preferred number of devices is met whatever the policy finds, beside others up to a fair share") {
+  for (const bool measured : {false, true}) {
+    CAPTURE(measured);
+    Machine machine;
+    // Each prefers `count` of four devices, and would have one if the policy decided.
+    const auto prefer = [&](UserId id, int count) {
+      DeviceUser& user = machine.users[id];
+      user.max = count;
+      user.preferred_count = count;
+      if (measured) user.hints = measured_hints(10);
+      machine.shares.set(id, user, machine.told[id].number, machine.now);
+    };
+    const auto settle = [&](const std::vector<UserId>& ids) {
+      for (int cycle = 0; cycle < 5; ++cycle) {
+        machine.decide();
+        for (int round = 0; round < 2; ++round)
+          for (const UserId id : ids) machine.heed(id);
+      }
+    };
+    machine.come(1, user(1, 4, 0));
+    machine.come(2, user(1, 4, 1));
+    for (const UserId id : {1, 2}) prefer(id, 2);
+    settle({1, 2});
+    CHECK(machine.has(1).size() == 2);
+    CHECK(machine.has(2).size() == 2);
+    CHECK(machine.told[1].reason == "2 devices, as many as it prefers");
+    // Another run does not wait, and the two come back to what they prefer once it has ended.
+    machine.come(3, user(1, 4, 2));
+    settle({1, 2, 3});
+    CHECK(machine.has(1).size() == 2);
+    CHECK(machine.has(2).size() == 1);
+    CHECK(machine.has(3).size() == 1);
+    CHECK(machine.told[2].reason == "1 device of the 2 that it prefers: others need the rest");
+    machine.shares.remove(3);
+    settle({1, 2});
+    CHECK(machine.has(2).size() == 2);
+    machine.shares.remove(1);
+    prefer(2, 4);
+    settle({2});
+    CHECK(machine.has(2).size() == 4);
+    // One that prefers all devices leaves another run its share, and waits for none of them when it starts again.
+    machine.come(3, user(1, 4, 2));
+    settle({2, 3});
+    CHECK(machine.has(2).size() == 2);
+    CHECK(machine.has(3).size() == 2);
+    machine.users[2].held.clear();
+    machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now);
+    settle({2, 3});
+    CHECK(machine.has(2).size() == 2);
+  }
+}
+
+TEST_CASE("a run that prefers a number of devices keeps its fair share beside one that scales better") {
+  Machine machine;
+  DeviceUser scales = user(1, 4, 0), prefers = user(1, 3, 1);
+  scales.hints = measured_hints(0.001);
+  prefers.hints = measured_hints(10);
+  machine.come(1, scales);
+  machine.come(2, prefers);
+  const auto settle = [&] {
+    for (int cycle = 0; cycle < 3; ++cycle) {
+      machine.decide();
+      for (const UserId id : {1, 2, 1, 2}) machine.heed(id);
+    }
+  };
+  settle();
+  CHECK(machine.has(2).size() == 1);
+  machine.users[2].preferred_count = 3;
+  CHECK(machine.shares.set(2, machine.users[2], machine.told[2].number, machine.now));
+  settle();
+  CHECK(machine.has(1).size() == 2);
+  CHECK(machine.has(2).size() == 2);
+  CHECK(machine.told[2].reason == "2 devices of the 3 that it prefers: others need the rest");
+}
+
+TEST_CASE("a run that prefers more devices than its fair share gets those that no other run makes use of") {
+  Machine machine;
+  machine.come(1, user(1, 4, 0));
+  machine.users[1].hints = measured_hints(10);
+  machine.come(2, user(1, 3, 1));
+  machine.users[2].preferred_count = 3;
+  for (const UserId id : {1, 2}) machine.shares.set(id, machine.users[id], 0, machine.now);
+  for (int cycle = 0; cycle < 5; ++cycle) {
+    machine.decide();
+    for (const UserId id : {1, 2, 1, 2}) machine.heed(id);
+    CHECK(machine.has(1).size() == 1);
+    CHECK(machine.has(2).size() == 3);
+  }
 }
 
 TEST_CASE("new limits ask for a decision at once, new hints do not") {

@@ -45,27 +45,30 @@ TEST_CASE("an elastic run begins with the replicas to start with, until it may g
   CHECK(size.max() == 4);
   CHECK(size.max_wanted() == 1);
   CHECK(size.target().devices == Devices{"a"});
-  size.wish(3);
+  CHECK_FALSE(size.preferred().has_value());
+  size.prefer(3);
   CHECK(size.max_wanted() == 1);
-  CHECK(size.min_wanted() == 1);
+  CHECK(size.preferred() == 1);
   size.may_grow();
   CHECK(size.max_wanted() == 3);
-  CHECK(size.min_wanted() == 3);
+  CHECK(size.preferred() == 3);
+  CHECK(size.min() == 1);
   CHECK(size.target().min == 1);
-  size.wish({});
+  size.prefer({});
   CHECK(size.max_wanted() == 4);
-  CHECK(size.min_wanted() == 1);
+  CHECK_FALSE(size.preferred().has_value());
   // A user knows better.
   RunSize resized(elastic);
   CHECK_FALSE(resized.resize(2, 3).has_value());
   CHECK(resized.target().devices == Devices{"a", "b", "c"});
 }
 
-TEST_CASE("a wish is followed within the bounds") {
+TEST_CASE("the preferred number of replicas is within the bounds") {
   RunSize size(plan(2, 3, {"a", "b", "c", "d"}));
-  size.wish(1);
+  size.prefer(1);
   CHECK(size.target().devices == Devices{"a", "b"});
-  size.wish(8);
+  CHECK(size.preferred() == 2);
+  size.prefer(8);
   CHECK(size.target().devices == Devices{"a", "b", "c"});
 }
 
