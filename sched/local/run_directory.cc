@@ -25,6 +25,8 @@ fs::path runs_directory() {
   return fs::path(home) / ".local" / "state" / "adaptdl" / "runs";
 }
 
+fs::path studies_directory(const fs::path& runs) { return runs.parent_path() / "studies"; }
+
 void prepare_runs_directory(const fs::path& runs) {
   // Where this fails, creating a run in it reports why.
   create_private_directories(runs);

@@ -10,6 +10,9 @@ namespace adaptdl::sched {
 // UsageError if there is no home directory either.
 std::filesystem::path runs_directory();
 
+// The directory of the studies of `adaptdl tune`, whose trials are runs in `runs`.
+std::filesystem::path studies_directory(const std::filesystem::path& runs = runs_directory());
+
 // Creates the directory that runs are kept in, or closes one that exists to other users.
 void prepare_runs_directory(const std::filesystem::path& runs);
 

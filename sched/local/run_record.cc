@@ -32,6 +32,16 @@ bool holds_something(const fs::path& directory) {
   return fs::is_directory(directory, error) && !fs::is_empty(directory, error);
 }
 
+// Whether it is the run of a trial, STUDY-N, whose study exists.
+bool is_of_trial(const fs::path& studies, const RunEntry& run) {
+  const std::string& name = run.status.name;
+  const std::size_t dash = name.rfind('-');
+  if (dash == std::string::npos) return false;
+  const fs::path trial = studies / name.substr(0, dash) / "trials" / name.substr(dash + 1);
+  std::error_code ignored;
+  return fs::equivalent(fs::path(run.status.checkpoints).parent_path(), trial, ignored);
+}
+
 // A launcher that was killed left the state that it had last.
 void mark_lost(RunEntry& run) {
   run.status.state = "lost";
@@ -183,7 +193,8 @@ void remove_run(const RunEntry& run, bool keep_checkpoints) {
 void prune_runs(const fs::path& runs, std::size_t keep) noexcept {
   try {
     std::vector<RunEntry> ended = list_runs(runs);
-    std::erase_if(ended, [](const RunEntry& run) { return run.alive; });
+    const fs::path studies = studies_directory(runs);
+    std::erase_if(ended, [&](const RunEntry& run) { return run.alive || is_of_trial(studies, run); });
     std::ranges::sort(ended, std::ranges::greater(), [](const RunEntry& run) { return run.status.ended; });
     for (std::size_t i = keep; i < ended.size(); ++i) {
       if (!holds_something(ended[i].directory / "checkpoints")) remove_run(ended[i], false);

@@ -83,7 +83,8 @@ void remove_run(const RunEntry& run, bool keep_checkpoints);
 inline constexpr std::size_t kEndedRunsKept = 50;
 
 // Removes the records of the ended runs before the newest `keep`; but never one with checkpoints in it, which are
-// somebody's work.
+// somebody's work, nor that of a trial: `adaptdl tune` reads how its run ended when the study is resumed, and removes
+// the record then. It is recognized by its name and its checkpoints, until the directory of the study is removed.
 void prune_runs(const std::filesystem::path& runs, std::size_t keep = kEndedRunsKept) noexcept;
 
 }  // namespace adaptdl::sched

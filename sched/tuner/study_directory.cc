@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path studies_directory() { return runs_directory().parent_path() / "studies"; }
-
 [[noreturn]] void fail(const fs::path& path, const std::string& why) {
   throw Error(fmt::format("cannot use {}: {}", path.string(), why));
 }

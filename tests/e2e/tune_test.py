@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -196,6 +197,15 @@ echo '{"accuracy": 1}'
         (self.runs / "s-0" / "run.json").write_text(
             json.dumps({"name": "s-0", "state": "done", "exit_code": 0, "checkpoints": str(directory / "checkpoints")}))
         before = self.trained("s", 0)
+        # More runs than are kept have ended since, the last of which removes records.
+        for number in range(60):
+            (self.runs / f"other-{number}").mkdir()
+            (self.runs / f"other-{number}" / "run.json").write_text(json.dumps({"state": "done", "ended": "2026-01-01T00:00:00.000Z"}))
+        self.run_to_end("--name", "last", "--", "true")
+        others = [run for run in self.runs.iterdir() if run.name != "s-0"]
+        self.assertLess(len(others), 60)
+        for run in others:
+            shutil.rmtree(run)
         self.tune("--resume", "--study", "s")
         self.assertEqual(self.trained("s", 0), before)
         self.assertEqual(self.trials("s")[0]["state"], "complete")

@@ -173,6 +173,27 @@ TEST_CASE("old runs are forgotten, but not what they saved, and nobody who lives
   CHECK(names(runs.path()) == std::vector<std::string>{"living", "run-0", "run-3", "run-4", "run-5"});
 }
 
+TEST_CASE("records of trials stay until their study has read them, or is removed") {
+  const testing::TemporaryDirectory directory;
+  const fs::path runs = directory.path() / "runs", studies = directory.path() / "studies";
+  const auto leave_trial = [&](const std::string& name, const fs::path& trial) {
+    RunStatus ended = status("done", kNoon - 1s);
+    ended.checkpoints = trial / "checkpoints";
+    REQUIRE(RunRecord::named(runs, name).write(ended, ""));
+  };
+  for (const char* const trial : {"s/trials/0", "s/trials/1", "removed/trials/0"})
+    fs::create_directories(studies / trial);
+  leave_trial("s-0", studies / "s" / "trials" / "0");
+  leave_trial("s-1", studies / "s" / "trials" / "1");
+  leave_trial("removed-0", studies / "removed" / "trials" / "0");
+  leave_trial("other", studies / "s" / "trials" / "1");
+  leave_trial("other-0", studies / "s" / "trials" / "0");
+  for (int i = 0; i < 3; ++i) leave(runs, "run-" + std::to_string(i), "done", kNoon + i * 1s);
+  fs::remove_all(studies / "removed");
+  sched::prune_runs(runs, 2);
+  CHECK(names(runs) == std::vector<std::string>{"s-0", "s-1", "run-1", "run-2"});
+}
+
 TEST_CASE("a run is removed with its socket, and without its checkpoints where they are to be kept") {
   const testing::TemporaryDirectory runs;
   const fs::path socket = runs.path() / "socket";
