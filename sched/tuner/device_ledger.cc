@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace adaptdl::sched::tune {
 namespace {
@@ -70,6 +71,18 @@ void DeviceLedger::take(Journal& journal, const Study& study, const Trial& trial
   if (entry.is_new) journal.set_trial_attribute(id, kCountedRun, {{"run", entry.run}, {"before", entry.before}});
   entry.is_new = false;
   journal.set_trial_attribute(id, kDeviceSeconds, total);
+  unconfirmed_.insert(number);
+}
+
+void DeviceLedger::confirm(Journal& journal, const Study& study) {
+  journal.begin();
+  for (const int number : std::exchange(unconfirmed_, {})) {
+    const Trial& trial = study.trials.at(static_cast<std::size_t>(number));
+    const double stored = entries_.at(number).stored;
+    if (is_finished(trial.state) && device_seconds(study, trial) < stored)
+      journal.set_study_attribute(study.id, late_device_seconds(number), stored);
+  }
+  journal.commit();
 }
 
 }  // namespace adaptdl::sched::tune

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "tune/journal.h"
@@ -35,6 +36,8 @@ class DeviceLedger {
 
   // Counts a figure of the trial's run, and stores it if it is the last one of the run or has changed by enough.
   void take(Journal& journal, const Study& study, const Trial& trial, const RunUsage& usage);
+  // Stores again what take() stored in trials that another process had just ended. To be called once that is committed.
+  void confirm(Journal& journal, const Study& study);
   // Of the whole study, in device-seconds; what is not stored yet included.
   double total() const noexcept { return total_; }
 
@@ -49,6 +52,7 @@ class DeviceLedger {
   Entry& entry_of(const Study& study, const Trial& trial, const std::string& run);
 
   std::map<int, Entry> entries_;  // by trial; of those with figures since the search began
+  std::set<int> unconfirmed_;     // trials with figures since the last confirm()
   double total_;
 };
 

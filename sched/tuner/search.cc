@@ -216,6 +216,7 @@ bool Search::take_events() {
     journal_.begin();
   }
   store_results();
+  ledger_.confirm(journal_, study());
   return !events.empty();
 }
 

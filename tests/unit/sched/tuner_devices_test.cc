@@ -32,6 +32,21 @@ TEST_CASE("the device-seconds of each run count once, whenever the search is kil
   }
 }
 
+TEST_CASE("the device-seconds of a run count if another process ends its trial at the same moment") {
+  Scene scene("none", 1, 1);
+  Journal other(scene.directory.path() / "journal.log");
+  FakeRunner runner(scene.kept, 3, [&](const Values& values, int step) {
+    // Between the search's last look at the storage and its next write.
+    if (step == 3) other.finish(0, TrialState::kPruned, 0.5);
+    return quality(values, step);
+  });
+  runner.seconds_per_step = 3;
+  CHECK(scene.search(runner));
+  CHECK(scene.count(TrialState::kPruned) == 1);
+  CHECK(scene.kept.device_seconds == 9);
+  CHECK(device_seconds(scene.study()) == 9);
+}
+
 TEST_CASE("a search stops with checkpoints when its device-hours are used, and continues with more") {
   Scene scene("none", 2, 6);
   scene.plan.max_device_seconds = 45;

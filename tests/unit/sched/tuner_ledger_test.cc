@@ -101,6 +101,25 @@ TEST_CASE("what a run uses after its trial has ended counts too, once") {
   }
 }
 
+TEST_CASE("a figure of a trial that another process ends before it is stored counts") {
+  Scene scene;
+  DeviceLedger ledger(scene.study());
+  scene.take(ledger, 0, "a", 20);
+  Journal other(scene.directory.path() / "journal.log");
+  for (const bool again : {false, true}) {
+    scene.journal.begin();
+    ledger.take(scene.journal, scene.study(), scene.trial(0), {"b", again ? 7.0 : 5.0, true});
+    ledger.take(scene.journal, scene.study(), scene.trial(1), {"c", 3, true});
+    if (!again) REQUIRE(other.finish(scene.trial(0).id, TrialState::kPruned, {}));
+    scene.journal.commit();
+    ledger.confirm(scene.journal, scene.study());
+    CHECK(scene.stored(0) == (again ? 27 : 25));
+    CHECK(scene.stored(1) == 3);
+  }
+  CHECK_FALSE(scene.study().user_attributes.contains(late_device_seconds(1)));
+  CHECK(DeviceLedger(scene.study()).total() == ledger.total());
+}
+
 TEST_CASE("attributes of another kind count as nothing") {
   Scene scene;
   scene.journal.set_trial_attribute(scene.trial(0).id, kDeviceSeconds, "many");
