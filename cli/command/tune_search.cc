@@ -18,6 +18,7 @@
 #include "terminal/format.h"
 #include "tuner/device_ledger.h"
 #include "tuner/local_trial_runner.h"
+#include "tuner/python_helper.h"
 #include "tuner/search.h"
 
 namespace adaptdl::cli {
@@ -130,6 +131,15 @@ std::string used_up_text(const TunePlan& plan, double device_seconds) {
   throw UsageError(fmt::format("tune: {}; raise --gpu-hours", used_up_text(plan, device_seconds)));
 }
 
+// The sampler of the study; none if a signal to stop came while a helper process started.
+std::unique_ptr<tune::Sampler> make_interruptible_sampler(const TunePlan& plan, const tune::StudyDirectory& directory) {
+  try {
+    return make_study_sampler(plan.settings, plan.study, directory.journal());
+  } catch (const tune::HelperInterrupted&) {
+    return nullptr;
+  }
+}
+
 SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory,
                      const std::vector<sched::RunEntry>& previous, tune::LocalTrialRunner& runner, SearchReport& report,
                      SearchSignals& signals) {
@@ -137,7 +147,12 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
   const tune::Study& study = *journal.find(plan.study);
   if (const int number = adopt_previous_runs(previous, settings.trials, study, runner, report, signals))
     return {false, kSearchStopped, interruption(number)};
-  const auto sampler = make_study_sampler(settings, plan.study, directory.journal());
+  const auto sampler = make_interruptible_sampler(plan, directory);
+  if (!sampler) {
+    int number = 0;
+    while (number == 0) number = signals.wait(report);
+    return {false, kSearchStopped, interruption(number)};
+  }
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
   search_plan.share = {*tune::find_share_mode(settings.share), plan.devices, settings.min_replicas,

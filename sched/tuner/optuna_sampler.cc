@@ -43,8 +43,13 @@ void check_answer(const json& answer) {
 
 }  // namespace
 
-OptunaSampler::OptunaSampler(const OptunaPlan& plan) try : name_(plan.name), helper_(helper_command(plan)) {
+// An import that is interrupted loses nothing, so it is not waited for.
+OptunaSampler::OptunaSampler(const OptunaPlan& plan) try
+    : name_(plan.name), helper_(helper_command(plan), std::chrono::milliseconds(0)) {
   check_answer(helper_.receive());
+  helper_.set_grace(PythonHelper::kGrace);
+} catch (const HelperInterrupted&) {
+  throw;
 } catch (const UsageError& error) {
   throw UsageError(cannot_use(plan, error) + "; set ADAPTDL_PYTHON to a Python that has Optuna");
 } catch (const Error& error) {

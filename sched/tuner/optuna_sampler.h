@@ -5,8 +5,8 @@
 // creates Optuna's sampler for each trial, with a seed of its own. What a sampler stores in system attributes, such as
 // the state of CMA-ES, is returned by attributes(); the helper itself writes nothing.
 //
-// Errors: Error with the sampler's name if it fails or its process ends; the search can be resumed. sample() blocks
-// until the sampler has answered (python_helper.h).
+// Errors: Error with the sampler's name if it fails or its process ends; the search can be resumed. The constructor and
+// sample() block until the sampler has answered (python_helper.h).
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct OptunaPlan {
 class OptunaSampler final : public Sampler {
  public:
   // Starts the helper, which tries the sampler out. Throws UsageError, with what to do, if Python, Optuna, the sampler
-  // or a package that the sampler needs does not exist.
+  // or a package that the sampler needs does not exist, and HelperInterrupted as soon as a signal to stop comes.
   explicit OptunaSampler(const OptunaPlan& plan);
 
   // The study must be that of the storage, all of whose operations are on disk.

@@ -189,7 +189,7 @@ void PythonHelper::check_signals() {
   if (!signalled_) signalled_ = now;
   if (now - *signalled_ < grace_) return;
   end();
-  throw Error("the helper process was interrupted before it answered");
+  throw HelperInterrupted();
 }
 
 void PythonHelper::fail_ended() {

@@ -6,8 +6,9 @@
 // An answer may take minutes, so waiting for one has no time limit. But once a signal to stop (SIGINT, SIGTERM or
 // SIGHUP) is pending in this thread, which must have blocked it, the helper has `grace` left, and is killed then.
 //
-// Errors: Error if the helper ends, with how it did and its last line on standard error; if it sends something else
-// than a JSON object on a line; and if it was killed because of a signal. No function may be called after one.
+// Errors: Error if the helper ends, with how it did and its last line on standard error, and if it sends something else
+// than a JSON object on a line; HelperInterrupted if it was killed because of a signal. No function may be called after
+// one.
 //
 // Threading: one thread.
 #pragma once
@@ -21,10 +22,17 @@
 #include <string_view>
 #include <vector>
 
+#include "adaptdl/error.h"
 #include "local/fd.h"
 #include "local/lines.h"
 
 namespace adaptdl::sched::tune {
+
+// A signal to stop came, which is still pending.
+class HelperInterrupted : public Error {
+ public:
+  HelperInterrupted() : Error("the helper process was interrupted before it answered") {}
+};
 
 class PythonHelper {
  public:
@@ -42,6 +50,7 @@ class PythonHelper {
   nlohmann::json receive();
   // Sends a request and returns the answer.
   nlohmann::json ask(const nlohmann::json& request);
+  void set_grace(std::chrono::milliseconds grace) noexcept { grace_ = grace; }
 
  private:
   void wait();

@@ -248,6 +248,25 @@ echo '{"accuracy": 1}'
         self.assertIn("cannot find no-such-python in PATH", said)
         self.assertFalse(self.studies.exists())
 
+    def test_an_interrupt_while_optuna_is_imported_stops_the_search(self):
+        self.interrupted(*self.program("--pause", "0.3"))
+        packages = self.directory / "packages"
+        packages.mkdir()
+        (packages / "optuna.py").write_text("import pathlib, time\npathlib.Path('imported').touch()\ntime.sleep(600)\n")
+        self.environment.update(PYTHONPATH=str(packages), ADAPTDL_PYTHON=sys.executable)
+        # As if the study had been created with this sampler.
+        with (self.studies / "s" / "journal.log").open("a") as journal:
+            journal.write(json.dumps({"op_code": 2, "worker_id": "w", "study_id": 0,
+                                      "user_attr": {"adaptdl:settings": {**self.settings(), "sampler": "optuna:TPESampler"}}}) + "\n")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            search = self.start_tune("--resume", "--study", "s", stderr=subprocess.PIPE)
+            self.assertTrue(eventually((self.directory / "imported").exists))
+            search.send_signal(number)
+            said = search.stderr.read()
+            self.assertEqual(search.wait(PATIENCE), 143, said)
+            self.assertIn("to continue: adaptdl tune --resume --study s", said)
+            (self.directory / "imported").unlink()
+
     def test_the_trials_of_a_study_without_a_storage_are_kept(self):
         checkpoint = self.studies / "s" / "trials" / "0" / "checkpoints" / "checkpoint-1"
         checkpoint.mkdir(parents=True)

@@ -1,6 +1,7 @@
 #include "tuner/optuna_sampler.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <fstream>
 #include <string>
@@ -91,6 +92,20 @@ TEST_CASE("a sampler that cannot be used is a usage error") {
                        "cannot use sampler 'optuna:TPESampler': cannot find no-such-python in PATH, nor a file of that "
                        "name here; set ADAPTDL_PYTHON to a Python that has Optuna",
                        UsageError);
+}
+
+TEST_CASE("a signal to stop ends the start of a sampler at once") {
+  HelperScene scene("");
+  std::ofstream(scene.plan.script) << "while read -r line; do :; done\n";
+  sigset_t stops, before;
+  ::sigemptyset(&stops);
+  ::sigaddset(&stops, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &stops, &before);
+  ::raise(SIGTERM);
+  CHECK_THROWS_AS(OptunaSampler sampler(scene.plan), HelperInterrupted);
+  int number = 0;
+  ::sigwait(&stops, &number);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
 TEST_CASE("a failure of the sampler, its end and a wrong value are errors") {
