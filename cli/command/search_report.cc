@@ -8,7 +8,6 @@
 
 #include "command/tune_show.h"
 #include "terminal/format.h"
-#include "terminal/print.h"
 #include "terminal/terminal.h"
 #include "tune/space_text.h"
 #include "tuner/device_ledger.h"
@@ -85,10 +84,8 @@ const tune::Study& SearchReport::study() const {
 }
 
 void SearchReport::notice(std::string_view text) {
-  if (screen_)
-    screen_->notice(text);
-  else
-    print_notice("{}", text);
+  if (screen_) return screen_->notice(text);
+  notices_.put(text);
 }
 
 void SearchReport::begin(const std::string& directory) {
@@ -156,6 +153,7 @@ void SearchReport::put_json(const std::string& event, const ordered_json& fields
 
 void SearchReport::update() {
   json_.write_some();
+  notices_.write_some();
   if (!screen_) return;
   const auto now = Clock::now();
   const SearchScreen::Size size = screen_->size();
@@ -176,6 +174,7 @@ void SearchReport::continue_after_stop() {
 
 void SearchReport::close() {
   json_.write_all();
+  notices_.write_all();
   screen_.reset();
 }
 

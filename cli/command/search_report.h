@@ -1,7 +1,8 @@
 // What a search reports while it runs: lines on standard error, with a table of the trials below them on a terminal, or
 // events as JSON on standard output (`adaptdl tune --json`, described in docs/tune.md).
 //
-// A terminal, or a reader of the events, that is slow or went away holds up nothing until close() writes what waits.
+// A terminal, or a reader of the events or lines, that is slow or went away holds up nothing until close() writes what
+// waits.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -16,6 +17,7 @@
 #include "command/search_view.h"
 #include "command/tune_plan.h"
 #include "terminal/json_lines.h"
+#include "terminal/notice_lines.h"
 #include "terminal/search_screen.h"
 #include "tune/journal.h"
 #include "tuner/search_event.h"
@@ -64,6 +66,7 @@ class SearchReport {
   SearchView view_;
   std::optional<SearchScreen> screen_;
   JsonLines json_;
+  NoticeLines notices_;             // without a table
   std::vector<std::string> lines_;  // of the table
   SearchScreen::Size size_;         // for which they are
   std::chrono::steady_clock::time_point made_at_{};

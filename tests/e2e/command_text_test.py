@@ -95,7 +95,7 @@ class TextTest(RunTest):
             r"\bprint_raw\(": {"terminal/print.h", "terminal/print.cc", "command/help.cc", "command/logs.cc", "command/simulate_plot.cc",
                                  "command/submit_wait.cc"},
             r"\bOutputQueue\b": {"terminal/output_queue.h", "terminal/output_queue.cc", "terminal/run_screen.h", "terminal/search_screen.h",
-                                  "terminal/search_screen.cc", "terminal/json_lines.h"},
+                                  "terminal/search_screen.cc", "terminal/json_lines.h", "terminal/notice_lines.h"},
             # JSON for people and programs is written by dump_json(), and by these to a pipe, a template, YAML and a file.
             r"\.dump\(": {"terminal/dump_json.cc", "command/run_detach.cc", "command/chart.cc", "terminal/yaml.cc", "simulation/cycle_json.cc"},
             r"\\x1b|\\033|\\e\[": {"terminal/print.cc", "terminal/terminal.cc", "terminal/run_screen.cc", "terminal/search_screen.cc"},

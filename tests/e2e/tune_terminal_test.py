@@ -167,6 +167,26 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(search.wait(5 * PATIENCE), 0)
         self.assertEqual([trial["state"] for trial in self.trials("s")], ["complete"] * 4)
 
+    def test_a_pipe_that_is_full_does_not_hold_up_the_search(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        size = fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(writer, b"." * size)
+        search = self.start_tune("--study", "s", "--trials", 5, *SPACE, *DEVICES, *ALL, *self.program("--pause", "0.1"), stderr=writer)
+        os.close(writer)
+        self.assertTrue(eventually(lambda: self.trained_so_far(0)))
+        states = {}
+        self.assertTrue(eventually(lambda: states.update(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["trials"])
+                                   or states["complete"] == 5), states)
+        said = b""
+        while data := os.read(reader, 65536):
+            said += data
+        self.assertEqual(search.wait(PATIENCE), 0)
+        lines = said[size:].decode().splitlines()
+        self.assertTrue(all(line.startswith("adaptdl: ") for line in lines), lines)
+        self.assertEqual(len([line for line in lines if ": complete, accuracy" in line]), 5, lines)
+        self.assertTrue(lines[-2].startswith("adaptdl: best: trial "), lines)
+
     def test_a_dumb_terminal_gets_lines(self):
         self.environment["TERM"] = "dumb"
         terminal = self.start_on_terminal("--trials", 2, *ALL, *self.program("--epochs", 2))
