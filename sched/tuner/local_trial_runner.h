@@ -59,6 +59,7 @@ class LocalTrialRunner final : public TrialRunner {
   bool is_active(int number) const override;
   std::vector<TrialEvent> poll() override;
   void discard(int number) override;
+  void release(int number) override { results_.erase(number); }
 
   // The runs that an earlier search of the study left, which may still be running. Throws UsageError if the run of
   // something else has the name of one of the first `trials` trials.

@@ -266,6 +266,13 @@ void Search::store_results() {
 }
 
 void Search::take_end(int number, const TrialEnd& end) {
+  decide_end(number, end);
+  if (!is_finished(trial_of(study(), number).state)) return;
+  taken_.erase(number);
+  runner_.release(number);
+}
+
+void Search::decide_end(int number, const TrialEnd& end) {
   const bool asked = leaving_.erase(number) > 0;
   to_continue_.erase(number);
   const Trial& trial = trial_of(study(), number);

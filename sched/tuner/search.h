@@ -99,6 +99,7 @@ class Search {
   void report_results();
   void store_results();
   void take_end(int number, const TrialEnd& end);
+  void decide_end(int number, const TrialEnd& end);
   void continue_killed(const Trial& trial, const std::string& reason);
   void end_trial(const Trial& trial, TrialState state, const std::string& reason);
   void judge(int number);

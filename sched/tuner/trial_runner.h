@@ -56,6 +56,8 @@ class TrialRunner {
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes what is kept to continue the trial. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;
+  // Frees the memory of a trial that has ended and is never started again. REQUIRES !is_active(number).
+  virtual void release(int number) = 0;
 };
 
 }  // namespace adaptdl::sched::tune

@@ -39,6 +39,7 @@ class FakeRunner final : public TrialRunner {
   void start(int number, const Values& values) override {
     REQUIRE_FALSE(is_active(number));
     REQUIRE_FALSE(left_.contains(number));
+    REQUIRE_FALSE(released.contains(number));
     const auto saved = kept_.checkpoint.find(number);
     kept_.usage[number] = {std::to_string(kept_.runs++), 0, false};
     active_[number] = {values, saved == kept_.checkpoint.end() ? 0 : saved->second, false, {}};
@@ -50,6 +51,10 @@ class FakeRunner final : public TrialRunner {
   void discard(int number) override {
     REQUIRE_FALSE(is_active(number));
     kept_.checkpoint.erase(number);
+  }
+  void release(int number) override {
+    REQUIRE_FALSE(is_active(number));
+    released.insert(number);
   }
 
   std::vector<TrialEvent> poll() override {
@@ -104,6 +109,7 @@ class FakeRunner final : public TrialRunner {
   // Has the trial end so at its next step, once unless it is in `repeats`.
   std::map<int, TrialEnd> ends;
   std::set<int> repeats;
+  std::set<int> released;
   std::map<int, std::string> failures;
   bool reports = true, numbers = true;
   double seconds_per_step = 0;  // for which a trial holds devices

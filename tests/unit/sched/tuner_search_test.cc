@@ -70,6 +70,19 @@ TEST_CASE("only trials that completed keep their checkpoints") {
   CHECK(scene.kept.checkpoint.size() <= static_cast<std::size_t>(scene.count(TrialState::kComplete)));
 }
 
+TEST_CASE("a trial is released when it has ended and so has its run, and not while it is paused") {
+  for (const char* const pruner : {"asha", "median"}) {
+    Scene scene(pruner);
+    FakeRunner runner(scene.kept, 64, quality);
+    runner.slow_to_leave = 20;
+    Search search = scene.make_search(runner);
+    while (search.advance(Time()))
+      for (const Trial& trial : scene.study().trials)
+        CHECK(runner.released.contains(trial.number) == (is_finished(trial.state) && !runner.is_active(trial.number)));
+    CHECK_FALSE(runner.released.empty());
+  }
+}
+
 TEST_CASE("without a pruner every trial is trained to its end") {
   Scene scene("none", 3, 7);
   FakeRunner runner(scene.kept, 5, quality);

@@ -22,6 +22,7 @@ class SharesRunner final : public TrialRunner {
   bool is_active(int) const override { return true; }
   std::vector<TrialEvent> poll() override { return {}; }
   void discard(int) override {}
+  void release(int) override {}
   void set_share(int number, const RunShare& share) override {
     shares[number] = share;
     ++sent;
