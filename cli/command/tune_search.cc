@@ -74,6 +74,23 @@ class SearchSignals {
   sched::Fd fd_;
 };
 
+// Shows in the report that the journal waits for its lock.
+class JournalNotices {
+ public:
+  JournalNotices(tune::Journal& journal, SearchReport& report) : journal_(journal) {
+    journal_.set_notice([&report](std::string_view text) {
+      report.notice(text);
+      report.update();
+    });
+  }
+  ~JournalNotices() { journal_.set_notice({}); }
+  JournalNotices(const JournalNotices&) = delete;
+  JournalNotices& operator=(const JournalNotices&) = delete;
+
+ private:
+  tune::Journal& journal_;
+};
+
 std::string interruption(int signal) { return fmt::format("interrupted by SIG{}", ::sigabbrev_np(signal)); }
 
 // The runs of a search that was killed save their checkpoints, and only then can their trials continue. Returns the
@@ -186,6 +203,7 @@ int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirect
   // The report and the runner refer to each other.
   tune::LocalTrialRunner* of_report = nullptr;
   SearchReport report(plan, journal, [&of_report](int number) { return of_report->status(number); });
+  const JournalNotices notices(journal, report);
   // After the report, which at its end may wait for a reader: signals end the process then.
   SearchSignals signals;
   tune::LocalTrialRunner runner({.study = plan.study,

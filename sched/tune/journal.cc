@@ -49,7 +49,7 @@ struct Journal::State {
   void commit(const Prepare& prepare) {
     std::string lines = std::exchange(pending, {});
     {
-      const JournalLock lock(file.path(), worker(), grace);
+      const JournalLock lock(file.path(), worker(), grace, notice);
       do refresh();
       while (file.repair());
       prepare(lines);
@@ -82,6 +82,7 @@ struct Journal::State {
   RecordParser parser;
   JournalState state;
   std::chrono::milliseconds grace;
+  JournalLock::Notice notice;
   pid_t worker_pid = -1;
   std::string worker_id;
   std::string pending;  // lines that are not committed
@@ -94,6 +95,8 @@ Journal::Journal(std::filesystem::path file, JournalOptions options)
 }
 
 Journal::~Journal() = default;
+
+void Journal::set_notice(JournalLock::Notice notice) { state_->notice = std::move(notice); }
 
 void Journal::refresh() { state_->refresh(); }
 

@@ -45,6 +45,10 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
+  // Has waits for the file's lock reported there instead of on standard error; none: there again. The function is
+  // called while this object waits, and may read it.
+  void set_notice(JournalLock::Notice notice);
+
   // Reads what was appended by others since the last call.
   void refresh();
   // The study of that name, or the trial with that id, as of the last call of any function here, or null. Valid until

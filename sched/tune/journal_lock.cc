@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kMinSleep{1}, kMaxSleep{100};
-constexpr milliseconds kReportAfter{10'000};
+constexpr milliseconds kMaxReportAfter{1'000};
 
 std::int64_t modified_ns(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
@@ -34,9 +34,10 @@ std::int64_t modified_ns(const std::filesystem::path& file) {
 
 }  // namespace
 
-JournalLock::JournalLock(const std::filesystem::path& file, std::string unique, milliseconds grace)
+JournalLock::JournalLock(const std::filesystem::path& file, std::string unique, milliseconds grace,
+                         const Notice& notice)
     : file_(file), lock_(path_of(file)), unique_(std::move(unique)), grace_(grace) {
-  if (!try_create()) wait();
+  if (!try_create()) wait(notice ? notice : Notice(log::warn));
   own_ = identity();
   since_ = Clock::now();
 }
@@ -53,7 +54,8 @@ bool JournalLock::try_create() const {
   throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));
 }
 
-void JournalLock::wait() {
+void JournalLock::wait(const Notice& notice) {
+  const auto report_after = std::min(kMaxReportAfter, grace_ / 2);
   const auto begin = Clock::now();
   auto last_change = begin;
   bool reported = false;
@@ -65,16 +67,17 @@ void JournalLock::wait() {
       seen = state;
       last_change = now;
     }
+    if (!reported && now - begin > report_after) {
+      reported = true;
+      notice(fmt::format("waiting for the lock {}; if nothing changes within {:.3g}s, it is taken over", lock_.string(),
+                         std::chrono::duration<double>(grace_).count()));
+    }
     if (now - last_change > grace_) {
-      log::warn(fmt::format("taking over the lock {}, which has not changed for {:.3g}s", lock_.string(),
-                            std::chrono::duration<double>(now - last_change).count()));
+      notice(fmt::format("taking over the lock {}, which has not changed for {:.3g}s", lock_.string(),
+                         std::chrono::duration<double>(now - last_change).count()));
       remove(&state.first);
       seen = {};
       continue;
-    }
-    if (!reported && now - begin > kReportAfter) {
-      reported = true;
-      log::warn(fmt::format("waiting for the lock {}, which another process holds", lock_.string()));
     }
     std::this_thread::sleep_for(sleep);
   }

@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace adaptdl::sched::tune {
 
@@ -19,8 +21,13 @@ inline constexpr std::chrono::milliseconds kLockGrace{30'000};  // as in Optuna
 
 class JournalLock {
  public:
-  // Waits for the lock. `unique` is part of a file's name, and no other process uses it.
-  JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace);
+  // Gets a line when the wait takes long, and when the lock is taken over.
+  using Notice = std::function<void(std::string_view)>;
+
+  // Waits for the lock. `unique` is part of a file's name, and no other process uses it. Without `notice`, lines are
+  // warnings on standard error.
+  JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace,
+              const Notice& notice = {});
   ~JournalLock();
   JournalLock(const JournalLock&) = delete;
   JournalLock& operator=(const JournalLock&) = delete;
@@ -36,7 +43,7 @@ class JournalLock {
   };
 
   bool try_create() const;
-  void wait();
+  void wait(const Notice& notice);
   Identity identity() const;
   bool remove(const Identity* expected) const;
 

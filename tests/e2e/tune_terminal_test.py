@@ -137,6 +137,25 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
+    def test_a_wait_for_the_lock_of_the_journal_is_shown_above_the_table(self):
+        terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--pause", "0.3"))
+        self.wait_for_running(terminal)
+        lock = self.studies / "s" / "journal.log.lock"
+
+        def hold():
+            try:
+                lock.symlink_to("journal.log")
+                return True
+            except FileExistsError:
+                return False  # the search holds it
+
+        self.assertTrue(eventually(hold))
+        notice = f"adaptdl: waiting for the lock {lock}; if nothing changes within 30s, it is taken over"
+        lines = self.wait_for_screen(terminal, lambda lines: notice in lines and table(lines))
+        self.assertGreater(lines.index(table(lines)[0]), lines.index(notice))
+        lock.unlink()
+        self.assertEqual(terminal.finish(), 0)
+
     def test_a_terminal_that_is_stopped_does_not_hold_up_the_search(self):
         terminal = self.start_on_terminal("--trials", 5, *ALL, *self.program("--hold-after", 1))
         self.wait_for_screen(terminal, lambda lines: rows(lines)["running"])

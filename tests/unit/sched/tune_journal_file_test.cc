@@ -182,6 +182,25 @@ TEST_CASE("the lock of a killed process is taken over, one that changes is not")
   CHECK(std::distance(fs::directory_iterator(scene.directory.path()), {}) == 1);
 }
 
+TEST_CASE("a wait for the lock of a killed process is reported before the lock is taken over") {
+  const Scene scene;
+  Journal journal(scene.file, {.lock_grace = 400ms});
+  std::vector<std::string> notices;
+  journal.set_notice([&](std::string_view text) {
+    CHECK(fs::is_symlink(scene.lock));
+    CHECK(journal.studies().empty());
+    notices.emplace_back(text);
+  });
+  fs::create_symlink("study.journal", scene.lock);
+  const int study = journal.create_study("a", Direction::kMinimize, "loss");
+  REQUIRE(notices.size() == 2);
+  CHECK(notices[0] ==
+        "waiting for the lock " + scene.lock.string() + "; if nothing changes within 0.4s, it is taken over");
+  CHECK(notices[1].starts_with("taking over the lock " + scene.lock.string()));
+  journal.create_trial(study, TrialState::kRunning);
+  CHECK(notices.size() == 2);
+}
+
 TEST_CASE("a lock that was taken over is left to its new holder") {
   const Scene scene;
   {
