@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -31,6 +33,13 @@ void append_utf8(std::string& text, char32_t code) {
     add(0x80 | (code & 0x3F));
   }
 }
+
+// The characters that may be in a string as they are, without those beyond ASCII.
+constexpr auto kPlain = [] {
+  std::array<bool, 256> plain{};
+  for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
+  return plain;
+}();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -149,6 +158,11 @@ bool PythonJsonReader::next_item() {
 std::string_view PythonJsonReader::string() {
   expect('"');
   const std::size_t begin = at_;
+  // Almost all of a journal is strings that are plain to their end.
+  const auto plain_end = std::find_if_not(text_.begin() + static_cast<std::ptrdiff_t>(begin), text_.end(),
+                                          [](unsigned char c) { return kPlain[c]; });
+  at_ = static_cast<std::size_t>(plain_end - text_.begin());
+  if (plain_end != text_.end() && *plain_end == '"') return text_.substr(begin, at_++ - begin);
   bool escaped = false, ascii = true;
   for (; at_ < text_.size() && text_[at_] != '"'; ++at_) {
     const auto c = static_cast<unsigned char>(text_[at_]);
@@ -245,9 +259,18 @@ double PythonJsonReader::number() {
   return error == std::errc() ? number : std::strtod(std::string(text).c_str(), nullptr);
 }
 
+// The next number if it is written as a whole one without a sign, and in the range of the type.
+std::optional<std::int64_t> PythonJsonReader::take_whole() {
+  if (!is_digit(peek())) return {};
+  const std::size_t begin = at_;
+  const auto whole = whole_number<std::int64_t>(number_text());
+  if (!whole) at_ = begin;
+  return whole;
+}
+
 std::int64_t PythonJsonReader::integer() {
   using Limits = std::numeric_limits<std::int64_t>;
-  peek();
+  if (const auto whole = take_whole()) return *whole;
   const std::size_t begin = at_;
   const double number = this->number();
   if (const auto whole = whole_number<std::int64_t>(text_.substr(begin, at_ - begin))) return *whole;
@@ -292,6 +315,7 @@ nlohmann::json PythonJsonReader::value() {
     default:
       break;
   }
+  if (const auto whole = take_whole()) return *whole;
   const std::size_t begin = at_;
   const double number = this->number();
   const std::string_view text = text_.substr(begin, at_ - begin);

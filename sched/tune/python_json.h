@@ -45,6 +45,7 @@ class PythonJsonReader {
   void expect(char c);
   bool take(std::string_view word);
   std::string_view number_text();
+  std::optional<std::int64_t> take_whole();
   void append_escape();
   unsigned hex4();
   void enter();

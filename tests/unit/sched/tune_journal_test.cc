@@ -235,6 +235,16 @@ TEST_CASE("JSON of Python is read and written") {
   CHECK(read("[-Infinity, Infinity, -0.0, 1e400, 1E-400, 18446744073709551615, 99999999999999999999]") ==
         json{-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity(), 0.0,
              std::numeric_limits<double>::infinity(), 0.0, 18446744073709551615U, 1e20});
+  CHECK(read(R"(["", "plain", "a\"b\\", "\u0041 plain", "gr\u00fc\u00df gr)"
+             "\u00fc\u00df\"]") == json{"", "plain", "a\"b\\", "A plain", "gr\u00fc\u00df gr\u00fc\u00df"});
+  const auto integer = [](std::string_view text) { return PythonJsonReader(text).integer(); };
+  CHECK(integer("7") == 7);
+  CHECK(integer(" 9223372036854775807") == std::numeric_limits<std::int64_t>::max());
+  CHECK(integer("9223372036854775808") == std::numeric_limits<std::int64_t>::max());
+  CHECK(integer("-9223372036854775809") == std::numeric_limits<std::int64_t>::min());
+  CHECK(integer("-7.0") == -7);
+  CHECK(integer("3e2") == 300);
+  CHECK_FALSE(error_of([&] { integer("0.5"); }).empty());
   CHECK(to_python_json({{"a", {std::nan(""), 1.0, 1e-5, true, nullptr}}, {"\u00fc\xff", "\U0001f600\n"}}) ==
         "{\"a\":[NaN,1.0,1e-05,true,null],\"\\u00fc\\ufffd\":\"\\ud83d\\ude00\\n\"}");
   for (const char* const wrong : {"",        "01",     "1.",        ".5",         "+1",
