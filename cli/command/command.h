@@ -5,9 +5,8 @@
 // the subcommand, that was chosen. Help, completion and man pages are made from what `add` registers, so an option that
 // is registered is documented:
 //   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, JOB to
-//   those
-//     of runs and of jobs of the cluster (to those of jobs alone if the command needs a cluster), "a|b|c" to one of
-//     these words, anything else to nothing;
+//     those of runs and of jobs of the cluster (of jobs alone if the command needs a cluster), "a|b|c" to one of these
+//     words, anything else to nothing;
 //   - a description is one or two sentences without a final full stop, with the default in it.
 //
 // Errors: a callback throws; `main` prints one line and picks the exit code (see adaptdl/error.h).

@@ -19,7 +19,7 @@ constexpr Command kCommands[] = {
     {"describe", "show all that is known of a run or job", Needs::kRun, add_describe},
     {"resize", "change how many replicas a run has", Needs::kRun, add_resize},
     {"suspend", "suspend jobs of a cluster until they are resumed", Needs::kCluster, add_suspend},
-    {"resume", "resume jobs of a cluster that were suspended", Needs::kCluster, add_resume},
+    {"resume", "resume suspended jobs of a cluster", Needs::kCluster, add_resume},
     {"checkpoint", "look at the checkpoints of a job, check, export and prune them, or have one saved", Needs::kNothing,
      add_checkpoint},
     {"delete", "end runs or jobs and remove what is kept of them", Needs::kRun, add_delete},

@@ -27,8 +27,8 @@ void set_suspend(kube::Client& client, const JobName& name, bool suspend) {
                                     {{"spec", {{"suspend", suspend}}}});
   // The API server drops fields that the definition of the resource lacks.
   if (kube::parse_job(changed).suspend != suspend)
-    throw Error(fmt::format("cannot suspend job '{}': the cluster of context {} has an older operator; update it by "
-                            "`adaptdl operator manifests`",
+    throw Error(fmt::format("cannot suspend job '{}': AdaptDLJobs of the cluster of context {} lack spec.suspend; "
+                            "apply the output of `adaptdl operator manifests`",
                             name.name, client.access().context));
   print_out("{} {}\n", suspend ? "suspending" : "resuming", name.name);
 }
@@ -56,8 +56,8 @@ std::shared_ptr<SuspendOptions> add_suspend_options(CLI::App& app) {
 void add_suspend(CLI::App& app, int&) {
   const auto options = add_suspend_options(app);
   app.footer(
-      "The replicas of the jobs checkpoint and exit, and the jobs get no nodes until `adaptdl resume`. `adaptdl ls`\n"
-      "shows when all replicas of a job have ended: its status is then suspended, instead of stopping.");
+      "The replicas of the jobs checkpoint and exit, and the jobs get no nodes until they are resumed. The status of\n"
+      "a job in `adaptdl ls` is stopping until all its replicas have ended, and then suspended.");
   app.callback([options] { set_suspend(*options, true); });
 }
 

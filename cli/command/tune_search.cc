@@ -101,7 +101,7 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
     if (run.alive) report.notice(fmt::format("waiting for run {} of the previous search to stop", run.status.name));
   while (runner.any_previous_launcher())
     if (const int number = signals.wait(report)) return number;
-  // By now those are among them that were about to begin.
+  // Launchers that were about to begin their runs have recorded them by now.
   for (const sched::RunEntry& run : runner.previous_runs(trials)) {
     while (sched::is_alive(run))
       if (const int number = signals.wait(report)) return number;
@@ -148,7 +148,7 @@ std::string used_up_text(const TunePlan& plan, double device_seconds) {
   throw UsageError(fmt::format("tune: {}; raise --gpu-hours", used_up_text(plan, device_seconds)));
 }
 
-// The sampler of the study; none if a signal to stop came while a helper process started.
+// Returns the sampler of the study, or null if a signal to stop arrived while its helper process started.
 std::unique_ptr<tune::Sampler> make_interruptible_sampler(const TunePlan& plan, const tune::StudyDirectory& directory) {
   try {
     return make_study_sampler(plan.settings, plan.study, directory.journal());

@@ -1,5 +1,5 @@
-// Notices on standard error, "adaptdl: TEXT" on a line each, written only as fast as the reader takes them. What the
-// reader has not taken yet waits, up to a limit beyond which notices are dropped; if it went away, so is the rest.
+// Notices on standard error, one line "adaptdl: TEXT" each, written as fast as the reader accepts them. The rest waits
+// in a queue. Notices are dropped while the queue is full, and when the reader has closed its end.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 class NoticeLines {
  public:
   void put(std::string_view text);
-  // Writes what is taken without waiting.
+  // Writes as much as the reader accepts without blocking.
   void write_some() { queue_.write_some(); }
   // Writes everything, as long as that takes.
   void write_all() { queue_.write_all(); }

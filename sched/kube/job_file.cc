@@ -164,7 +164,7 @@ class Check {
     for (const char* word : {"preemptible", "suspend"}) {
       const json* value = find(at / word);
       if (value != nullptr && !value->is_boolean())
-        fail(at / word, fmt::format("spec.{} is to be true or false, not {}", word, shown(*value)));
+        fail(at / word, fmt::format("spec.{} must be true or false, not {}", word, shown(*value)));
     }
     need(pod, "it describes the pod of a replica, as in a Deployment");
     object(pod);

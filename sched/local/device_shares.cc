@@ -195,7 +195,7 @@ std::vector<DeviceShares::Size> DeviceShares::sizes(const Policy& policy, const 
       if (given[i] - floors[i] >= given[richest] - floors[richest]) richest = i;
     --given[richest];
   }
-  // What the policy left unused.
+  // Devices that the policy left unused go to the runs that prefer more.
   for (std::size_t i = 0; i < order.size(); ++i)
     limits[i] = std::min(limits[i], order[i].second->user.preferred_count.value_or(given[i]));
   given = fair_sizes(order, given, limits);

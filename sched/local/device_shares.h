@@ -8,8 +8,8 @@
 // A run that trains keeps at least its minimum. Of those that wait, the one submitted first is served first. A run that
 // was not measured yet gets at most its fair share by weight, since nothing is known of what more would do for it.
 //
-// A run may prefer a number of devices, whatever the policy finds of its speedup. It gets its fair share by weight up
-// to that number, and more where the policy leaves devices unused.
+// A run may prefer a number of devices, whatever speedup the policy expects. It gets its fair share by weight, but no
+// more than that number, and reaches the number where the policy leaves devices unused.
 //
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once

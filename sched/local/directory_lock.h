@@ -27,7 +27,7 @@ Locking lock_directory(const std::filesystem::path& directory, Fd& file);
 bool is_locked(const std::filesystem::path& directory);
 
 // Locks an open file until all its descriptors are closed, also those of processes that inherited one.
-// `file`: open for writing. Returns any but kVanished.
+// `file` must be open for writing. Never returns kVanished.
 Locking lock_file(const Fd& file);
 
 // Whether lock_file() holds that file.

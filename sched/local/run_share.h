@@ -13,7 +13,7 @@ inline constexpr double kMinRunWeight = 1e-3, kMaxRunWeight = 1e3;
 
 struct RunShare {
   double weight = 1;  // of its speedup, beside those of other runs
-  // As many as that, within its own bounds and as far as other runs leave room; none: as the policy decides.
+  // The number that the run prefers, within its bounds and as far as other runs leave room; none: the policy decides.
   std::optional<int> replicas;
 
   bool operator==(const RunShare&) const = default;

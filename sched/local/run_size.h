@@ -28,9 +28,9 @@ class RunSize {
 
   int min() const noexcept { return min_; }
   int max() const noexcept { return max_; }
-  // How many it asks for at most at present, which is within these bounds.
+  // The maximum that it asks for at present, within these bounds.
   int max_wanted() const noexcept;
-  // How many it should have at present, within the same bounds; none: any number.
+  // The number that it prefers at present, within the same bounds; none: any number.
   std::optional<int> preferred() const noexcept;
   // Whether nobody let it have another number of replicas than the one.
   bool fixed() const noexcept { return fixed_; }

@@ -45,8 +45,8 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Has waits for the file's lock reported there instead of on standard error; none: there again. The function is
-  // called while this object waits, and may read it.
+  // Reports waits for the file's lock by `notice` instead of on standard error; an empty function restores the latter.
+  // `notice` is called while this object waits, and may read it.
   void set_notice(JournalLock::Notice notice);
 
   // Reads what was appended by others since the last call.

@@ -21,10 +21,10 @@ inline constexpr std::chrono::milliseconds kLockGrace{30'000};  // as in Optuna
 
 class JournalLock {
  public:
-  // Gets a line when the wait takes long, and when the lock is taken over.
+  // Receives a message when the wait takes long, and when the lock is taken over.
   using Notice = std::function<void(std::string_view)>;
 
-  // Waits for the lock. `unique` is part of a file's name, and no other process uses it. Without `notice`, lines are
+  // Waits for the lock. `unique` is part of a file's name, and no other process uses it. Without `notice`, messages are
   // warnings on standard error.
   JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace,
               const Notice& notice = {});

@@ -36,7 +36,8 @@ class DeviceLedger {
 
   // Counts a figure of the trial's run, and stores it if it is the last one of the run or has changed by enough.
   void take(Journal& journal, const Study& study, const Trial& trial, const RunUsage& usage);
-  // Stores again what take() stored in trials that another process had just ended. To be called once that is committed.
+  // Stores in the study what the storage ignored because another process had ended the trial. Call it after each commit
+  // of what take() stored.
   void confirm(Journal& journal, const Study& study);
   // Of the whole study, in device-seconds; what is not stored yet included.
   double total() const noexcept { return total_; }

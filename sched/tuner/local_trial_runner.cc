@@ -222,7 +222,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path log_file = log_of(directory);
   const Fd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log) throw Error(fmt::format("cannot write {}: {}", log_file.string(), std::strerror(errno)));
-  // Held by the launcher, whose standard error it is: see any_previous_launcher().
+  // The launcher holds this lock by its standard error: see any_previous_launcher().
   for (int i = 0; i < kMaxUnlockTries && lock_file(log) == Locking::kHeld; ++i)
     std::this_thread::sleep_for(kUnlockPause);
   const Launch launch{plan_.launcher.c_str(),

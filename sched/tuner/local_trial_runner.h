@@ -64,8 +64,8 @@ class LocalTrialRunner final : public TrialRunner {
   // The runs that an earlier search of the study left, which may still be running. Throws UsageError if the run of
   // something else has the name of one of the first `trials` trials.
   std::vector<RunEntry> previous_runs(int trials) const;
-  // Whether a launcher that an earlier search started is still there: it may be about to begin a run, of which
-  // previous_runs() knows nothing yet.
+  // Whether a launcher that an earlier search started still runs. It may be about to begin a run that previous_runs()
+  // does not return yet.
   bool any_previous_launcher() const;
   // Has poll() deliver what that run, which has ended, used, and how it ended if it ended by itself.
   // `trials`: how many there are in the study; runs of others just lose their record.

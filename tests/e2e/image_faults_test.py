@@ -63,8 +63,8 @@ class WrongLine(Line):
 
 
 class WaitingLine(Line):
-    """New connections wait as long as `away` is locked: how long a registry takes to come back is up to the machine, and the
-    tries of a build are not."""
+    """New connections wait while `away` is locked. A build tries only some times, but on a busy machine a registry may take
+    any time to start again."""
 
     def __init__(self, port, after, away):
         self._away = away

@@ -204,7 +204,7 @@ class LiveRescaleTest(RunTest):
         return sorted((pid for pid in children(run.pid) if pid in trained), key=self.number)
 
     def number(self, pid):
-        """Of a replica in its run; process ids may begin again with low ones."""
+        """Returns the number of a replica in its run. Process ids do not order replicas, as they can wrap around."""
         try:
             environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError):

@@ -40,7 +40,7 @@ class Job:
         """
         self.output = ""
         with self.start(replicas, *options) as process:
-            # A job that has trained all its epochs begins none, and before the first line of a run a signal ends it as any program.
+            # A job that has trained all its epochs prints no such line, and until its first line a run does not handle signals.
             for line in iter(process.stdout.readline, "") if stop_after is not None else ():
                 self.output += line
                 if of == "run" or "[0] adaptdl: starting at epoch" in line:

@@ -81,7 +81,7 @@ def is_released():
 
 
 def allowed_rung():
-    """To which the search lets this trial train, as the storage of the study has it."""
+    """Returns the rung to which the search has promoted this trial, according to the storage of the study."""
     rung = 0
     # The search may be writing the last line.
     for line in (checkpoints.parents[2] / "journal.log").read_text().rpartition("\n")[0].splitlines():
@@ -100,7 +100,7 @@ def hold(epoch):
             time.sleep(0.05)
 
 
-RUNGS = [1, 4]  # the epochs at which the first ones are, if the first report is of epoch 1
+RUNGS = [1, 4]  # epochs of the first two rungs of asha, if the first report is of epoch 1
 signal.signal(signal.SIGTERM, stop)
 checkpoints = pathlib.Path(os.environ["ADAPTDL_CHECKPOINT_PATH"])
 trained = checkpoints.parent / "trained.jsonl"

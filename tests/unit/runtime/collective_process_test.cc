@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-// Milliseconds. On an idle machine it is much less, and the time of a call is more.
+// In milliseconds: far more than an idle machine needs, and less than the default timeout of a call.
 constexpr std::int64_t kSoon = 20'000;
 
 // The text of "error MILLISECONDS TEXT", which is checked to be from soon after `since`.

@@ -23,7 +23,7 @@ DeviceUser user(int min, int max, double submitted, int devices = 4) {
   return user;
 }
 
-// Of a program on up to 8 replicas whose step takes so many seconds longer on more than one.
+// Returns the hints of a program on up to 8 replicas whose step takes `sync` seconds longer on more than one.
 nlohmann::json measured_hints(double sync) {
   return {{"initBatchSize", 1024},
           {"maxProfiledReplicas", 8},
@@ -311,7 +311,7 @@ TEST_CASE("no weight takes the least from a run that trains") {
   CHECK(machine.has(2).size() == 3);
 }
 
-TEST_CASE("a preferred number of devices is met whatever the policy finds, beside others up to a fair share") {
+TEST_CASE("a run gets the devices that it prefers whatever the policy decides, beside others up to its fair share") {
   for (const bool measured : {false, true}) {
     CAPTURE(measured);
     Machine machine;

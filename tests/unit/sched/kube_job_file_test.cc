@@ -76,8 +76,8 @@ TEST_CASE("each mistake is told by line and field") {
        "6: spec.minReplicas is 5, and so more than spec.maxReplicas, which is 4");
   says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas is to be a whole number from 1, not 0");
   says(with("  minReplicas: two\n"), "6: spec.minReplicas is to be a whole number from 0, not \"two\"");
-  says(with("  preemptible: 3\n"), "6: spec.preemptible is to be true or false, not 3");
-  says(with("  suspend: never\n"), "6: spec.suspend is to be true or false, not \"never\"");
+  says(with("  preemptible: 3\n"), "6: spec.preemptible must be true or false, not 3");
+  says(with("  suspend: never\n"), "6: spec.suspend must be true or false, not \"never\"");
   says(with("", "", "  labels: {}\n"),
        "3: metadata has neither name nor generateName: write one, or give the job a name by --name");
   says(

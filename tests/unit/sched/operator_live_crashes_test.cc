@@ -283,9 +283,9 @@ TEST_CASE("random events and crashes never leave two live groups or a stuck job 
   check_random_events(25);
 }
 
-TEST_CASE("random suspensions, events and crashes do not, either") { check_random_events(15, true); }
+TEST_CASE("random events, crashes and suspensions do not, either") { check_random_events(15, true); }
 
-TEST_CASE("a great many random events and crashes do not, either" * doctest::test_suite("full")) {
+TEST_CASE("a great many random events, crashes and suspensions do not, either" * doctest::test_suite("full")) {
   check_random_events(2'000);
   check_random_events(500, true);
 }

@@ -160,7 +160,7 @@ TEST_CASE("pods of ended and deleted jobs hold their requests like pods of other
   }
 }
 
-TEST_CASE("suspended jobs concern no decision, and pods that they still have hold their requests") {
+TEST_CASE("no decision concerns suspended jobs, and pods that they still have hold their requests") {
   for (const char* phase : {"", "Pending", "Running", "Stopping", "Suspended"}) {
     CAPTURE(phase);
     ClusterState state;

@@ -385,7 +385,7 @@ TEST_CASE("operator_suspend: an operator that crashes is replaced by one that su
   CHECK(points > 15);
 }
 
-TEST_CASE("operator_suspend: random suspensions, losses and crashes leave no pod of a suspended job, and none stuck") {
+TEST_CASE("operator_suspend: random suspensions, losses and crashes leave no suspended job with pods and none stuck") {
   int groups = 0;
   std::set<std::string> phases;
   for (unsigned seed = 0; seed < 20; ++seed) {

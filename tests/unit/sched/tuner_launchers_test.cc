@@ -1,4 +1,4 @@
-// The launchers of a search's trials, beside which another search must not start the trials.
+// Tests that a search detects launchers of an earlier one, so that it does not start their trials too.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 

@@ -70,7 +70,7 @@ TEST_CASE("only trials that completed keep their checkpoints") {
   CHECK(scene.kept.checkpoint.size() <= static_cast<std::size_t>(scene.count(TrialState::kComplete)));
 }
 
-TEST_CASE("a trial is released when it has ended and so has its run, and not while it is paused") {
+TEST_CASE("a trial is released once it and its run have ended, and not while it is paused") {
   for (const char* const pruner : {"asha", "median"}) {
     Scene scene(pruner);
     FakeRunner runner(scene.kept, 64, quality);

@@ -21,7 +21,7 @@ namespace testing {
 
 namespace {
 
-// One below the ephemeral ports, which no connection of another program takes before it is used.
+// Returns a port below the ephemeral ones, so that no connection of another program takes it before it is used.
 std::string free_port() {
   static std::mt19937 random(std::random_device{}());
   std::uniform_int_distribution<int> ports(20000, 29999);
