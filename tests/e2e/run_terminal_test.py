@@ -121,12 +121,12 @@ class TerminalTest(RunTest):
 
     def test_the_status_line_shows_what_the_program_reports(self):
         terminal = self.start_on_terminal("-n", 2, REPLICA_PROGRAM, "--steps", 1_000_000)
-        line = re.compile(r"epoch \d+  step \d+/1000000  loss 0\.\d+  2 replicas  \d+:\d\d")
+        line = re.compile(r"epoch \d+  step [\d,]+/1,000,000  loss \S+  2 replicas  \d+:\d\d")
         terminal.wait_for(lambda _: any(map(line.fullmatch, terminal.status_lines())))
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
         # Nothing of it is left.
-        self.assertEqual([line for line in terminal.screen() if "step " in line and "/1000000" in line], [])
+        self.assertEqual([line for line in terminal.screen() if "step " in line and "/1,000,000" in line], [])
         self.assertTrue(any(re.fullmatch(r"\[0\] saved step \d+", line) for line in terminal.screen()), terminal.screen())
 
     def test_the_status_line_shows_what_a_program_posts_in_the_format_of_kubeflow(self):
