@@ -273,7 +273,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   std::vector<bool> stopping;                // of cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
-    // No decision concerns these jobs. Pods that they may still have are like those of other workloads.
+    // No decision concerns these jobs. Pods that they may still have are like those of other workloads that end soon.
     if (job.ended() || job.deleted || job.suspend) continue;
     // In large clusters, the hints of the status may be minutes old.
     if (json newest = hints ? hints(key, job.uid) : json(); !newest.empty()) job.train = std::move(newest);
@@ -296,6 +296,10 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
       if (stopping[found->second] && (node == nodes_.end() || !node->second.ready)) job.held = true;
     } else {
       cluster.used[pod.node] += pod.requests;
+      if (pod.job.empty()) continue;
+      Resources requests = pod.requests;
+      devices_.complete_requests(pod.claims, false, requests);
+      cluster.released_soon[pod.node] += requests;
     }
   }
   for (AllocatorJob& job : cluster.jobs) drop_foreign_allocation(job);

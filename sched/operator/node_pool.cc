@@ -48,13 +48,21 @@ json tolerated_taints(const json& pod) {
   return taints;
 }
 
+// Returns what other pods use of a node, without those that end soon.
+Resources lasting_use(const AllocatorCluster& cluster, const std::string& node) {
+  const auto found = cluster.used.find(node);
+  Resources used = found == cluster.used.end() ? Resources() : found->second;
+  if (const auto soon = cluster.released_soon.find(node); soon != cluster.released_soon.end())
+    subtract(used, soon->second);
+  return used;
+}
+
 // Subtracts what other pods, such as those of DaemonSets, use of every node of the pool.
 void subtract_used(const NodePool& pool, const AllocatorCluster& cluster, Resources& resources) {
   std::optional<Resources> smallest;
   for (const NodeFacts& node : cluster.nodes) {
     if (!may_run(pool.pod, node)) continue;
-    const auto found = cluster.used.find(node.name);
-    const Resources used = found == cluster.used.end() ? Resources() : found->second;
+    const Resources used = lasting_use(cluster, node.name);
     if (!smallest) smallest = used;
     for (auto& [type, amount] : *smallest) {
       const auto here = used.find(type);
@@ -172,7 +180,9 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
                      const NodeFacts& new_node, int limit) {
   Problem problem;
   problem.now = cluster.now;
-  NodeResources free = resources_for_jobs(cluster);
+  NodeResources free;
+  for (const NodeFacts& node : cluster.nodes)
+    subtract(free[node.name] = node.allocatable, lasting_use(cluster, node.name));
   complete(members, new_node, cluster.now, free);
   std::vector<const AllocatorJob*> jobs, others;
   for (const AllocatorJob& job : cluster.jobs) {

@@ -37,7 +37,8 @@ bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& ob
   if (is_device_resource(resource)) return true;
   const std::string phase = kube::text_field(object, {"status", "phase"});
   const bool ended = phase == "Succeeded" || phase == "Failed";
-  return ended || (resource.kind == kube::kAdaptDLJobs.kind && (phase.empty() || phase == "Pending"));
+  const bool has_nothing = phase.empty() || phase == "Pending" || phase == "Suspended";
+  return ended || (resource.kind == kube::kAdaptDLJobs.kind && has_nothing);
 }
 
 std::string policy_name(const OperatorOptions& options) {

@@ -315,6 +315,10 @@ TEST_CASE("operator_pool: what DaemonSets use of each node is not available on n
   CHECK(desired(cluster) == 1);
   cluster.jobs[0].info.resources["cpu"] = 4000;
   CHECK(desired(cluster) == 0);
+  // Pods that end soon do not count.
+  cluster.released_soon["n0"] = {{"cpu", 500}};
+  CHECK(desired(cluster) == 1);
+  cluster.released_soon.clear();
   // Nor if new nodes are said to have it.
   cluster.pool->node_resources = {{"cpu", 4000}, {"nvidia.com/gpu", kGpus}};
   CHECK(desired(cluster) == 0);

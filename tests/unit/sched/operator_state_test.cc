@@ -171,6 +171,7 @@ TEST_CASE("no decision concerns suspended jobs, and pods that they still have ho
     const AllocatorCluster cluster = state.cluster({}, kNow);
     CHECK(cluster.jobs.empty());
     CHECK(cluster.used.at("a").at("gpu") == 2);
+    CHECK(cluster.released_soon.at("a").at("gpu") == 2);
     CHECK(state.usage().size() == 1);
     job["spec"]["suspend"] = false;
     state.put_job(job);
