@@ -22,26 +22,28 @@ void check_can_change(const kube::Job& job) {
   if (job.ended()) throw Error(fmt::format("job '{}' has ended; submit a new job instead", job.name));
 }
 
-void set_suspend(kube::Client& client, const JobName& name, bool suspend) {
-  const auto changed = client.patch(kube::path(kube::kAdaptDLJobs, name.name_space, name.name), kube::Patch::kMerge,
-                                    {{"spec", {{"suspend", suspend}}}});
+void set_suspend(kube::Client& client, const kube::Job& job, bool suspend) {
+  // With the uid, the API server refuses to change another job that has the name by now.
+  const auto changed = client.patch(kube::path(kube::kAdaptDLJobs, job.name_space, job.name), kube::Patch::kMerge,
+                                    {{"metadata", {{"uid", job.uid}}}, {"spec", {{"suspend", suspend}}}});
   // The API server drops fields that the definition of the resource lacks.
   if (kube::parse_job(changed).suspend != suspend)
-    throw Error(fmt::format("cannot suspend job '{}': AdaptDLJobs of the cluster of context {} lack spec.suspend; "
-                            "apply the output of `adaptdl operator manifests`",
-                            name.name, client.access().context));
-  print_out("{} {}\n", suspend ? "suspending" : "resuming", name.name);
+    throw Error(
+        fmt::format("cannot suspend job '{}': AdaptDLJobs of the cluster of context {} lack spec.suspend; "
+                    "apply the output of `adaptdl operator manifests`",
+                    job.name, client.access().context));
+  print_out("{} {}\n", suspend ? "suspending" : "resuming", job.name);
 }
 
 void set_suspend(const SuspendOptions& options, bool suspend) {
   kube::Client client(require_cluster(options.cluster));
-  std::vector<JobName> names;
+  std::vector<kube::Job> jobs;
   // A wrong name is found before any job is changed.
   for (const std::string& name : options.names) {
-    names.push_back(parse_job_name(name, client.access()));
-    check_can_change(kube::parse_job(get_job(client, names.back())));
+    jobs.push_back(kube::parse_job(get_job(client, parse_job_name(name, client.access()))));
+    check_can_change(jobs.back());
   }
-  for (const JobName& name : names) set_suspend(client, name, suspend);
+  for (const kube::Job& job : jobs) set_suspend(client, job, suspend);
 }
 
 std::shared_ptr<SuspendOptions> add_suspend_options(CLI::App& app) {

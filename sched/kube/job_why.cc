@@ -288,8 +288,9 @@ std::string replicas_why(const Job& job, std::span<const Replica> replicas, std:
     if (replica.group != group || (replica.leaving && !job.ended())) continue;
     ++all;
     const std::string trouble = replica_trouble(replica, events);
-    // Asked to end, it checkpointed: no failure of a job that may be moved.
-    if (trouble.empty() || (job.preemptible && trouble == "exited with code 143")) continue;
+    // Asked to end, it checkpointed: no failure of a job that may be moved or is suspended.
+    const bool may_stop = job.preemptible || job.suspend;
+    if (trouble.empty() || (may_stop && trouble == "exited with code 143")) continue;
     if (ranks[trouble].empty()) order.push_back(trouble);
     ranks[trouble].push_back(replica.rank);
   }
