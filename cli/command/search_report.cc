@@ -117,6 +117,7 @@ void SearchReport::event(const tune::SearchEvent& event) {
 }
 
 void SearchReport::end(const SearchEnd& end) {
+  notices_.keep_all();
   if (plan_.json) return put_end(end.done ? "search_done" : "search_stopped", end.exit_code, end.reason);
   const std::string& metric = plan_.settings.metric;
   if (const tune::Trial* const best = tune::best_trial(study()))

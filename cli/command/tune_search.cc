@@ -99,6 +99,8 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
   for (const sched::RunEntry& run : runs)
     if (run.alive) report.notice(fmt::format("waiting for run {} of the previous search to stop", run.status.name));
+  if (std::ranges::none_of(runs, &sched::RunEntry::alive) && runner.any_previous_launcher())
+    report.notice("waiting for launchers of the previous search to end");
   while (runner.any_previous_launcher())
     if (const int number = signals.wait(report)) return number;
   // Launchers that were about to begin their runs have recorded them by now.

@@ -1,5 +1,6 @@
 #include "terminal/notice_lines.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "printable.h"
@@ -7,7 +8,14 @@
 namespace adaptdl::cli {
 
 void NoticeLines::put(std::string_view text) {
-  if (!queue_.full()) queue_.put(STDERR_FILENO, "adaptdl: " + printable(text) + '\n');
+  if (queue_.full() && !keep_all_) {
+    ++dropped_;
+  } else {
+    if (dropped_ > 0)
+      queue_.put(STDERR_FILENO, fmt::format("adaptdl: {} notices were dropped, as nothing read them\n", dropped_));
+    dropped_ = 0;
+    queue_.put(STDERR_FILENO, "adaptdl: " + printable(text) + '\n');
+  }
   queue_.write_some();
 }
 

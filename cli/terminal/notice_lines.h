@@ -1,9 +1,11 @@
 // Notices on standard error, one line "adaptdl: TEXT" each, written as fast as the reader accepts them. The rest waits
-// in a queue. Notices are dropped while the queue is full, and when the reader has closed its end.
+// in a queue. Notices are dropped while the queue is full, which the next one reports, and when the reader has closed
+// its end.
 //
 // Threading: one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "terminal/output_queue.h"
@@ -13,6 +15,8 @@ namespace adaptdl::cli {
 class NoticeLines {
  public:
   void put(std::string_view text);
+  // From now on, drops no notice although the queue is full.
+  void keep_all() { keep_all_ = true; }
   // Writes as much as the reader accepts without blocking.
   void write_some() { queue_.write_some(); }
   // Writes everything, as long as that takes.
@@ -20,6 +24,8 @@ class NoticeLines {
 
  private:
   OutputQueue queue_;
+  std::size_t dropped_ = 0;  // since the last notice
+  bool keep_all_ = false;
 };
 
 }  // namespace adaptdl::cli

@@ -56,8 +56,7 @@ bool JournalLock::try_create() const {
 
 void JournalLock::wait(const Notice& notice) {
   const auto report_after = std::min(kMaxReportAfter, grace_ / 2);
-  const auto begin = Clock::now();
-  auto last_change = begin;
+  auto last_change = Clock::now();
   bool reported = false;
   std::pair<Identity, std::int64_t> seen;
   for (milliseconds sleep = kMinSleep; !try_create(); sleep = std::min(sleep * 2, kMaxSleep)) {
@@ -67,7 +66,7 @@ void JournalLock::wait(const Notice& notice) {
       seen = state;
       last_change = now;
     }
-    if (!reported && now - begin > report_after) {
+    if (!reported && now - last_change > report_after) {
       reported = true;
       notice(fmt::format("waiting for the lock {}; if nothing changes within {:.3g}s, it is taken over", lock_.string(),
                          std::chrono::duration<double>(grace_).count()));

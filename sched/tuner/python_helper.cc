@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -69,11 +70,18 @@ std::filesystem::path helper_program(const std::string& name) {
   return find_program(name, path == nullptr ? "" : path);
 }
 
+// A signal that is blocked is pending although it is ignored, as SIGHUP is under nohup(1).
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 bool is_stop_pending() {
   sigset_t pending;
   if (::sigpending(&pending) != 0) return false;
-  return ::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1 ||
-         ::sigismember(&pending, SIGHUP) == 1;
+  return std::ranges::any_of(std::array{SIGINT, SIGTERM, SIGHUP}, [&pending](int signal) {
+    return ::sigismember(&pending, signal) == 1 && !is_ignored(signal);
+  });
 }
 
 }  // namespace
