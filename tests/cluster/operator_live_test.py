@@ -92,22 +92,22 @@ class LiveRescaleTest(OperatorTest):
         self.wait_for_phase(name, "Succeeded")
         self.assert_trained_once(name, crashed=True)
 
-    def test_a_job_that_stops_when_newcomers_have_just_come_saves_what_it_has_trained(self):
+    def start_with_newcomers(self, name):
+        """Starts a job of two replicas, to which others have just come."""
         self.give_gpus(2, 0)
-        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
-        self.wait_for_members("job", 2)
+        self.create_modelled_job(name, samples=1_000_000, until="finish", live=True)
+        self.wait_for_members(name, 2)
         self.give_gpus(2, 2)
-        self.wait_for("newcomers run", lambda: len(self.uids("job")) > 2, PATIENCE)
+        self.wait_for("newcomers run", lambda: len(self.uids(name)) > 2, PATIENCE)
+
+    def test_a_job_that_stops_when_newcomers_have_just_come_saves_what_it_has_trained(self):
+        self.start_with_newcomers("job")
         self.give_gpus(0, 0)
         self.wait_for_phase("job", "Pending")
         self.start_again_and_finish("job", lambda: self.give_gpus(2, 2))
 
     def test_a_job_that_is_suspended_when_newcomers_have_just_come_saves_what_it_has_trained(self):
-        self.give_gpus(2, 0)
-        self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
-        self.wait_for_members("job", 2)
-        self.give_gpus(2, 2)
-        self.wait_for("newcomers run", lambda: len(self.uids("job")) > 2, PATIENCE)
+        self.start_with_newcomers("job")
         self.set_suspend("job", True)
         self.wait_for_phase("job", "Suspended")
         self.start_again_and_finish("job", lambda: self.set_suspend("job", False))

@@ -206,6 +206,15 @@ void check_random_events(unsigned seeds, bool suspends = false) {
   CHECK(phases.size() >= 4);
 }
 
+// A job of two replicas gets a third node, and the operator has had so many rounds to follow.
+void begin_change(LiveCluster& cluster, int rounds) {
+  cluster.may_crash = false;
+  decide(cluster, {"a", "b"});
+  cluster.run({"a", "b"}, 5);
+  cluster.may_crash = true;
+  cluster.run({"a", "b", "c"}, rounds);
+}
+
 }  // namespace
 
 TEST_CASE("an operator that crashes at any point is replaced by one that continues the change of members") {
@@ -238,11 +247,7 @@ TEST_CASE("whatever change an operator that crashes had begun, replicas save whe
     for (const bool node_lost : {false, true}) {
       CAPTURE(node_lost);
       for_each_crash<LiveCluster>([&](LiveCluster& cluster) {
-        cluster.may_crash = false;
-        decide(cluster, {"a", "b"});
-        cluster.run({"a", "b"}, 5);
-        cluster.may_crash = true;
-        cluster.run({"a", "b", "c"}, rounds);
+        begin_change(cluster, rounds);
         if (node_lost) cluster.nodes["b"] = NodeState::kNotReady;
         cluster.run({}, 10);
         if (node_lost) cluster.nodes.erase("b");
@@ -260,11 +265,7 @@ TEST_CASE("whatever change an operator that crashes had begun, replicas save whe
   for (const int rounds : {0, 2}) {
     CAPTURE(rounds);
     for_each_crash<LiveCluster>([&](LiveCluster& cluster) {
-      cluster.may_crash = false;
-      decide(cluster, {"a", "b"});
-      cluster.run({"a", "b"}, 5);
-      cluster.may_crash = true;
-      cluster.run({"a", "b", "c"}, rounds);
+      begin_change(cluster, rounds);
       cluster.job["spec"]["suspend"] = true;
       cluster.run({"a", "b", "c"});
       CHECK(cluster.phase() == "Suspended");
