@@ -5,34 +5,59 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "terminal/notice_lines.h"
+
 namespace output_queue_test {
 
 using adaptdl::cli::OutputQueue;
 
 namespace {
 
-// A pipe in place of standard output while a test runs.
+// A pipe in place of a standard descriptor while a test runs.
 struct Redirected {
-  Redirected() {
+  explicit Redirected(int descriptor = STDOUT_FILENO) : fd(descriptor) {
     ::signal(SIGPIPE, SIG_IGN);
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     read_end = ends[0];
-    saved = ::dup(STDOUT_FILENO);
-    ::dup2(ends[1], STDOUT_FILENO);
+    saved = ::dup(fd);
+    ::dup2(ends[1], fd);
     ::close(ends[1]);
   }
   ~Redirected() {
-    ::dup2(saved, STDOUT_FILENO);
-    ::close(saved);
+    restore();
     if (read_end >= 0) ::close(read_end);
+  }
+  void restore() {
+    if (saved < 0) return;
+    ::dup2(saved, fd);
+    ::close(std::exchange(saved, -1));
   }
   std::string take(std::size_t size) {
     std::string text(size, '\0');
     text.resize(static_cast<std::size_t>(::read(read_end, text.data(), size)));
     return text;
   }
-  int read_end = -1, saved = -1;
+  // Everything that is read until `write` has returned.
+  std::string read_while(const std::function<void()>& write) {
+    std::string all;
+    std::thread reader([&] {
+      for (std::string text; !(text = take(65536)).empty();) all += text;
+    });
+    write();
+    restore();
+    reader.join();
+    return all;
+  }
+  int fd, read_end = -1, saved = -1;
+};
+
+struct RedirectedErrors : Redirected {
+  RedirectedErrors() : Redirected(STDERR_FILENO) {}
 };
 
 }  // namespace
@@ -89,6 +114,29 @@ TEST_CASE_FIXTURE(Redirected, "a reader that went away is noticed, and its text 
   CHECK(queue.empty());
   queue.put(STDOUT_FILENO, "more");
   CHECK(queue.empty());
+}
+
+TEST_CASE_FIXTURE(RedirectedErrors, "notices that nothing reads are dropped and counted, except the last ones") {
+  adaptdl::cli::NoticeLines notices;
+  const std::string large(OutputQueue::kFull + (std::size_t{1} << 20),
+                          'x');  // more than a pipe takes beside a full queue
+  notices.put(large);
+  notices.put("lost");
+  notices.put("lost");
+  SUBCASE("until the queue has room") {
+    const std::string all = read_while([&] {
+      notices.write_all();
+      notices.put("next");
+      notices.write_all();
+    });
+    CHECK(all == "adaptdl: " + large + "\nadaptdl: 2 notices were dropped, as nothing read them\nadaptdl: next\n");
+  }
+  SUBCASE("at the end") {
+    notices.keep_all();
+    notices.put("last");
+    const std::string all = read_while([&] { notices.write_all(); });
+    CHECK(all.ends_with("adaptdl: 2 notices were dropped, as nothing read them\nadaptdl: last\n"));
+  }
 }
 
 }  // namespace output_queue_test
