@@ -69,9 +69,9 @@ TEST_CASE("each mistake is told by line and field") {
   says("apiVersion: adaptdl.petuum.com/v1\nkind: Job\n",
        "2: kind is 'Job': a job file has AdaptDLJobs alone; create others with kubectl");
   says(with() + "replicas: 3\n",
-       "11: 'replicas' is no field of an AdaptDLJob, which has apiVersion, kind, metadata, spec, status");
+       "11: unknown field 'replicas' in an AdaptDLJob; expected apiVersion, kind, metadata, spec, status");
   says(with("  minReplica: 3\n"),
-       "6: 'minReplica' is no field of spec, which has template, minReplicas, maxReplicas, preemptible, suspend");
+       "6: unknown field 'minReplica' in spec; expected template, minReplicas, maxReplicas, preemptible, suspend");
   says(with("  minReplicas: 5\n  maxReplicas: 4\n"),
        "6: spec.minReplicas is 5, and so more than spec.maxReplicas, which is 4");
   says(with("  maxReplicas: 0\n"), "6: spec.maxReplicas is to be a whole number from 1, not 0");
