@@ -57,8 +57,8 @@ struct AllocatorCluster {
   std::map<std::string, Resources> used;  // by node: held by pods that do not belong to `jobs`
   // By node: the part of `used` that is released soon, by pods of jobs that are suspended, deleted or have ended.
   std::map<std::string, Resources> released_soon;
-  std::optional<NodePool> pool;           // none: no nodes are added or removed
-  std::set<std::string> surplus;          // by the last cycle; first fit prefers other nodes
+  std::optional<NodePool> pool;   // none: no nodes are added or removed
+  std::set<std::string> surplus;  // by the last cycle; first fit prefers other nodes
 };
 
 using JobDecisions = std::map<std::string, JobDecision>;  // by job
