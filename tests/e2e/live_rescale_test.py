@@ -223,9 +223,20 @@ class LiveRescaleTest(RunTest):
             victims = random.sample(training, min(random.choice([1, 1, 2]), len(training) - 1))
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
-            eventually(lambda: not any(is_alive(pid) for pid in victims))
+            self.assertTrue(eventually(lambda: not any(is_alive(pid) for pid in victims)), run.text())
             killed += len(victims)
+            self.wait_until_the_step_is_done(run)
         return killed
+
+    def wait_until_the_step_is_done(self, run):
+        """Waits until no step remains that a loss has interrupted. A replica may begin one before it notices the loss, then it
+        begins this step again, and when it begins the next one, it has finished it."""
+        before = self.steps()
+        self.assertTrue(eventually(lambda: all(self.steps()[pid] >= before[pid] + 3 for pid in self.training(run))), run.text())
+
+    def steps(self):
+        """How many steps each process has begun, those that were done again included."""
+        return collections.Counter(int(line.split()[0]) for line in self.samples.read_text().splitlines())
 
     def test_while_one_replica_survives_at_most_the_step_under_way_is_done_again(self):
         run = self.train("job", "--step-time", 30, options=("--replicas", "1:3", "--devices", "3", "--device-kind", "cpu"),
@@ -233,11 +244,12 @@ class LiveRescaleTest(RunTest):
         killed = self.kill_some(run, 4)
         self.assertEqual(run.finish(300), 0, run.text())
         self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
-        # A dead replica may have trained on what it had not told yet, and what was under way is done again.
+        # A dead replica may have trained on what it had not told yet, and what was under way is done again. Two that are
+        # killed at a time may interrupt it one after the other.
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), 150 * SAMPLES - killed * BATCH)
         self.assertLessEqual(sum(times.values()), 150 * SAMPLES + killed * BATCH)
-        self.assertLessEqual(set(times.values()), {1, 2})
+        self.assertLessEqual(max(times.values()), 3)
 
 
 if __name__ == "__main__":
