@@ -47,6 +47,7 @@ class Watcher {
         if (expired_) list();
         follow();
       } catch (const http::ConnectionError& error) {
+        refused_since_.reset();  // a server that has been away starts again
         pause(error.what());
       } catch (const ApiError& error) {
         if (error.gone())
