@@ -134,6 +134,8 @@ def keep():
             elif time.monotonic() - idle_since >= linger:
                 READY.unlink()
                 subprocess.run([KUBE_CLUSTER, "down"], check=True)
+                # First: whoever waits for `users` must not find this keeper alive, and then a cluster that does not come up.
+                keeper.close()
                 return
             else:
                 fcntl.flock(users, fcntl.LOCK_UN)
