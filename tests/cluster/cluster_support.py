@@ -179,10 +179,15 @@ class ClusterTest(unittest.TestCase):
         cls.kubeconfig = cls.directory / "kubeconfig"
         cls.kubeconfig.write_text(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"), encoding="utf-8")
         kubectl("config", "set-context", "--current", "--namespace", cls.namespace, kubeconfig=cls.kubeconfig)
-        # A pod is refused until its namespace has one.
-        account = ("-n", cls.namespace, "get", "serviceaccount", "default")
-        if not eventually(lambda: kubectl(*account, check=False).returncode == 0):
+        if not eventually(cls._takes_pods):
             raise AssertionError(f"{cls.namespace} has got no service account")
+
+    @classmethod
+    def _takes_pods(cls):
+        """A pod is refused until its namespace has a service account, and in the Kubernetes of the tests' own until that has
+        a token."""
+        done = cls.kubectl_in(cls.namespace, "get", "serviceaccount", "default", "-o", "json", check=False)
+        return done.returncode == 0 and (not OWN or json.loads(done.stdout).get("secrets"))
 
     @classmethod
     def _remove_namespace(cls):
