@@ -60,6 +60,9 @@ def use_cluster():
         fcntl.flock(lock, fcntl.LOCK_EX)
         kubectl("apply", "-f", CRD)
     kubectl("wait", "--for=condition=Established", "crd/adaptdljobs.adaptdl.petuum.com", "--timeout=60s")
+    # Clients are told of its kind a moment later.
+    if not eventually(lambda: kubectl("get", "adaptdljobs", check=False).returncode == 0):
+        raise AssertionError("the API server does not announce AdaptDLJobs")
 
 
 def main():
