@@ -143,6 +143,8 @@ class Running:
 
         match = eventually(lambda: found() or self.process.poll() is not None, patience)
         if not isinstance(match, re.Match):
+            if self.process.poll() is not None:
+                self.finish()  # its last lines may not have been read yet
             match = found()
         if not match:
             raise AssertionError(f"no line matches {pattern!r}:\n{self.text()}")
