@@ -91,9 +91,10 @@ class LookTest(JobsTest):
     def test_a_job_is_listed_described_and_deleted(self):
         self.make_job("job", replicas=2, group=3, volume=True, spec={"minReplicas": 1, "maxReplicas": 4})
         self.set_status("job", train={"progress": 30, "targetProgress": 120, "initBatchSize": 64})
-        table = self.adaptdl("ls").stdout.splitlines()
-        self.assertEqual(len(table), 2)
-        self.assertRegex(table[1], r"^job  +\S+  +running  +2/2  +3  +25%  +\S+")
+        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        row = r"^job  +\S+  +running  +2/2  +3  +25%  +\S+"
+        table = self.wait_for("it is listed", lambda: re.search(row, text := self.adaptdl("ls").stdout, re.MULTILINE) and text)
+        self.assertEqual(len(table.splitlines()), 2)
         self.assertEqual(self.adaptdl("ls", "-o", "name").stdout, "job\n")
         self.assertEqual(self.adaptdl("ls", "-A", "-o", "name").stdout.split().count(f"{self.namespace}/job"), 1)
         self.assertIn("name: job\n", self.adaptdl("ls", "-o", "yaml").stdout)
