@@ -32,6 +32,9 @@ CRD = SOURCE_ROOT / "share/adaptdl/crd/adaptdljob.yaml"
 JOBS = "/apis/adaptdl.petuum.com/v1/namespaces/{}/adaptdljobs"
 # Generous, since machines that run tests are slow now and then; nothing waits for it when all is well.
 PATIENCE = 120
+# For a container with little memory. Its shell starts before the program and outlives it: containerd begins to watch the memory
+# of a container after its start, and otherwise may learn of its end before it learns why.
+OUT_OF_MEMORY = "sleep 2; tail /dev/zero; sleep 5; exit 1"
 
 KUBECONFIG = None  # the cluster's, once it is borrowed
 OWN = False  # whether it is the tests' own

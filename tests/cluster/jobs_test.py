@@ -4,7 +4,7 @@ import json
 import re
 
 import cluster_support
-from cluster_support import ClusterTest
+from cluster_support import OUT_OF_MEMORY, ClusterTest
 
 # 20 lines in each group, but in the first, which is stopped, without an end.
 COUNTING = (
@@ -68,7 +68,7 @@ class ReasonsTest(JobsTest):
         self.why("job", r"^exited with code 7$")
 
     def test_memory_runs_out(self):
-        self.make_job("job", command="tail /dev/zero", resources={"limits": {"memory": "20Mi"}}, ready=False)
+        self.make_job("job", command=OUT_OF_MEMORY, resources={"limits": {"memory": "20Mi"}}, ready=False)
         self.why("job", r"^was killed as it ran out of memory \(limit 20Mi\)$")
 
     def test_a_deletion_is_held(self):

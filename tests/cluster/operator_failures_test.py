@@ -72,7 +72,7 @@ class FailuresTest(OperatorTest):
         self.assertRegex(status["message"], r"\b1\b.*code 7\b")
 
     def test_a_replica_that_runs_out_of_memory_fails_the_job(self):
-        self.create_program_job("job", "tail /dev/zero", resources={"limits": {**ONE_GPU["limits"], "memory": "20Mi"}})
+        self.create_program_job("job", cluster_support.OUT_OF_MEMORY, resources={"limits": {**ONE_GPU["limits"], "memory": "20Mi"}})
         self.assert_failed("job", "OOMKilled", "memory")
 
     def test_a_checkpoint_on_request_of_a_job_that_is_not_preemptible_is_a_failure(self):
