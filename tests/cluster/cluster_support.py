@@ -260,8 +260,9 @@ class ClusterTest(unittest.TestCase):
 
     # Jobs, as the original command and operator make them.
 
-    def make_volume(self, claim, owner=None):
-        """A bound claim of a directory that both nodes see, and that directory if it is also seen from here."""
+    def make_volume(self, claim, owner=None, create=True):
+        """A bound claim of a directory that both nodes see, and that directory if it is also seen from here. With create=False,
+        there is no such directory, and no pod with the claim starts."""
         name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
         path = self.directory / "volumes" / claim if OWN else pathlib.Path("/tmp/adaptdl-test-volumes") / name
         common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}
@@ -271,7 +272,7 @@ class ClusterTest(unittest.TestCase):
                 "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
                 "spec": {
                     **common, "capacity": {"storage": "10Gi"}, "persistentVolumeReclaimPolicy": "Retain",
-                    "hostPath": {"path": str(path), "type": "DirectoryOrCreate"},
+                    "hostPath": {"path": str(path), "type": "DirectoryOrCreate" if create else "Directory"},
                     "claimRef": {"namespace": self.namespace, "name": claim},
                 },
             },

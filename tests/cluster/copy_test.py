@@ -275,7 +275,10 @@ class CopyTest(ClusterTest):
             self.no_helper_is_left()
 
     def test_an_interrupt_while_the_pod_starts_leaves_nothing(self):
-        running = self.start("cp", f"ended:{SHARE}/anything", "x")
+        # The directory of its volume is missing, so that it does not start before it is interrupted.
+        job = self.make_job("starting", replicas=0, phase="Succeeded", template=self.make_template("true", volume="missing"))
+        self.make_volume("missing", job, create=False)
+        running = self.start("cp", f"starting:{SHARE}/anything", "x")
         self.wait_for("there is a pod", self.helpers)
         self.assertEqual(running.stop(), 130, running.text())
         self.no_helper_is_left()
