@@ -239,6 +239,11 @@ class ClusterTest(unittest.TestCase):
         pods = self.get("pods", None, "-l", f"adaptdl/job={job}")
         return sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"]["adaptdl/rank"]))
 
+    def wait_for_right(self, user, verb, resource, subresource=None):
+        """Waits until the API server has noticed that the user may do this in the namespace."""
+        question = ("auth", "can-i", verb, resource, *(["--subresource", subresource] if subresource else []), "--as", user)
+        self.wait_for(f"{user} may {verb} {resource}", lambda: self.kubectl(*question, check=False).returncode == 0)
+
     # The command.
 
     def environment(self, **more):

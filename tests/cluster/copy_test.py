@@ -322,6 +322,8 @@ class CopyTest(ClusterTest):
             user["user"] = {"token": token}
         kubeconfig = self.directory / f"kubeconfig-{name}"
         kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+        for resource, verbs in resources.items():
+            self.wait_for_right(f"system:serviceaccount:{self.namespace}:{name}", verbs.split(",")[0], *resource.split("/"))
         return kubeconfig, token
 
     def test_commands_are_run_by_who_may_create_them_and_over_a_websocket_by_who_may_get_them(self):

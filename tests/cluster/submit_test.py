@@ -90,6 +90,8 @@ class Submitting(ClusterTest):
             entry["user"]["as"] = user
         path = self.project / f"{user}.json"
         path.write_text(json.dumps(config), encoding="utf-8")
+        rule = rules[0]
+        self.wait_for_right(user, rule["verbs"][0], rule["resources"][0])
         return path
 
     @staticmethod
