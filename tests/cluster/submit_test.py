@@ -49,6 +49,8 @@ class Submitting(ClusterTest):
 
     def add_storage(self):
         """A volume that the next claim of the class is given, as a directory that is seen from here."""
+        # A claim of an earlier test that is being deleted could still be bound to it.
+        self.wait_for("no claim waits for a volume", lambda: not self.has_waiting_claim())
         name = f"{self.namespace}-{secrets.token_hex(4)}"
         self.volumes.append(name)
         path = self.directory / "volumes" / name
@@ -60,6 +62,9 @@ class Submitting(ClusterTest):
             },
         })  # fmt: skip
         return path
+
+    def has_waiting_claim(self):
+        return any(claim["status"].get("phase") != "Bound" for claim in self.get("persistentvolumeclaims"))
 
     def submit(self, *arguments, code=0, **more):
         done = self.adaptdl("submit", self.project, *arguments, **more)
