@@ -1,6 +1,7 @@
 """Jobs that are submitted: what is created, what is refused before anything is, and that a failure leaves nothing; and
 the way from a project to its pods, by a real registry in the cluster that containerd pulls from."""
 
+import contextlib
 import json
 import os
 import pty
@@ -17,6 +18,15 @@ from cluster_support import ADAPTDL, PATIENCE, SOURCE_ROOT, ClusterTest, eventua
 
 KINDS = ("adaptdljobs", "persistentvolumeclaims")
 HELLO = SOURCE_ROOT / "share/adaptdl/examples/hello_world"
+
+
+def read_terminal(descriptor):
+    """What was written to a terminal that no process has open any more."""
+    written = b""
+    with contextlib.suppress(OSError), open(descriptor, "rb", buffering=0) as terminal:
+        while piece := terminal.read(10000):
+            written += piece
+    return written.decode()
 
 
 class Submitting(ClusterTest):
@@ -152,8 +162,7 @@ class SubmitTest(Submitting):
         done = subprocess.run([ADAPTDL, "submit", self.project, "--image", cluster_support.IMAGE], stdin=subprocess.DEVNULL, stdout=theirs,
                               stderr=subprocess.PIPE, timeout=PATIENCE, env=self.environment(TERM="xterm"))  # fmt: skip
         os.close(theirs)
-        text = os.read(ours, 10000).decode()
-        os.close(ours)
+        text = read_terminal(ours)
         self.assertEqual(done.returncode, 0, done.stderr)
         name = re.search(r"Submitted job (\S+) to namespace", text).group(1)
         self.assertIn(f"adaptdl logs {name} --follow", text)
