@@ -171,14 +171,17 @@ class SubmitTest(Submitting):
         for phase, code in (("Succeeded", 0), ("Failed", 1)):
             with self.subTest(phase):
                 self.add_storage()
-                self.make_file(self.job("echo began; sleep 1; echo $ADAPTDL_CHECKPOINT_PATH; sleep 100000"))
+                # It ends well: why a replica was killed would go before the job's own message.
+                command = "echo began; sleep 1; echo $ADAPTDL_CHECKPOINT_PATH; until [ -e /tmp/end ]; do sleep 0.1; done"
+                self.make_file(self.job(command))
                 running = self.start("submit", self.project, "--image", cluster_support.IMAGE, "--follow")
                 name = running.wait_for(r"^hello-\w+$").group(0)
                 self.make_pods(self.get("adaptdljob", name), 1)
                 running.wait_for(r"^\[0\] began$")
                 running.wait_for(r"^\[0\] /adaptdl/checkpoint$")
                 self.set_status(name, phase=phase, reason="Because", message="of this")
-                self.kubectl("delete", "pods", "-l", f"adaptdl/job={name}", "--grace-period=1", "--wait=false")
+                # The container may end before kubectl hears that it has done this.
+                self.kubectl("exec", self.pods_of(name)[0]["metadata"]["name"], "--", "touch", "/tmp/end", check=False)
                 self.assertEqual(running.finish(), code, running.text())
                 if code:
                     self.assertRegex(running.err[-1], rf"^adaptdl: error: job {name} failed: .*of this")
