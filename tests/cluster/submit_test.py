@@ -371,11 +371,16 @@ class RegistryTest(WithRegistry):
         pods = self.wait_for_pods(name)
         self.assertEqual({pod["spec"]["nodeName"] for pod in pods}, {"node0", "node1"})
         self.set_status(name, phase="Running", readyReplicas=2)
-        self.assertRegex(self.adaptdl("ls").stdout, rf"(?m)^{name} .* running ")
-        self.wait_for("it greets", lambda: "Hello, world!" in self.adaptdl("logs", name).stdout)
-        done = self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "foo.txt")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual((self.directory / "foo.txt").read_text(), "Hello, world!")
+        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        self.wait_for("it is listed as running", lambda: re.search(rf"(?m)^{name} .* running ", self.adaptdl("ls").stdout))
+        self.wait_for("both replicas greet", lambda: self.adaptdl("logs", name).stdout.count("Hello, world!") == 2)
+
+        def copied():
+            done = self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "foo.txt")
+            return done.returncode == 0 and (self.directory / "foo.txt").read_text() == "Hello, world!"
+
+        # Each of them truncates the file and writes it a moment after it has greeted.
+        self.wait_for("its file is copied", copied)
 
     def test_an_unchanged_project_has_the_same_image_and_a_changed_one_another(self):
         first, second = (self.image_of(self.submit().stdout.strip()) for _ in range(2))
