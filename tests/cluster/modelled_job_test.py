@@ -87,6 +87,7 @@ class ModelledJobTest(TrainedOnce, unittest.TestCase):
             running[-1].terminate()
             self.assertEqual(self.codes(running), [143] * replicas)
         self.supervisor.kill()
+        self.supervisor.wait()  # until its port is free
         running = self.start(2, announce=False)
         time.sleep(1)
         self.supervisor = self.start_supervisor()
