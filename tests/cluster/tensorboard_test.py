@@ -5,6 +5,7 @@ import html
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -116,11 +117,25 @@ class TensorBoardTest(ClusterTest):
         except OSError:
             return False
 
+    def is_put_on_no_node(self):
+        """Whether the scheduler knows of no node for a pod."""
+        name = f"probe-{secrets.token_hex(3)}"
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, **self.make_template("true")})
+
+        def seen():
+            pod = self.get("pod", name)
+            return pod if any(condition["type"] == "PodScheduled" for condition in pod["status"].get("conditions", [])) else None
+
+        pod = self.wait_for("the scheduler looks at a pod", seen)
+        self.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+        return "nodeName" not in pod["spec"]
+
     def test_a_proxy_waits_until_it_is_ready_and_ends_with_ctrl_c(self):
-        self.kubectl("cordon", "node0")
-        self.addCleanup(self.kubectl, "uncordon", "node0")
-        self.kubectl("cordon", "node1")
-        self.addCleanup(self.kubectl, "uncordon", "node1")
+        for node in ("node0", "node1"):
+            self.kubectl("cordon", node)
+            self.addCleanup(self.kubectl, "uncordon", node)
+        # The scheduler learns of that by a watch.
+        self.wait_for("the scheduler leaves the nodes alone", self.is_put_on_no_node)
         self.create("late")
         running = self.start("tensorboard", "proxy", "late")
         running.wait_for("waiting for TensorBoard instance late to be ready")
