@@ -21,10 +21,15 @@ def seconds(text):
 class SharingTest(OperatorTest):
     settings = {"nodePrices": json.dumps([{"labels": {}, "perHour": GPUS * GPU_HOUR}])}
 
-    def row(self, name):
-        """Returns the job's row in the table of `adaptdl ls`, without its name."""
-        rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
-        return next(row[1:] for row in rows if row and row[0] == name)
+    def assert_in_row(self, name, *words):
+        """Checks that the job's row in the table of `adaptdl ls` has these words."""
+
+        def has_words():
+            rows = [line.split() for line in self.adaptdl("ls").stdout.splitlines()]
+            return any(row[:1] == [name] and set(words) <= set(row[1:]) for row in rows)
+
+        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        self.wait_for(f"{name} is listed with {words}", has_words)
 
     def assert_charged(self, name):
         """Checks the usage of the job, which has ended."""
@@ -63,8 +68,7 @@ class SharingTest(OperatorTest):
         sizes = self.watch.sizes("first")
         self.assertEqual(sizes, sorted(sizes))
         self.assert_pods_as_agreed("first")
-        self.assertIn(f"{ALL_GPUS}/{ALL_GPUS}", self.row("first"))
-        self.assertIn("running", self.row("first"))
+        self.assert_in_row("first", f"{ALL_GPUS}/{ALL_GPUS}", "running")
         self.assertGreater(self.status("first")["train"]["maxProfiledReplicas"], 0)
         metrics = self.metrics()
         first = f'{{job_namespace="{self.namespace}",job_name="first"}}'
@@ -107,7 +111,7 @@ class SharingTest(OperatorTest):
         self.wait_for_status("ended", "first", lambda status: status.get("phase") == "Succeeded")
         for name in ("first", "second"):
             self.assert_trained_once(name)
-            self.assertIn("succeeded", self.row(name))
+            self.assert_in_row(name, "succeeded")
             self.assertEqual(self.listed(name)["why"], "")
             self.assert_charged(name)
             # No replica runs any more, so that a pod of its own copies.
@@ -159,7 +163,7 @@ class SharingTest(OperatorTest):
         self.wait_for("its pods are gone", lambda: not self.pods_of("job"))
         listed = self.listed("job")
         self.assertEqual((listed["state"], listed["why"]), ("Suspended", "suspended by spec.suspend"))
-        self.assertIn("suspended", self.row("job"))
+        self.assert_in_row("job", "suspended")
         self.assertRegex(self.adaptdl("describe", "job").stdout, r"(?m)^Status: +Suspended$")
         suspended = 'adaptdl_jobs{phase="Suspended"}'
         self.wait_for("the metrics count it", lambda: self.metrics()[suspended] == 1)
