@@ -153,9 +153,6 @@ class ForeignTest(OperatorTest):
         self.assertEqual(self.ask("POST", path, body), 403)
         self.assertEqual(self.ask("POST", path, body, "wrong"), 403)
 
-    def containers_of_operator(self):
-        return [(status["containerID"], status["restartCount"]) for status in self.operator_pod()["status"]["containerStatuses"]]
-
     def test_the_operator_schedules_jobs_beside_one_whose_hints_are_huge(self):
         self.create_program_job("huge", "sleep 100000", maxReplicas=4)
         self.wait_for_phase("huge", "Running")

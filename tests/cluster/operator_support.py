@@ -242,6 +242,11 @@ class OperatorTest(TrainedOnce, ClusterTest):
         return live[0] if live else None
 
     @classmethod
+    def containers_of_operator(cls):
+        """Returns the ids and numbers of restarts of the containers of the operator that acts."""
+        return [(status["containerID"], status["restartCount"]) for status in cls.operator_pod()["status"]["containerStatuses"]]
+
+    @classmethod
     def operator_report(cls):
         """Returns the operator's pods and events and the end of its logs, which help to debug a failed test."""
         report = []

@@ -59,7 +59,7 @@ class SharingTest(OperatorTest):
 
     def test_jobs_grow_share_and_take_over_gpus_and_train_every_sample_once(self):
         restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
-        restarted = self.metrics().get(restarts, 0)
+        operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)
         self.create_modelled_job("first", samples=1_000_000, until="finish")
         self.wait_for_replicas("first", 1)
         # The job gets more replicas as it is measured.
@@ -78,7 +78,9 @@ class SharingTest(OperatorTest):
         self.assertEqual(metrics['adaptdl_allocated{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_allocatable{resource="nvidia.com/gpu"}'], ALL_GPUS)
         self.assertEqual(metrics['adaptdl_nodes{state="ready"}'], len(NODES))
-        self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
+        # Another one counts from its start on. It takes over where the API server does not answer for some seconds.
+        if self.containers_of_operator() == operator:
+            self.assertEqual(metrics[restarts] - restarted, len(sizes) - 1)
         top = self.adaptdl("top", "--json")
         self.assertEqual(top.returncode, 0, top.stderr)
         (job,) = (job for job in json.loads(top.stdout)["jobs"] if job["name"] == f"{self.namespace}/first")
