@@ -85,7 +85,8 @@ class DevicesTest(OperatorTest):
             make_slice("node1", 1),
             make("ResourceClaimTemplate", "one-gpu", spec={"spec": {"devices": {"requests": [request]}}}),
         )
-        self.assertEqual(self.gpus_of_nodes(), {"node0": 2, "node1": 1})
+        # What the API server has in memory, which `top` asks for, may be a moment old.
+        self.wait_for("the devices are listed", lambda: self.gpus_of_nodes() == {"node0": 2, "node1": 1})
         self.create_job_with_claims("first", 3)
         first = self.wait_for_phase("first", "Running")
         self.assertEqual(sorted(first["allocation"]), ["node0", "node0", "node1"])

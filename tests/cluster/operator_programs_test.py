@@ -197,7 +197,8 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         follow = self.start("logs", name, "--follow")
         status = self.wait_for_phase(name, "Running", patience=600)
         self.assertEqual(set(status["allocation"]), {"node0", "node1"})
-        self.assertRegex(self.adaptdl("ls").stdout, rf"(?m)^{name} .* running .* 3/3")
+        # What the API server has in memory, which `ls` asks for, may be a moment old.
+        self.wait_for("it is listed as running", lambda: re.search(rf"(?m)^{name} .* running .* 3/3", self.adaptdl("ls").stdout))
         self.wait_for_phase(name, "Succeeded", patience=900)
         ProgramsTest.report("digits is trained")
         self.assertEqual(follow.finish(), 0, follow.text())
