@@ -183,6 +183,8 @@ class ProgramsTest(submit_test.WithRegistry, OperatorTest):
         name = self.submitted()["name"]
         self.wait_for_phase(name, "Running")
         self.wait_for("it greets", lambda: "Hello, world!" in self.adaptdl("logs", name).stdout)
+        # It writes its file a moment after that.
+        self.wait_for("its file is there", lambda: self.adaptdl("cp", f"{name}:/adaptdl/share/foo.txt", "-").stdout == "Hello, world!")
         self.assertEqual(self.copied(name, "share/foo.txt").read_text(encoding="utf-8"), "Hello, world!")
         self.wait_for_phase(name, "Succeeded", patience=300)
 
