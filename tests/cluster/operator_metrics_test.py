@@ -3,13 +3,13 @@ a job trains."""
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
 
 import cluster_support
 from cluster_support import clean_environment
+from local_network import free_port
 from operator_support import NODES, OperatorTest
 
 DASHBOARD = cluster_support.SOURCE_ROOT / "share/adaptdl/grafana/adaptdl.json"
@@ -28,9 +28,7 @@ class MetricsTest(OperatorTest):
 
     def start_prometheus(self):
         """Starts a Prometheus that scrapes the operator. Returns its URL."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         config = self.directory / "prometheus.yml"
         config.write_text(
             json.dumps({
