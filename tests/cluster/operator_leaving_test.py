@@ -13,6 +13,7 @@ class LeavingTest(OperatorTest):
         """Starts a job with two replicas on `node`, then gives `other` room for it."""
         self.set_gpus(0, other)
         self.set_gpus(2, node)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", minReplicas=2, maxReplicas=2)
         before = self.wait_for_replicas("job", 2)
         self.assertEqual(before["allocation"], [node, node])

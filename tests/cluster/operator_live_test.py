@@ -38,6 +38,7 @@ class LiveRescaleTest(OperatorTest):
 
     def test_a_job_is_rescaled_while_it_trains_and_no_replica_that_stays_is_restarted(self):
         self.give_gpus(1, 0)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
         self.wait_for_replicas("job", 1)
         before = self.uids("job")
@@ -64,6 +65,7 @@ class LiveRescaleTest(OperatorTest):
 
     def test_the_others_continue_after_the_power_loss_of_a_node_and_replacements_join(self):
         self.give_gpus(2, 2)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
         self.wait_for_members("job", 4)
         before = self.uids("job")
@@ -95,6 +97,7 @@ class LiveRescaleTest(OperatorTest):
     def start_with_newcomers(self, name):
         """Starts a job of two replicas, to which others have just come."""
         self.give_gpus(2, 0)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job(name, samples=1_000_000, until="finish", live=True)
         self.wait_for_members(name, 2)
         self.give_gpus(2, 2)
@@ -114,6 +117,7 @@ class LiveRescaleTest(OperatorTest):
 
     def test_replicas_that_wait_for_others_save_what_they_have_trained_when_there_are_no_nodes_for_these(self):
         self.give_gpus(2, 2)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True, minReplicas=4)
         self.wait_for_members("job", 4)
         self.power_off("node1")
@@ -125,6 +129,7 @@ class LiveRescaleTest(OperatorTest):
 
     def test_a_new_operator_continues_a_change(self):
         self.give_gpus(1, 0)
+        self.wait_until_gpus_are_known()
         self.create_modelled_job("job", samples=1_000_000, until="finish", live=True)
         self.wait_for_replicas("job", 1)
         before = self.uids("job")

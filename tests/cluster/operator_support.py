@@ -33,7 +33,8 @@ INTERVAL = 10  # seconds between scheduling cycles
 SETTINGS = {"interval": f"{INTERVAL}s", "restartCost": "10s"}
 DEPLOYMENT = "adaptdl-operator"
 OPERATOR_LABEL = "app.kubernetes.io/name=adaptdl-operator"
-ONE_GPU = {"limits": {"nvidia.com/gpu": 1}}
+GPU = "nvidia.com/gpu"
+ONE_GPU = {"limits": {GPU: 1}}
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CHECKPOINT_SECONDS = 5  # interval between checkpoints, and so the work that a crash may repeat
 ENDED = ("Succeeded", "Failed")
@@ -255,6 +256,23 @@ class OperatorTest(TrainedOnce, ClusterTest):
             done = cls.kubectl_in(cls.operator_namespace, *words, check=False)
             report.append(f"$ kubectl {' '.join(words)}\n{done.stdout}{done.stderr}")
         return "\n".join(report)
+
+    def metrics(self):
+        """Returns the metrics of the operator that acts, by name with labels."""
+        pod = self.operator_pod()["metadata"]["name"]
+        path = f"/api/v1/namespaces/{self.operator_namespace}/pods/{pod}:9090/proxy/metrics"
+        lines = [line for line in self.kubectl("get", "--raw", path).splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+    def wait_until_gpus_are_known(self):
+        """Waits until the operator has noticed how many GPUs the nodes, all of which are ready, have. It learns of nodes by
+        another watch than of jobs, and could start a job on the GPUs of before."""
+
+        def known():
+            gpus = sum(int(node["status"]["allocatable"].get(GPU, 0)) for node in self.get("nodes"))
+            return self.operator_pod() and self.metrics().get(f'adaptdl_allocatable{{resource="{GPU}"}}', 0) == gpus
+
+        self.wait_for("the operator knows the GPUs", known)
 
     def kill_operator_pod(self):
         """Deletes the operator's pod without a grace period. Returns False if none is running."""

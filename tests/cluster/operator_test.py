@@ -50,13 +50,6 @@ class SharingTest(OperatorTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         return next((row for row in json.loads(done.stdout) if row["user"] == user), None)
 
-    def metrics(self):
-        """Returns the operator's metrics, by name with labels."""
-        pod = self.operator_pod()["metadata"]["name"]
-        path = f"/api/v1/namespaces/{self.operator_namespace}/pods/{pod}:9090/proxy/metrics"
-        lines = [line for line in self.kubectl("get", "--raw", path).splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
-
     def test_jobs_grow_share_and_take_over_gpus_and_train_every_sample_once(self):
         restarts = 'adaptdl_job_restarts_total{reason="Reallocated"}'
         operator, restarted = self.containers_of_operator(), self.metrics().get(restarts, 0)

@@ -53,6 +53,7 @@ class TrainerTest(OperatorTest):
     def test_the_parameters_are_those_of_the_same_changes_by_restart_and_every_sample_is_trained_once(self):
         at = ",".join(f"{step}:{replicas}" for step, replicas in CHANGES.items())
         self.give_gpus(1)
+        self.wait_until_gpus_are_known()
         volume = self.create("job", "--epochs", EPOCHS, "--at", at, "--step-time", 400, "--samples", "/adaptdl/share/samples")
         first = set()  # uids of the pod that has trained from the beginning
         for step, replicas in CHANGES.items():
