@@ -217,7 +217,8 @@ echo '{"accuracy": 1}'
         script.write_text("#!/bin/sh\ntrap '' TERM INT\necho '{\"accuracy\": 1, \"epoch\": 1}'\ntouch started\nwhile :; do sleep 1; done\n")
         script.chmod(0o755)
         run_log = self.studies / "s" / "trials" / "0" / "run.log"
-        search = self.start_tune("--study", "s", "--parallel", 1, *SPACE, *DEVICES, "--", "./stubborn.sh", "{lr}")
+        # No pruner, which would ask the trial to stop, too: it must be the answer to the first interrupt.
+        search = self.start_tune("--study", "s", "--parallel", 1, "--pruner", "none", *SPACE, *DEVICES, "--", "./stubborn.sh", "{lr}")
         self.assertTrue(eventually((self.directory / "started").exists))
         search.send_signal(signal.SIGINT)
         self.assertTrue(eventually(lambda: "received SIGTERM" in run_log.read_text()))
