@@ -283,7 +283,7 @@ echo '{"accuracy": 1}'
         self.assertIsNotNone(trial["value"])
 
     def test_a_study_is_searched_by_one_process_at_a_time(self):
-        search = self.start_tune("--study", "s", *SPACE, *DEVICES, *self.program("--hold-after", 1))
+        search = self.start_tune("--study", "s", "--pruner", "none", *SPACE, *DEVICES, *self.program("--hold-after", 1))
         self.assertTrue(eventually(lambda: self.trained_so_far(0)))
         self.assertIn("study 's' is being searched by another process", self.tune("--resume", "--study", "s", code=2))
         self.assertEqual(json.loads(self.adaptdl("tune", "ls", "--json"))[0]["state"], "searching")
