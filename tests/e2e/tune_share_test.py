@@ -56,8 +56,11 @@ class TuneShareTest(run_support.RunTest):
 
         self.assertTrue(eventually(reached), self.listed())
 
-    def log(self, trial):
-        return (self.home / ".local/state/adaptdl/studies/s/trials" / str(trial) / "logs/rank-0.log").read_text()
+    def log_with(self, text, trial):
+        """The log of rank 0 once it has the text: the run is shown with its new replicas a moment before it writes their lines."""
+        file = self.home / ".local/state/adaptdl/studies/s/trials" / str(trial) / "logs/rank-0.log"
+        self.assertTrue(eventually(lambda: text in file.read_text()), file.read_text())
+        return file.read_text()
 
     def test_equal_shares_follow_the_number_of_trials(self):
         # By goodput, each would have one replica.
@@ -65,11 +68,10 @@ class TuneShareTest(run_support.RunTest):
         self.wait_for_replicas(trial0=2, trial1=2)
         for trial in range(2):
             # It began with one replica and did not start again to grow.
-            self.assertIn("generation 0 rank 0 of 1 ", self.log(trial))
-            self.assertIn(" rank 0 of 2 ", self.log(trial))
+            self.assertIn("generation 0 rank 0 of 1 ", self.log_with(" rank 0 of 2 ", trial))
         self.adaptdl("tune", "stop", "s", 0)
         self.wait_for_replicas(trial1=4)
-        self.assertEqual(self.log(1).count("generation 0 "), 1)
+        self.assertEqual(self.log_with(" rank 0 of 4 ", 1).count("generation 0 "), 1)
         self.end(search)
         self.assertEqual(search.returncode, 143)
         # The new run of the trial is sent its share again.
