@@ -259,7 +259,8 @@ class RunTest(unittest.TestCase):
     def end_agent(self):
         """It would stay for a while after its last run."""
         if pid := self.agent():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself at this moment
+                os.kill(pid, signal.SIGKILL)
             eventually(lambda: not is_alive(pid))
 
     def start(self, *arguments, **more):
