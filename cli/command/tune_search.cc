@@ -59,9 +59,16 @@ class SearchSignals {
 
   // Updates the report, and waits for a signal to stop, for so many milliseconds. Returns its number; 0: none came.
   int wait(SearchReport& report, int limit = kLookForResultsEvery) {
+    // What was drawn before a stop must not be wiped after it.
+    if (const int number = take(report)) return number;
     report.update();
     pollfd readable{fd_.get(), POLLIN, 0};
-    if (::poll(&readable, 1, limit) != 1) return 0;
+    return ::poll(&readable, 1, limit) == 1 ? take(report) : 0;
+  }
+
+ private:
+  // Returns the number of a signal to stop that has come; 0: there is none.
+  int take(SearchReport& report) {
     signalfd_siginfo info;
     if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return 0;
     if (info.ssi_signo != SIGCONT) return static_cast<int>(info.ssi_signo);
@@ -69,7 +76,6 @@ class SearchSignals {
     return 0;
   }
 
- private:
   sigset_t before_{};
   sched::Fd fd_;
 };
