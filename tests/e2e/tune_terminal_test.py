@@ -132,8 +132,8 @@ class TuneTerminalTest(tune_support.TuneTest):
         terminal.wait_for(lambda text: mark in text)
         before = terminal.text.index(mark) + len(mark)
         terminal.process.send_signal(signal.SIGCONT)
-        terminal.wait_for(lambda text: "TRIAL" in text[before:])
-        self.assertNotRegex(terminal.text[before:].split("TRIAL")[0], r"\x1b\[\d+A")
+        # Once without moving up. It may have been about to draw when it was stopped, so that is not always the first time.
+        terminal.wait_for(lambda text: text.count("TRIAL", before) > len(re.findall(r"\x1b\[\d+A", text[before:])))
         terminal.type(b"\x03")
         self.assertEqual(terminal.finish(), 143)
 
