@@ -138,7 +138,8 @@ class TuneTerminalTest(tune_support.TuneTest):
         self.assertEqual(terminal.finish(), 143)
 
     def test_a_wait_for_the_lock_of_the_journal_is_shown_above_the_table(self):
-        terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--pause", "0.3"))
+        # Held, so that the search has results to write while the lock is taken, however late that is.
+        terminal = self.start_on_terminal("--trials", 3, *ALL, *self.program("--hold-after", 1))
         self.wait_for_running(terminal)
         lock = self.studies / "s" / "journal.log.lock"
 
@@ -150,6 +151,7 @@ class TuneTerminalTest(tune_support.TuneTest):
                 return False  # the search holds it
 
         self.assertTrue(eventually(hold))
+        self.release()
         notice = f"adaptdl: waiting for the lock {lock}; if nothing changes within 30s, it is taken over"
         lines = self.wait_for_screen(terminal, lambda lines: notice in lines and table(lines))
         self.assertGreater(lines.index(table(lines)[0]), lines.index(notice))
