@@ -24,6 +24,7 @@ ALL = ["--pruner", "none"]
 def screen(text):
     """The lines on a terminal of any height that got this text, without colours."""
     lines, row = [""], 0
+    text = re.sub(r"\x1b(\[\d*)?\Z", "", text)  # the rest of it has not come yet
     for part in re.findall(r"\x1b\[\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", text):
         if up := re.fullmatch(r"\x1b\[(\d+)A", part):
             row = max(0, row - int(up[1]))
