@@ -38,36 +38,49 @@ def make_certificate(root, name, issuer=None):
 class RegistryServer:
     """docker-registry on a port of loopback, with a storage of its own."""
 
-    def __init__(self, root, tls=None, auth=None, port=None):
+    def __init__(self, root, tls=None, auth=None):
         self.root = pathlib.Path(root)
         self.root.mkdir(parents=True, exist_ok=True)
         self.storage = self.root / "storage"
-        self.port = port or free_port()
-        self.host = f"127.0.0.1:{self.port}"
+        self.config, self.log = self.root / "config.yml", self.root / "log"
         config = {
             "version": "0.1", "log": {"accesslog": {"disabled": True}},
             "storage": {"filesystem": {"rootdirectory": str(self.storage)}},
-            "http": {"addr": self.host, "secret": "of the test"},
+            "http": {"secret": "of the test"},
         }
         if tls:
             config["http"]["tls"] = {"certificate": str(tls[0]), "key": str(tls[1])}
         if auth:
             config["auth"] = auth
-        self.config = self.root / "config.yml"
-        self.config.write_text(json.dumps(config))  # JSON is YAML
         self.process = None
-        self.start()
+        while True:
+            self.port = free_port()
+            self.host = config["http"]["addr"] = f"127.0.0.1:{self.port}"
+            self.config.write_text(json.dumps(config))  # JSON is YAML
+            if self._try_to_start():
+                return
 
     def start(self):
-        with open(self.root / "log", "ab") as log:
+        """Starts it again, on the same port."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._try_to_start():
+            assert time.monotonic() < deadline, self.log.read_text()
+
+    def _try_to_start(self):
+        """Returns false if another process has taken the port meanwhile: those of the tests beside this one choose theirs likewise."""
+        with open(self.log, "ab") as log:
+            before = log.tell()
             self.process = subprocess.Popen(["docker-registry", "serve", self.config], stdout=log, stderr=log)
         deadline = time.monotonic() + PATIENCE
         while True:
-            assert self.process.poll() is None and time.monotonic() < deadline, (self.root / "log").read_text()
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-            except OSError:
-                time.sleep(0.02)
+            ended = self.process.poll() is not None
+            said = self.log.read_bytes()[before:]
+            if b"listening on " in said:
+                return True
+            if ended and b"address already in use" in said:
+                return False
+            assert not ended and time.monotonic() < deadline, said
+            time.sleep(0.02)
 
     def kill(self):
         self.process.kill()
