@@ -1,5 +1,6 @@
 """Building images: to a real registry, OCI directories and archives, and what skopeo says of them."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -373,6 +374,10 @@ class Registries(Journey):
             time.sleep(pause)
             process.kill()
             process.wait()
+        # What they had started ends after them, and holds the cache until then.
+        self.cache.mkdir(exist_ok=True)
+        with open(self.cache / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
         self.build("--output", f"oci:{self.root / 'out'}")
         self.assertEqual(self.files()["done"][1], b"done\n")
         self.assertEqual(list((self.cache / "work").iterdir()), [])
