@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PLACES = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/run/netns", "/run/lock", "/var/lib/cni/results", str(pathlib.Path.home())]
 MARK = "adaptdl"
 OTHERS = ("adaptdl-suite-", "adaptdl-stages-")  # of a run beside this one
-GRACE = 15  # seconds for processes that are about to end
+GRACE = 60  # seconds for processes that are about to end, such as an agent 10 s after its last run
 
 
 def names_in(directory):
