@@ -164,21 +164,26 @@ TEST_CASE("the lock of a killed process is taken over, one that changes is not")
   write_text(scene.lock, "");  // JournalFileOpenLock
   CHECK(took("c", journal) >= 200ms);
 
-  // Longer than the thread may have to wait for a core.
   Journal patient(scene.file, {.lock_grace = 2s});
   fs::create_symlink("study.journal", scene.lock);
   const auto begin = std::chrono::steady_clock::now();
+  auto longest = 0ns;  // without a change
   std::thread others([&] {
+    auto last = begin;
     for (int i = 0; i < 25; ++i) {
       std::this_thread::sleep_for(100ms);
       append_text(scene.file, R"({"op_code":4,"worker_id":"w","study_id":0,"datetime_start":null})"
                               "\n");
+      const auto now = std::chrono::steady_clock::now();
+      longest = std::max<std::chrono::nanoseconds>(longest, now - last);
+      last = now;
     }
     fs::remove(scene.lock);
   });
-  took("d", patient);
-  CHECK(std::chrono::steady_clock::now() - begin >= 2500ms);
+  const auto time = took("d", patient);
   others.join();
+  // The thread may have waited for a core for longer than the grace.
+  CHECK((time >= 2500ms || longest > 2s));
   CHECK(std::distance(fs::directory_iterator(scene.directory.path()), {}) == 1);
 }
 
