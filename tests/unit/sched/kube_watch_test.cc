@@ -38,8 +38,9 @@ class Server {
 
   // Closes all that it has, as a server that dies; `open` brings it back at the same port.
   void close() {
-    ended_ = true;
+    // First, so that a client whose connection ends cannot come again.
     ::shutdown(listener_, SHUT_RDWR);
+    ended_ = true;
     thread_.join();
     ::close(listener_);
   }
