@@ -31,10 +31,13 @@ namespace {
 class Server {
  public:
   Server(std::vector<std::string> lists, std::vector<std::string> watches)
-      : lists_(std::move(lists)), watches_(std::move(watches)) {
+      : held_(bind_to(0)), lists_(std::move(lists)), watches_(std::move(watches)) {
     open();
   }
-  ~Server() { close(); }
+  ~Server() {
+    close();
+    ::close(held_);
+  }
 
   // Closes all that it has, as a server that dies; `open` brings it back at the same port.
   void close() {
@@ -46,22 +49,12 @@ class Server {
   }
   void open() {
     ended_ = false;
-    listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    ::setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(port_);
-    socklen_t size = sizeof address;
-    REQUIRE(::bind(listener_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    listener_ = bind_to(port());
     REQUIRE(::listen(listener_, 8) == 0);
-    ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
   }
 
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(port()); }
   // The resourceVersions that watches were asked for.
   std::vector<std::string> watched() {
     const std::lock_guard lock(mutex_);
@@ -93,8 +86,25 @@ class Server {
     return answer;
   }
 
+  static int bind_to(std::uint16_t port) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    return socket;
+  }
+  std::uint16_t port() const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    ::getsockname(held_, reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.sin_port);
+  }
+
+  const int held_;  // never listens: no other process gets the port while the server is away
   int listener_ = -1;
-  std::uint16_t port_ = 0;
   std::atomic<bool> ended_{false};
   std::mutex mutex_;
   std::vector<std::string> lists_, watches_, watched_;
