@@ -24,6 +24,9 @@ constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
 constexpr std::size_t kMaxStrangers = 256;       // beyond the job's own size
 constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
 constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
+// How long a call of rank 0 waits beyond its deadline for the I/O thread to say who is missing. A busy machine may run
+// that thread late.
+constexpr std::chrono::seconds kOwnVerdictSlack{10};
 
 }  // namespace
 
@@ -87,7 +90,7 @@ StatePtr Root::submit(Kind kind, Bytes value, Reduce reduce, std::string_view pu
   state->engine = shared_from_this();
   state->kind = kind;
   state->sequence = replicas_[0].calls + 1;
-  state->deadline = net::Clock::now() + options_.timeout + kVerdictSlack;
+  state->deadline = net::Clock::now() + options_.timeout + kOwnVerdictSlack;
   own_.push_back({std::move(reduce), state});
   const std::string oversize = oversize_text(options_, value.size());
   add_part(0, kind, !oversize.empty(), oversize.empty() ? std::move(value) : oversize,
