@@ -9,14 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 namespace adaptdl::collective {
 namespace {
 
 constexpr std::size_t kBuffer = 64 << 10;
-constexpr std::chrono::seconds kLingerStall{1};  // without progress
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
@@ -107,7 +105,7 @@ void deliver_and_close(const std::vector<Link*>& links) {
     if (std::none_of(links.begin(), links.end(), [](const Link* link) { return link->open(); })) return;
     const auto now = net::Clock::now();
     if (left != left_before) progress = now;
-    if (now - progress > kLingerStall) return;
+    if (now - progress > linger_stall) return;
     left_before = left;
     ::usleep(500);
   }

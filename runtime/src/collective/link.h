@@ -1,6 +1,7 @@
 // One connection of the star: frames out of what comes in, and a queue of what the kernel has not taken yet.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -59,8 +60,11 @@ class Link {
   std::string why_;
 };
 
+// How long delivery at the end may be without progress. Tests lengthen it.
+inline std::chrono::milliseconds linger_stall{1000};
+
 // Delivers what is still queued, then closes each connection once the other host has it all: a plain close could take
-// results with it that a peer has not read yet. Gives up after a second without progress.
+// results with it that a peer has not read yet. Gives up after linger_stall.
 void deliver_and_close(const std::vector<Link*>& links);
 
 }  // namespace adaptdl::collective
