@@ -1,12 +1,9 @@
 // Saving and loading with several replicas, each a process of its own.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <chrono>
 
 #include "adaptdl/collective.h"
 #include "checkpoint_support.h"
+#include "held_port.h"
 
 namespace checkpoint_replicas_test {
 
@@ -15,28 +12,16 @@ namespace collective = adaptdl::collective;
 
 namespace {
 
-std::uint16_t free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0);
-  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
-
 // Runs `body(rank)` on `size` connected replicas. The statuses that they end with, by rank.
 std::vector<int> run_replicas(int size, const std::function<int(int)>& body, std::size_t max_message = 1 << 20) {
-  const std::uint16_t port = free_port();
+  const testing::HeldPort port;
   std::vector<pid_t> replicas;
   for (int rank = 0; rank < size; ++rank) {
     replicas.push_back(start_child([&, rank] {
       ckpt::reset();
       ::alarm(60);  // a deadlock is a failure, not a test without end
       collective::Options options;
-      options.master_port = port;
+      options.master_port = port.number();
       options.rank = rank;
       options.size = size;
       options.max_message = max_message;
