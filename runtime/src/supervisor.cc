@@ -48,12 +48,13 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
   constexpr auto kConnected = Clock::time_point::max();
   auto disconnected = kConnected;  // since when
-  std::string last = "it did not answer in time";
+  std::string last;                // why it was not found so far
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0)
       throw Error(fmt::format("{}: not all replicas were found within {:g} s: {}", target,
-                              std::chrono::duration<double>(timeout).count(), last));
+                              std::chrono::duration<double>(timeout).count(),
+                              last.empty() ? "it did not answer in time" : last));
     const auto poll = std::clamp(std::chrono::ceil<std::chrono::seconds>(left), std::chrono::seconds(1), kPoll);
     request.url = fmt::format("{}?timeout={}", target, poll.count());
     request.timeout = std::min<std::chrono::milliseconds>(left, poll + kPollSlack);
@@ -74,7 +75,8 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
             fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
-      last = error.what();
+      // That the last try was cut short says less than why the one before it failed.
+      if (last.empty() || Clock::now() < deadline) last = error.what();
     }
     std::this_thread::sleep_for(
         std::min<Clock::duration>(kPause, std::max(deadline - Clock::now(), Clock::duration::zero())));
