@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <pthread.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <thread>
@@ -15,7 +14,6 @@
 namespace adaptdl::metrics {
 namespace {
 
-constexpr std::chrono::milliseconds kLastPost{1000};
 constexpr std::chrono::milliseconds kGivingUp{200};
 
 std::optional<goodput::PerfParams> fit(const std::vector<goodput::Observation>& observations) {
@@ -125,7 +123,7 @@ void Background::stop() {
   if (stopping_) return;  // called before
   if (fit_ == Fit::kQueued) fit_ = Fit::kNone;
   const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
-  const bool in_time = changed_.wait_for(lock, kLastPost, [&] { return is_idle() && !hints_; });
+  const bool in_time = changed_.wait_for(lock, last_post, [&] { return is_idle() && !hints_; });
   stopping_ = true;
   hints_.reset();
   if (in_time) return;

@@ -1,6 +1,7 @@
 // The thread beside training, which fits the goodput model and posts hints.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -13,8 +14,12 @@
 
 namespace adaptdl::metrics {
 
+// How long hints that were not posted yet get when the process leaves main. Tests lengthen it.
+inline std::chrono::milliseconds last_post{1000};
+
 // Started at its first task, and never destroyed, so that the thread may outlive everything else. When the process
-// leaves main, hints that were not posted yet get a moment, and are then given up. After _Exit nothing is waited for.
+// leaves main, hints that were not posted yet get a moment (last_post), and are then given up. After _Exit nothing is
+// waited for.
 //
 // Threading: everything is to be called from one thread.
 class Background {

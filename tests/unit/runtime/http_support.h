@@ -11,10 +11,11 @@
 
 namespace adaptdl::testing {
 
-// Answers the n-th request as the n-th argument says: a JSON list of status, body and seconds to wait before it. Says
-// its port, then each request as [method, path, authorization].
+// Answers the n-th request as the n-th argument says: a JSON list of status, body and seconds to wait before it, of
+// which a negative number is until SIGUSR1. Says its port, then each request as [method, path, authorization].
 inline const char* const kServer = R"(
-import http.server, json, sys, time
+import http.server, json, signal, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 answers = [json.loads(argument) for argument in sys.argv[1:]]
 def say(what): print(json.dumps(what), flush=True)
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -23,7 +24,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         say([self.command, self.path, self.headers.get('Authorization'), sent])
         status, body, delay, times = answers.pop(0)
         body = body * times
-        time.sleep(delay)
+        if delay < 0: signal.sigwait([signal.SIGUSR1])
+        else: time.sleep(delay)
         if status:
             self.send_response(status)
             self.send_header('Content-Length', str(len(body)))
@@ -35,6 +37,8 @@ server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
 say(server.server_port)
 server.serve_forever()
 )";
+
+constexpr double kHeld = -1;  // until release()
 
 struct Answer {
   int status;  // 0: closes the connection without a word
@@ -61,9 +65,8 @@ class Server {
   }
   std::string url() const { return "http://127.0.0.1:" + port_; }
   nlohmann::json request() { return nlohmann::json::parse(process_.line()); }
-  void stop() { process_.signal(SIGTERM); }
-  // What it has printed and was not read, once it has ended.
-  std::string rest() { return process_.rest(); }
+  // Lets it send the answer that is held.
+  void release() { process_.signal(SIGUSR1); }
 
  private:
   Process process_;
