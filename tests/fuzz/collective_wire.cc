@@ -35,8 +35,8 @@ using Random = std::mt19937_64;
 constexpr std::size_t kMaxMessage = 1 << 20;
 constexpr std::size_t kCalls = 3;
 constexpr const char* kPurpose = "a sum";
-constexpr unsigned kHangSeconds = 30;                 // a round takes milliseconds
-constexpr std::chrono::milliseconds kPatient{20000};  // where all must go well
+constexpr unsigned kHangSeconds = 30;         // a round takes milliseconds
+constexpr std::chrono::seconds kPatient{20};  // where all must go well
 constexpr std::chrono::milliseconds kHasty{50};
 constexpr long kMaxGrowthKib = 512 << 10;
 
@@ -60,16 +60,18 @@ Options options_of(int rank, std::uint16_t port, std::chrono::milliseconds timeo
 
 class Socket {
  public:
-  explicit Socket(int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) : fd_(fd) {
-    const timeval patience{1, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-  }
+  explicit Socket(int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) : fd_(fd) { wait_for(1s); }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   ~Socket() {
     if (fd_ >= 0) ::close(fd_);
   }
   int fd() const { return fd_; }
+  // How long it waits for the other end at most.
+  void wait_for(std::chrono::seconds time) const {
+    const timeval patience{time.count(), 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    ::setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  }
 
   static Socket connected(std::uint16_t port) {
     Socket socket;
@@ -219,6 +221,7 @@ void attack_root(Random& random, bool harmless) {
   });
   {
     const Socket socket = Socket::connected(listening.get_future().get());
+    if (harmless) socket.wait_for(kPatient);
     socket.send(hello_of(1), random);
     socket.receive(opening().size() + accepted().size());  // what follows must not come earlier
     socket.send(harmless ? good_frames(false) : mutated(good_frames(false), random), random);
@@ -230,11 +233,13 @@ void attack_root(Random& random, bool harmless) {
 
 void attack_peer(Random& random, bool harmless) {
   Socket listener;
+  if (harmless) listener.wait_for(kPatient);
   const std::uint16_t port = listener.listen();
   bool succeeded = false;
   std::thread peer([&] { succeeded = make_calls(options_of(1, port, harmless ? kPatient : kHasty)); });
   {
     const Socket socket(::accept(listener.fd(), nullptr, nullptr));
+    if (harmless) socket.wait_for(kPatient);
     if (harmless || below(random, 2) == 0) {
       socket.receive(opening().size());
       socket.send(opening(), random);
