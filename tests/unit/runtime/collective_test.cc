@@ -11,6 +11,7 @@
 
 #include "collective/link.h"
 #include "collective_support.h"
+#include "held_port.h"
 
 namespace collective_test {
 
@@ -311,8 +312,11 @@ TEST_CASE("results that rank 0 has produced are delivered although it leaves at 
 }
 
 TEST_CASE("after a teardown the replicas can connect again, at the same port") {
+  const ::testing::HeldPort port;  // which nobody else takes between two communicators
+  Options options = test_options(3);
+  options.master_port = port.number();
   for (int i = 0; i < 20; ++i) {
-    const auto errors = run_threads(3, [](Communicator& communicator) {
+    const auto errors = run_threads(options, [](Communicator& communicator) {
       CHECK(communicator.allreduce(json(1)) == 3);
       communicator.teardown();
       CHECK_THROWS_WITH_AS(communicator.broadcast(Bytes("x")), doctest::Contains("torn down"), CollectiveError);
