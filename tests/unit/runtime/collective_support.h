@@ -13,6 +13,7 @@
 #include <functional>
 #include <future>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -62,8 +63,12 @@ inline Bytes join(Bytes accumulated, const Bytes& next) { return accumulated + n
 
 using Body = std::function<void(Communicator&)>;
 
+// The timeout of the replicas other than rank 0, where it is another one: so that the verdict of one end is there
+// before the other gives up, however late a thread runs.
+using PeerTimeout = std::optional<std::chrono::milliseconds>;
+
 // Runs `body` on all replicas, each a thread; gives by rank what it threw, or "".
-inline std::vector<std::string> run_threads(Options options, const Body& body) {
+inline std::vector<std::string> run_threads(Options options, const Body& body, PeerTimeout peer_timeout = {}) {
   std::promise<std::uint16_t> listening;
   const std::shared_future<std::uint16_t> port = listening.get_future().share();
   std::vector<std::string> errors(static_cast<std::size_t>(options.size));
@@ -74,6 +79,7 @@ inline std::vector<std::string> run_threads(Options options, const Body& body) {
       bool listens = false;
       errors[static_cast<std::size_t>(rank)] = error_of([&] {
         if (rank > 0) own.master_port = port.get();
+        if (rank > 0) own.timeout = peer_timeout.value_or(own.timeout);
         Communicator communicator(own, [&](std::uint16_t bound) {
           listens = true;
           listening.set_value(bound);
@@ -195,10 +201,12 @@ class Child {
 
 // Starts all replicas of a job as processes, each connected and running `body`.
 inline std::vector<Child> start_processes(Options options,
-                                          const std::function<void(Communicator&, const Child::Test&)>& body) {
+                                          const std::function<void(Communicator&, const Child::Test&)>& body,
+                                          PeerTimeout peer_timeout = {}) {
   std::vector<Child> children;
   for (int rank = 0; rank < options.size; ++rank) {
     options.rank = rank;
+    if (rank > 0) options.timeout = peer_timeout.value_or(options.timeout);
     children.emplace_back([&](const Child::Test& test) {
       Communicator communicator(options, [&](std::uint16_t port) { test.say(std::to_string(port)); });
       body(communicator, test);
