@@ -340,7 +340,7 @@ TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and
         for (auto& batch : loader) {
           if (rank == 0) job.note(std::to_string(samples_of(batch)[0]));
           std::this_thread::sleep_for(4ms);
-          if (crash && samples_of(batch)[0] >= 320) kill(getpid(), SIGKILL);
+          if (crash && rank == 0 && samples_of(batch)[0] >= 320) kill(getpid(), SIGKILL);
         }
       }
     };
@@ -349,7 +349,7 @@ TEST_CASE("periodic checkpoints are saved at the interval of rank 0's clock, and
   const auto start = std::chrono::steady_clock::now();
   const auto codes = job.run(2, program(true));
   const auto passed = std::chrono::steady_clock::now() - start;
-  CHECK(codes == std::vector<int>{137, 137});
+  CHECK(codes == std::vector<int>{137, 1});
   const auto newest = adaptdl::checkpoint::newest_whole(job.checkpoints());
   REQUIRE(newest);
   // Numbered from 0: as many as intervals passed, at most, and more than one.
