@@ -1,43 +1,23 @@
 #include "replica_processes.h"
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "held_port.h"
+
 namespace testing {
 
 namespace {
-
-// Returns a port below the ephemeral ones, so that no connection of another program takes it before it is used.
-std::string free_port() {
-  static std::mt19937 random(std::random_device{}());
-  std::uniform_int_distribution<int> ports(20000, 29999);
-  for (int tries = 0; tries < 1000; ++tries) {
-    const auto port = static_cast<std::uint16_t>(ports(random));
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-    close(fd);
-    if (is_free) return std::to_string(port);
-  }
-  throw std::runtime_error("no free port");
-}
 
 pid_t start(int rank, int count, const std::string& port, const std::function<void(int)>& body) {
   std::fflush(nullptr);
@@ -73,7 +53,8 @@ int wait_until(pid_t pid, std::chrono::steady_clock::time_point deadline) {
 }  // namespace
 
 std::vector<int> run_replicas(int count, const std::function<void(int rank)>& body) {
-  const auto port = free_port();
+  const HeldPort held;
+  const auto port = std::to_string(held.number());
   std::vector<pid_t> pids;
   for (int rank = 0; rank < count; ++rank) pids.push_back(start(rank, count, port, body));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
