@@ -141,6 +141,7 @@ TEST_CASE("a stop ends a replica that waits for others to connect, after a grace
 TEST_CASE("a stop before all replicas connect is known to them once they have connected") {
   testing::expect_replicas(2, [](int rank) {
     adaptdl::signal::install();
+    adaptdl::internal::connect_grace = std::chrono::minutes(1);
     if (rank == 0) std::raise(SIGTERM);
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     adaptdl::init_process_group("gloo");
