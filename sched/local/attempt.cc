@@ -310,6 +310,13 @@ void Attempt::take_ends() {
     end->place = replicas_.place_of_exit(*replica);
     now.push_back(std::move(*end));
   }
+  if (!now.empty()) {
+    // Whether the others survive it depends on what they reported before, which may have come after they were read.
+    for (const auto& replica : replicas_.all()) {
+      if (!replica->gone()) replica->read();
+    }
+    replicas_.hear();
+  }
   // What a replica reported before its end was taken is there by now.
   replicas_.take_progress();
   order_simultaneous(now);

@@ -42,6 +42,8 @@ class ReplicaSet {
   // Hears the replicas and changes the membership as it takes. To be called in short intervals until all are to be
   // killed.
   Wish tick();
+  // Takes what replicas asked the supervisor and posted to it. tick() does so too.
+  void hear();
   // Passes on the progress that replicas reported in the format of Kubeflow, unless they report progress on the status
   // descriptor. To be called in short intervals, and between the end of a replica and survives().
   void take_progress();
@@ -66,7 +68,6 @@ class ReplicaSet {
   void start_newcomer(const MembershipAction& action);
   void issue(const MembershipAction& action);
   void kill(const MembershipAction& action);
-  void hear();
   // Says which devices are in use, or are about to be.
   void say_devices(const std::vector<std::string>& starting);
   void take_report(const LocalReplica& replica, const nlohmann::json& report);
