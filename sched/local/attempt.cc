@@ -213,7 +213,7 @@ void Attempt::publish_membership() {
   if (context_.control == nullptr) return;
   const Membership& membership = replicas_.membership();
   RunStatus& status = context_.control->status();
-  const std::string state = membership.steady() ? "running" : "rescaling";
+  const std::string state = membership.steady() || membership.finishing() ? "running" : "rescaling";
   const auto replicas = static_cast<int>(membership.members().size());
   const auto wanted = static_cast<int>(membership.target().devices.size());
   std::vector<std::string> devices = membership.devices();

@@ -159,6 +159,8 @@ class Membership {
   const MembershipTarget& target() const noexcept { return target_; }
   // Whether the members are those that should be, and all train together.
   bool steady() const;
+  // Whether the work is done, so that the members end and no others come.
+  bool finishing() const noexcept { return state_.finished_at.has_value(); }
   // Whether members that are to leave must wait for newcomers, because too few would be left.
   bool leavers_wait() const;
   // Whether the others can save a checkpoint if this member is killed, of whose death the run ends.

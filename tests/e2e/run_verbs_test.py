@@ -120,6 +120,14 @@ class LsTest(VerbsTest):
         # Its logs go on too.
         self.assertEqual(self.adaptdl("logs", "job", "--rank", 0).count("=== local/job rank 0, start 0, "), 2)
 
+    def test_a_run_of_which_some_are_done_earlier_is_not_being_rescaled(self):
+        run = self.start("-n", 2, "--name", "job", "sh", "-c", "[ $ADAPTDL_REPLICA_RANK = 0 ] || until [ -e end ]; do sleep 0.05; done")
+        run.wait_for("2 replicas of sh")
+        self.assertTrue(eventually(lambda: self.listed()["job"]["replicas"] == 1))
+        self.assertEqual(self.listed()["job"]["state"], "running")
+        (self.directory / "end").touch()
+        self.assertEqual(run.finish(), 0, run.text())
+
     def test_watch_shows_changes_until_ctrl_c(self):
         run = self.start_counting(
             "job", program=["sh", "-c", "echo begins at step; while [ ! -e end ]; do sleep 0.05; done"]

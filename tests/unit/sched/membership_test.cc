@@ -250,7 +250,9 @@ TEST_CASE("a member that is done ends planning, and the newcomers go") {
   run.want({"0", "1", "2", "3"});
   run.decide();
   run.membership.waits(2, run.now);
+  CHECK_FALSE(run.membership.finishing());
   CHECK_FALSE(run.membership.ended(0, End::kDone, run.now));
+  CHECK(run.membership.finishing());
   const auto actions = run.decide();
   REQUIRE(actions.size() == 2);
   CHECK(actions[0].kind == Kind::kKill);
