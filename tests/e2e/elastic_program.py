@@ -191,8 +191,9 @@ class Job:
             try:
                 group = Group(generation, self.step, newcomer, HINTS_OF_BAD_SCALING if self.options.scales_badly else {})
                 newcomer, self.step = False, group.step
-                say(f"generation {group.number} rank {group.rank} of {group.size} at step {self.step} in {os.getpid()}")
+                # Whoever reads the line may kill the others: by then, the launcher must know that this replica trains.
                 tell(event="generation", generation=group.number, rank=group.rank, replicas=group.size)
+                say(f"generation {group.number} rank {group.rank} of {group.size} at step {self.step} in {os.getpid()}")
                 generation = self.train(group)
             except Broken as error:
                 say(f"lost generation {generation['generation']}: {error}")
