@@ -35,8 +35,9 @@ class ElasticTest(RunTest):
         return [found[rank] for rank in range(size)]
 
     def wait_for_group(self, run, condition):
-        """Waits until the condition holds for the process ids of a generation that trains, by rank, whatever its number is: a
-        replica that is not scheduled for the time of --hang-timeout is lost as well, and comes back in another one."""
+        """Waits until the condition holds for the process ids of a generation that trains, by rank, and returns them. Its
+        number may be any: a replica that is not scheduled for the time of --hang-timeout is lost as well, and comes back in
+        another one."""
 
         def groups():
             found = {}
@@ -46,7 +47,9 @@ class ElasticTest(RunTest):
                     found.setdefault((number, size), {})[rank] = pid
             return [[ranks[rank] for rank in range(size)] for (_, size), ranks in found.items() if len(ranks) == size]
 
-        self.assertTrue(eventually(lambda: any(map(condition, groups()))), run.text())
+        found = eventually(lambda: next(filter(condition, groups()), None))
+        self.assertTrue(found, run.text())
+        return found
 
     def assert_steps_go_on(self, run):
         """No generation began at an earlier step than one before it."""
@@ -179,7 +182,7 @@ class FailureTest(ElasticTest):
 
     def test_one_that_hangs_is_told_by_the_others_and_replaced(self):
         run = self.start_elastic("1:3", devices=3, options=["--hang-timeout", "1s"])
-        before = self.wait_for_generation(run, 0, 3)
+        before = self.wait_for_group(run, lambda members: len(members) == 3)
         os.kill(before[1], signal.SIGSTOP)
         left = [before[0], before[2]]
         self.wait_for_group(run, lambda members: members == left)
@@ -192,12 +195,16 @@ class FailureTest(ElasticTest):
         for dies in (False, True):
             with self.subTest(dies=dies):
                 run = self.start_elastic("2:3", devices=3, options=["--hang-timeout", "1s"])
-                members = self.wait_for_generation(run, 0, 3)
-                os.kill(members[0], signal.SIGSTOP)  # it does not answer the others any more
+                members = self.wait_for_group(run, lambda members: len(members) == 3)
+                # As long as all of them are, none loses another before the run stops.
+                for pid in members:
+                    os.kill(pid, signal.SIGSTOP)
                 interrupt(run)
                 run.wait_for("waiting up to")
                 if dies:
                     os.kill(members[0], signal.SIGKILL)
+                for pid in members[1:]:
+                    os.kill(pid, signal.SIGCONT)
                 self.assertEqual(run.finish(), 143, run.text())
                 run.wait_for("continuing with 2 replicas to save a checkpoint")
                 run.wait_for("saved step")
