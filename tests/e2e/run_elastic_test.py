@@ -249,6 +249,8 @@ class CheckpointRestartTest(ElasticTest):
     def test_a_program_that_cannot_be_joined_is_rescaled_by_a_restart(self):
         run = self.start_elastic("1", "--cannot-join")
         [before] = self.wait_for_generation(run, 0, 1)
+        # Else the checkpoint could be of step 0.
+        self.assertTrue(eventually(lambda: self.listed()[self.name]["progress"].get("step", 0) > 0), run.text())
         self.resize("2")
         run.wait_for("cannot be joined while it runs: it meets its peers before its first step")
         run.wait_for("starting again with 2 replicas from checkpoint-")
