@@ -313,6 +313,17 @@ class RunTest(unittest.TestCase):
         """What `adaptdl ls --json` says, by the names of runs."""
         return {run["name"]: run for run in json.loads(self.adaptdl("ls", "--json", *options))}
 
+    def prefer(self, run, name, replicas):
+        """Has the run of that name prefer so many replicas, as a search has its trials. Else the policy decides by what the
+        program measures of itself, and on a busy machine it may find that fewer are enough."""
+        run.wait_for(" replicas of ")  # by then, there is its record
+        request = {"request": "share", "replicas": replicas}
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(json.loads((self.runs / name / "run.json").read_text())["socket"])
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = connection.makefile().readline()
+        self.assertTrue(json.loads(answer)["ok"], answer)
+
     def assert_own_descriptors(self, shown):
         """What PRINT_DESCRIPTORS shows is /dev/null, two pipes for output and one for progress."""
         self.assertEqual(set(shown["targets"]), {"0", "1", "2", shown["status"]}, shown)
