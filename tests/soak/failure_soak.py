@@ -111,6 +111,7 @@ class FailureSoak(RunTest):
     """A job of 1 to 4 replicas, and what happens to it."""
 
     hang_timeout = "3s"
+    preferred = None  # replicas, as far as the bounds permit; None: the policy decides
 
     def setUp(self):
         super().setUp()
@@ -127,6 +128,8 @@ class FailureSoak(RunTest):
         )  # fmt: skip
         self.jobs.append(self.job)
         self.bounds = (1, DEVICES)
+        if self.preferred:
+            self.prefer(self.job, "job", self.preferred)
 
     def replicas(self):
         """All of the job, those that load too, with rank 0 first: members keep their order, and newcomers come last."""
