@@ -9,6 +9,7 @@ import sys
 import unittest
 
 import strangers  # beside this file
+from local_network import leave_network
 from run_support import RunTest, children, eventually
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
@@ -76,4 +77,5 @@ class StrangersTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()  # strangers would visit other tests, too
     unittest.main(verbosity=2)
