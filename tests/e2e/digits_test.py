@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 from checkpoints import parameters, read_tensors
-from local_network import free_port
+from local_network import free_port, leave_network
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 DIGITS = os.environ["DIGITS"]
@@ -138,4 +138,5 @@ class DigitsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    leave_network()  # another test's process might take a port before the replica that it is for
     unittest.main()

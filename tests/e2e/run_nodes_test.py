@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from local_network import free_port
+from local_network import free_port, leave_network
 from run_support import REPLICA_PROGRAM, RunTest, interrupt, replicas_of
 
 FOREVER = 1_000_000  # steps
@@ -127,4 +127,5 @@ class NodesTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()  # another test's process might take a port before the launcher that it is for
     unittest.main(verbosity=2)
