@@ -144,8 +144,8 @@ class TerminalTest(RunTest):
             "import os, time\nwhile not os.path.exists('go'):\n"
             "    os.write(int(os.environ['ADAPTDL_STATUS_FD']), b'{\"step\": 1}\\n')\n    time.sleep(0.002)\n",
         )
-        terminal = self.start_on_terminal("-n", 1, program)
         began = time.monotonic()
+        terminal = self.start_on_terminal("-n", 1, program)
         terminal.wait_for(lambda _: len(terminal.status_lines()) >= 15)
         drawn = len(terminal.status_lines())
         self.assertLessEqual(drawn, 10 * (time.monotonic() - began + 1) + 1)
