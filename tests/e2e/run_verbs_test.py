@@ -223,6 +223,7 @@ class LogsTest(VerbsTest):
             "turns",
             f"import os, time\nrank = int(os.environ['ADAPTDL_REPLICA_RANK'])\n"
             f"log = f'{self.runs}/job/logs/rank-{{1 - rank}}.log'\n"
+            "while not os.path.exists(log):\n    time.sleep(0.01)\n"  # the other one may still be to be started
             "for turn in range(rank, 10, 2):\n"
             "    while turn > 0 and f'turn {turn - 1}\\n' not in open(log).read():\n        time.sleep(0.01)\n"
             "    print('turn', turn)\n",
