@@ -53,9 +53,8 @@ class DetachTest(RunTest):
         name = self.detach("-n", 2, REPLICA_PROGRAM, "--steps", FOREVER).rstrip("\n")
         self.assertRegex(name, r"^replica_program-20[0-9-]+$")
         # A launcher that does not answer at once is listed as its record was written last.
-        self.assertTrue(eventually(lambda: self.listed()[name]["state"] == "running"))
-        run = self.listed()[name]
-        self.assertEqual(run["replicas"], 2)
+        run = eventually(lambda: next((run for run in self.listed().values() if run["state"] == "running"), None))
+        self.assertEqual((run["name"], run["replicas"]), (name, 2))
         self.assertEqual(os.getsid(run["pid"]), run["pid"])
         for fd in range(3):
             self.assertEqual(os.readlink(f"/proc/{run['pid']}/fd/{fd}"), "/dev/null")
