@@ -26,7 +26,10 @@ class Job:
         self.directory = Path(directory)
         self.checkpoints = self.directory / "checkpoints"
         self.log = self.directory / "log.json"
-        self.arguments = [DIGITS, "--epochs", str(epochs), "--seed", str(seed), "--log-json", str(self.log)]
+        self.arguments = [DIGITS, "--seed", str(seed), "--log-json", str(self.log), "--epochs", str(epochs)]
+
+    def set_epochs(self, epochs):
+        self.arguments[-1] = str(epochs)
 
     def start(self, replicas, *options):
         command = [ADAPTDL, "run", "-n", str(replicas), "--checkpoint", str(self.checkpoints), *options, "--", *self.arguments]
@@ -56,7 +59,7 @@ class Job:
         return {name: data for name, data in tensors.items() if name.startswith("model/")}
 
     def epochs(self):
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
 
 class ResumeTest(unittest.TestCase):
@@ -121,9 +124,7 @@ class ResumeTest(unittest.TestCase):
 
     def test_the_same_command_as_that_of_a_killed_launcher_goes_on_from_the_last_periodic_checkpoint(self):
         with tempfile.TemporaryDirectory() as whole_directory, tempfile.TemporaryDirectory() as directory:
-            whole = Job(whole_directory, epochs=15)
-            self.assertEqual(whole.run(2), 0, whole.output)
-            job = Job(directory, epochs=15)
+            job = Job(directory, epochs=100000)  # more than it can finish before it is killed
             every = ("--checkpoint-every", "100ms")
             with job.start(2, *every) as process:
                 self.assertTrue(eventually(lambda: len(list(job.checkpoints.glob("checkpoint-*"))) >= 2))
@@ -131,6 +132,10 @@ class ResumeTest(unittest.TestCase):
                 process.kill()
             self.assertEqual(len(replicas), 2)
             self.assertTrue(eventually(lambda: not any(map(is_alive, replicas))))
+            epochs = len(job.epochs()) + 3
+            whole = Job(whole_directory, epochs=epochs)
+            self.assertEqual(whole.run(2), 0, whole.output)
+            job.set_epochs(epochs)
             self.assertEqual(job.run(2, *every), 0, job.output)
             self.assertRegex(job.output, r"checkpoint-\d+")
             self.assertEqual(job.parameters(), whole.parameters())
