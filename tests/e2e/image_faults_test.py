@@ -9,6 +9,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -84,12 +85,16 @@ class BusyLine(Line):
         super().__init__(port, lambda up, down: False)
 
     def _serve(self, client, server):
+        # Whether the registry speaks TLS is asked first. It answers at once that it does not.
+        if client.recv(1, socket.MSG_PEEK) == b"\x16":
+            return super()._serve(client, server)
         with self._lock:
             busy, self.left = self.left > 0, max(self.left - 1, 0)
         if not busy:
             return super()._serve(client, server)
-        while not client.recv(65536).endswith(b"\r\n\r\n"):
-            pass
+        request = b""
+        while not request.endswith(b"\r\n\r\n") and (piece := client.recv(65536)):
+            request += piece
         body = b'{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}'
         client.sendall(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (self.pause, len(body), body))
         client.close()
