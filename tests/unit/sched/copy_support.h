@@ -17,6 +17,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -123,9 +124,13 @@ class LocalShell : public Shell {
   // One process after the other gets the next of these as the bytes after which its connection breaks; then none does.
   std::deque<std::uint64_t> breaks;
   int broken = 0;
+  // The names of the files that agents were sent as, by all shells.
+  inline static std::set<std::string> agents;
 
   std::unique_ptr<Process> start(const std::vector<std::string>& command, bool) override {
     const std::lock_guard lock(mutex_);
+    for (const std::string& word : command)
+      if (word.ends_with(".agent")) agents.insert(word);
     std::optional<std::uint64_t> after;
     if (!breaks.empty()) {
       after = breaks.front();
