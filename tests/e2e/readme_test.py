@@ -8,6 +8,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from run_support import eventually  # beside this file
+
 SOURCE = Path(os.environ["SOURCE_ROOT"])
 BUILD = Path(os.environ["BUILD_ROOT"])
 README = (SOURCE / "README.md").read_text()
@@ -81,13 +83,21 @@ class ReadmeTest(unittest.TestCase):
             (Path(directory) / "build").symlink_to(BUILD)
             environment = {**os.environ, "PATH": f"{BUILD / 'cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": directory,
                            "XDG_STATE_HOME": directory}
-            try:
-                done = subprocess.run(["bash", "-euxc", commands], cwd=directory, capture_output=True, text=True,
+
+            def bash(script):
+                done = subprocess.run(["bash", "-euxc", script], cwd=directory, capture_output=True, text=True,
                                       timeout=120, env=environment)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                self.assertRegex(done.stdout, r"digits +(starting|running)")
-                self.assertIn("checkpoint-0", done.stdout)
-                self.assertIn("starting at epoch 0", done.stdout)
+                return done.stdout
+
+            try:
+                start, listing, rest = commands.split("\n", 2)
+                self.assertRegex(bash(f"{start}\n{listing}"), r"digits +(starting|running)")
+                # A program that takes longer than 5 s to start could not be asked for a checkpoint before.
+                self.assertTrue(eventually(lambda: "starting at epoch 0" in bash("adaptdl logs digits")))
+                shown = bash(rest)
+                self.assertIn("checkpoint-0", shown)
+                self.assertIn("starting at epoch 0", shown)
             finally:
                 subprocess.run([BUILD / "cli" / "adaptdl", "delete", "--now", "digits"], capture_output=True, env=environment)
 
