@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(os.environ["SOURCE_ROOT"]) / "tests" / "soak"))
 import failure_soak  # noqa: E402
+from local_network import leave_network  # noqa: E402
 
 # After each failure the launcher waits longer before it starts others; a new launcher begins with a short time again.
 ORDER = (
@@ -26,4 +27,5 @@ class FailureSoakTest(failure_soak.FailureSoak):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main()

@@ -11,6 +11,7 @@ import time
 import unittest
 
 from checkpoints import largest_difference, parameters  # beside this file
+from local_network import leave_network
 from run_support import ADAPTDL, RunTest, children, descendants, eventually, interrupt, is_alive, listening_addresses
 
 PROGRAM = os.environ["RESCALE_PROGRAM"]
@@ -267,4 +268,5 @@ class LiveRescaleTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main()

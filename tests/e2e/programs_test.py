@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 from extent import FULL  # beside this file
+from local_network import leave_network
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
 PROGRAMS = {name: os.environ[name.upper()] for name in ("bert", "cifar", "dcgan", "digits", "linear_regression", "ncf", "transformer")}
@@ -182,4 +183,5 @@ class ProgramsTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main()

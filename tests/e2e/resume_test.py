@@ -11,6 +11,7 @@ from pathlib import Path
 
 from checkpoints import read_tensors  # beside this file
 from extent import FULL
+from local_network import leave_network
 from run_support import eventually, is_alive, replicas_of
 
 ADAPTDL = os.environ["ADAPTDL_BIN"]
@@ -155,4 +156,5 @@ class ResumeTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main()

@@ -10,6 +10,7 @@ import subprocess
 import time
 import unittest
 
+from local_network import leave_network
 from run_support import (
     ADAPTDL,
     PATIENCE,
@@ -170,4 +171,5 @@ class DetachTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

@@ -6,6 +6,7 @@ import re
 import signal
 import unittest
 
+from local_network import leave_network
 from run_support import REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
@@ -314,4 +315,5 @@ class CheckpointRestartTest(ElasticTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

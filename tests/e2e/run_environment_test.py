@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import unittest
 
+from local_network import leave_network
 from run_support import ADAPTDL, PATIENCE, PRINT_DESCRIPTORS, REPLICA_PROGRAM, RunTest, stray_pipe
 
 PRINT_ENVIRONMENT = """
@@ -262,4 +263,5 @@ class OutputTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

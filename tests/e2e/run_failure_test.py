@@ -7,6 +7,7 @@ import subprocess
 import time
 import unittest
 
+from local_network import leave_network
 from run_support import REPLICA_PROGRAM, RunTest, eventually, guardian_of, interrupt, is_alive, name_of, replicas_of, targets_of
 
 FOREVER = 1_000_000  # steps
@@ -266,4 +267,5 @@ time.sleep(1000)
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

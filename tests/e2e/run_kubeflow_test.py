@@ -7,6 +7,7 @@ import stat
 import sys
 import unittest
 
+from local_network import leave_network
 from run_support import RunTest, eventually
 
 PROGRAM = pathlib.Path(__file__).with_name("kubeflow_program.py")
@@ -117,4 +118,5 @@ class KubeflowTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

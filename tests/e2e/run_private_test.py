@@ -7,6 +7,7 @@ import stat
 import subprocess
 import unittest
 
+from local_network import leave_network
 from run_support import PATIENCE, REPLICA_PROGRAM, RunTest, eventually, interrupt
 
 FOREVER = 1_000_000  # steps
@@ -102,4 +103,5 @@ class PrivateTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

@@ -5,6 +5,7 @@ import pathlib
 import signal
 import unittest
 
+from local_network import leave_network
 from run_support import REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
 
 PROGRAM = pathlib.Path(__file__).with_name("elastic_program.py")
@@ -172,4 +173,5 @@ class AgentTest(SharingTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

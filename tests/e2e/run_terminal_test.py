@@ -15,6 +15,7 @@ import threading
 import time
 import unittest
 
+from local_network import leave_network
 from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually
 
 CLEAR = "\r\x1b[K"
@@ -238,4 +239,5 @@ class TerminalTest(RunTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)

@@ -11,6 +11,7 @@ import subprocess
 import time
 import unittest
 
+from local_network import leave_network
 from run_support import ADAPTDL, PATIENCE, REPLICA_PROGRAM, RunTest, eventually, interrupt, is_alive, replicas_of
 
 FOREVER = 1_000_000  # steps
@@ -381,4 +382,5 @@ class DeleteTest(VerbsTest):
 
 
 if __name__ == "__main__":
+    leave_network()
     unittest.main(verbosity=2)
