@@ -79,7 +79,7 @@ class DetachTest(RunTest):
         os.write(leader, f"{command}; echo co''de $?\n".encode())
         seen = ""
         deadline = time.monotonic() + PATIENCE
-        while "code " not in seen:
+        while not re.search(r"code \d+\r\n", seen):
             self.assertLess(time.monotonic(), deadline, seen)
             if select.select([leader], [], [], 0.1)[0]:
                 seen += os.read(leader, 65536).decode(errors="replace")
