@@ -35,12 +35,12 @@ namespace adaptdl::collective::testing {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Patient with a slow machine, but not for the half hour of a real job.
+// Patient with a slow machine and a sanitizer, but not for the half hour of a real job.
 inline Options test_options(int size) {
   Options options;
   options.size = size;
   options.connect_timeout = 30s;
-  options.timeout = 30s;
+  options.timeout = 100s;
   return options;
 }
 
