@@ -134,7 +134,7 @@ def keep():
             elif time.monotonic() - idle_since >= linger:
                 READY.unlink()
                 subprocess.run([KUBE_CLUSTER, "down"], check=True)
-                # First: whoever waits for `users` must not find this keeper alive, and then a cluster that does not come up.
+                # First: a borrower that waits for `users` must not find this keeper alive, as its cluster is gone.
                 keeper.close()
                 return
             else:

@@ -63,7 +63,7 @@ def use_cluster():
         fcntl.flock(lock, fcntl.LOCK_EX)
         kubectl("apply", "-f", CRD)
     kubectl("wait", "--for=condition=Established", "crd/adaptdljobs.adaptdl.petuum.com", "--timeout=60s")
-    # Clients are told of its kind a moment later.
+    # Clients find its kind a moment later.
     if not eventually(lambda: kubectl("get", "adaptdljobs", check=False).returncode == 0):
         raise AssertionError("the API server does not announce AdaptDLJobs")
 
@@ -267,7 +267,7 @@ class ClusterTest(unittest.TestCase):
 
     def make_volume(self, claim, owner=None, create=True):
         """A bound claim of a directory that both nodes see, and that directory if it is also seen from here. With create=False,
-        there is no such directory, and no pod with the claim starts."""
+        the directory does not exist, so pods with the claim do not start."""
         name = f"{self.namespace}-{claim}"[-63:].lstrip("-.")
         path = self.directory / "volumes" / claim if OWN else pathlib.Path("/tmp/adaptdl-test-volumes") / name
         common = {"storageClassName": "", "accessModes": ["ReadWriteMany"]}

@@ -259,8 +259,8 @@ class LiveRescaleTest(RunTest):
         until.touch()
         self.assertEqual(run.finish(300), 0, run.text())
         self.assertFalse([line for line in run.err if "starting all again" in line], run.text())
-        # A dead replica may have trained on what it had not told yet, and what was under way is done again. Two that are
-        # killed at a time may interrupt it one after the other.
+        # A killed replica may have trained on samples that it had not reported, and the interrupted step is done again. Two
+        # replicas that are killed at a time may interrupt it one after the other.
         times, _ = self.counts()
         self.assertGreaterEqual(len(times), self.epochs(times) * SAMPLES - killed * BATCH)
         self.assertLessEqual(sum(times.values()), self.epochs(times) * SAMPLES + killed * BATCH)

@@ -13,9 +13,9 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1
 
 
 def leave_network():
-    """Gives this thread, and the processes and threads that it starts from here on, a loopback of their own, on which nobody
-    else listens or connects: the port that a launcher chooses for its replicas may be taken by another test's process before
-    they listen there. Does nothing where that is not permitted."""
+    """Gives this thread, and the processes and threads that it starts after this, a loopback interface that other processes do
+    not use: otherwise, another test could take the port that a launcher has chosen before its replicas listen there. Does
+    nothing where that is not permitted."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

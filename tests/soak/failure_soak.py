@@ -29,7 +29,7 @@ DEVICES = 4
 FOREVER = 1_000_000  # epochs
 BOUNDS = [(1, 4), (1, 4), (2, 4), (1, 3), (1, 2), (3, 4), (4, 4)]
 # After a failure, the first line of a process may be of the step before, the second of a step that is interrupted, and the
-# third of that step again. When it tells of the fourth, all others have told of the third as well.
+# third of that step again. When it reports the fourth, all others have reported the third, too.
 LINES_TRAINING = 4
 # Epochs over which a loss is averaged, and replicas that it is of.
 WINDOW, LAST_REPLICAS = 30, 2

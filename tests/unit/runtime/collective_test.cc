@@ -318,7 +318,7 @@ TEST_CASE("results that rank 0 has produced are delivered although it leaves at 
 }
 
 TEST_CASE("after a teardown the replicas can connect again, at the same port") {
-  const ::testing::HeldPort port;  // which nobody else takes between two communicators
+  const ::testing::HeldPort port;  // other programs cannot take it between two communicators
   Options options = test_options(3);
   options.master_port = port.number();
   for (int i = 0; i < 20; ++i) {

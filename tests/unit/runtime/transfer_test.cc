@@ -84,7 +84,7 @@ TEST_CASE("without the secret, or without an order, nothing is sent") {
 
 TEST_CASE("a receiver that does not come is an error in time") {
   Sender sender;
-  const net::Fd stranger = sender.stranger("");  // before nobody listens any more
+  const net::Fd stranger = sender.stranger("");  // before the sender stops listening
   auto served = sender.serve({{1, std::nullopt}}, 200ms);
   CHECK_THROWS_WITH_AS(served.get(), "another replica did not connect in time", CollectiveError);
 }
