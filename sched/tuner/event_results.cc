@@ -1,8 +1,6 @@
 #include "tuner/event_results.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
@@ -14,8 +12,7 @@
 #include <utility>
 
 #include "adaptdl/error.h"
-#include "local/fd.h"
-#include "private_files.h"
+#include "tuner/append_lines.h"
 
 namespace adaptdl::sched::tune {
 namespace {
@@ -39,20 +36,6 @@ std::optional<EventResult> from_line(const std::string& line) {
   const auto file = object.find("file"), end = object.find("end");
   if (file == object.end() || !file->is_string() || end == object.end() || !end->is_number_unsigned()) return {};
   return EventResult{*result, 0, file->get<std::string>(), end->get<std::uint64_t>()};
-}
-
-// Appends to a file, and waits until it is on the disk.
-void append_lines(const fs::path& file, std::string_view lines) {
-  const Fd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
-  bool written = static_cast<bool>(fd);
-  while (written && !lines.empty()) {
-    const ssize_t size = ::write(fd.get(), lines.data(), lines.size());
-    if (size < 0 && errno == EINTR) continue;
-    written = size >= 0;
-    if (written) lines.remove_prefix(static_cast<std::size_t>(size));
-  }
-  if (!written || ::fdatasync(fd.get()) != 0)
-    throw Error(fmt::format("cannot write {}: {}", file.string(), std::strerror(errno)));
 }
 
 }  // namespace
