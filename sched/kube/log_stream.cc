@@ -5,6 +5,7 @@
 #include "http/http.h"
 #include "kube/error.h"
 #include "kube/resource.h"
+#include "kube/watch.h"
 
 namespace adaptdl::kube {
 namespace {
@@ -18,6 +19,8 @@ constexpr auto kPodFarewell = std::chrono::seconds(2);
 
 // Whether waiting may help: the server, or the node behind it, is not there now.
 bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
+// Whether the server refused the user. A server that starts may do so before it knows its own rules.
+bool is_refusal(const ApiError& error) { return error.code() == 401 || error.code() == 403; }
 
 }  // namespace
 
@@ -57,16 +60,23 @@ void LogStream::run(std::stop_token stop) {
   auto pause_for = kFirstReopenPause;
   auto last_line = Clock::now();
   bool last_read = !options_.follow;  // nothing is written any more, or no more is wanted
+  bool opened = false;                // the server may have accepted a request
+  std::optional<Clock::time_point> refused;  // since when it has refused the user
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
     const auto before = position_.newest();
     Outcome outcome = Outcome::kBroken;
     std::exception_ptr why;
     try {
       outcome = read(stop, !last_read, false);
+      opened = true;
+      refused.reset();
     } catch (const http::ConnectionError&) {
+      opened = true;
       why = std::current_exception();
     } catch (const ApiError& error) {
-      if (!may_pass(error)) throw;
+      if (opened && is_refusal(error) && !refused) refused = Clock::now();
+      const bool starts = is_refusal(error) && refused && Clock::now() - *refused < kStarting;
+      if (!may_pass(error) && !starts) throw;
       why = std::current_exception();
     }
     if (position_.newest() != before) {
