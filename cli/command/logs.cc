@@ -139,7 +139,8 @@ void show_job(const Target& target, const LogsOptions& options, std::optional<in
                            .follow = options.follow};
   if (!options.since.empty())
     query.since = std::chrono::ceil<std::chrono::seconds>(env::parse_duration(options.since, "logs: --since"));
-  const auto show_line = [&rank, text = std::string()](const kube::Replica& replica, std::string_view line) mutable {
+  const auto show_line = [&rank, text = std::string()](const kube::Replica& replica, kube::Time,
+                                                       std::string_view line) mutable {
     text.clear();
     if (!rank) text = fmt::format("[{}] ", replica.rank < 0 ? printable(replica.name) : std::to_string(replica.rank));
     text += line;

@@ -85,7 +85,7 @@ std::optional<Clock::time_point> deadline(const WaitOptions& options) {
   return Clock::now() + *options.longest;
 }
 
-bool show_line(const kube::Replica& replica, std::string_view line) {
+bool show_line(const kube::Replica& replica, kube::Time, std::string_view line) {
   print_raw(fmt::format("[{}] {}\n", replica.rank < 0 ? printable(replica.name) : std::to_string(replica.rank), line));
   return std::ferror(stdout) == 0;
 }

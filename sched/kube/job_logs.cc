@@ -73,9 +73,13 @@ class JobLogs {
                  [this](nlohmann::json&& pod) { start(parse_replica(pod), true); });
   }
 
+  bool is_over(const Job& job) const {
+    return job.ended() || (query_.until_suspended && job.suspend && job.phase == "Suspended");
+  }
+
   bool job_ended() {
     try {
-      over_ = parse_job(client_.get(path(kAdaptDLJobs, query_.name_space, query_.job))).ended();
+      over_ = is_over(parse_job(client_.get(path(kAdaptDLJobs, query_.name_space, query_.job))));
     } catch (const ApiError& error) {
       if (!error.not_found()) throw;
       over_ = true;
@@ -129,7 +133,7 @@ class JobLogs {
 
   bool take_job(const Change& change, const std::stop_token& stop) {
     if (change.kind == Change::Kind::kInterrupted || change.kind == Change::Kind::kSynced) return true;
-    if (change.kind != Change::Kind::kDeleted && !parse_job(change.object).ended()) return true;
+    if (change.kind != Change::Kind::kDeleted && !is_over(parse_job(change.object))) return true;
     end(stop);
     return false;
   }
@@ -215,7 +219,7 @@ class JobLogs {
   bool show_some(std::stop_token stop) {
     const Batch batch = take(stop);
     for (const auto& [stream, line] : batch.lines) {
-      if (!sinks_.line(stream->replica(), line.text)) return false;
+      if (!sinks_.line(stream->replica(), line.time, line.text)) return false;
     }
     if (!sinks_.flush()) return false;
     std::vector<std::string> notices;

@@ -26,11 +26,12 @@ struct JobLogsQuery {
   std::optional<int> tail;                    // of each replica that is there, at most so many lines
   bool previous = false;                      // of the containers before the present ones; they are over
   bool follow = false;                        // until the job ends, or is deleted
+  bool until_suspended = false;               // with `follow`: or until it is suspended and its replicas have ended
 };
 
 struct JobLogsSinks {
-  // A line without its end. False: no more is wanted.
-  std::function<bool(const Replica& replica, std::string_view line)> line;
+  // A line without its end, and when it was written. False: no more is wanted.
+  std::function<bool(const Replica& replica, Time time, std::string_view line)> line;
   // Nothing more waits at the moment: what was buffered is to be shown. False: no more is wanted.
   std::function<bool()> flush;
   // What is to be said besides, as that the cluster is out of reach.

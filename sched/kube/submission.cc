@@ -81,13 +81,6 @@ json make_claim(const std::string& name, const json& job, const SubmissionOption
   return claim;
 }
 
-std::string claim_of(const json& job) {
-  for (const json& volume : array_field(job, {"spec", "template", "spec", "volumes"})) {
-    if (text_field(volume, {"name"}) == kJobVolume) return text_field(volume, {"persistentVolumeClaim", "claimName"});
-  }
-  return "";
-}
-
 std::string job_path(const Submission& one) { return path(kAdaptDLJobs, one.name_space(), one.name()); }
 std::string claim_path(const Submission& one) {
   return path(kPersistentVolumeClaims, one.name_space(), text_field(one.claim, {"metadata", "name"}));
@@ -115,6 +108,22 @@ json sample_pod(const json& job) {
 
 }  // namespace
 
+std::string claim_of(const json& job) {
+  for (const json& volume : array_field(job, {"spec", "template", "spec", "volumes"})) {
+    if (text_field(volume, {"name"}) == kJobVolume) return text_field(volume, {"persistentVolumeClaim", "claimName"});
+  }
+  return "";
+}
+
+void own_claim(Client& client, const json& job) {
+  const json owner{{"apiVersion", "adaptdl.petuum.com/v1"},
+                   {"kind", kAdaptDLJobs.kind},
+                   {"name", name_of(job)},
+                   {"uid", job.at("metadata").at("uid")}};
+  client.patch(path(kPersistentVolumeClaims, text_field(job, {"metadata", "namespace"}), claim_of(job)), Patch::kMerge,
+               {{"metadata", {{"ownerReferences", json::array({owner})}}}});
+}
+
 std::string Submission::name() const { return text_field(job, {"metadata", "name"}); }
 std::string Submission::name_space() const { return text_field(job, {"metadata", "namespace"}); }
 
@@ -138,7 +147,7 @@ Submission make_submission(json job, const SubmissionOptions& options) {
   if (!options.image.empty()) first["image"] = options.image;
   if (!options.arguments.empty()) first["args"] = options.arguments;
   if (!options.pull_secret.empty()) pod["imagePullSecrets"] = json::array({{{"name", options.pull_secret}}});
-  const std::string claim = "adaptdl-pvc-" + make_uuid();
+  const std::string claim = options.claim.empty() ? "adaptdl-pvc-" + make_uuid() : options.claim;
   add_volumes(pod, claim, options.tensorboard.empty() ? "" : "adaptdl-tensorboard-" + options.tensorboard);
   Submission made;
   made.claim = make_claim(claim, job, options);
@@ -212,11 +221,7 @@ json Submitter::create_one(Submission one, const std::stop_token& stop) {
     if (error.conflict()) refuse_taken(one);
     throw;
   }
-  const json owner{{"apiVersion", "adaptdl.petuum.com/v1"},
-                   {"kind", kAdaptDLJobs.kind},
-                   {"name", one.name()},
-                   {"uid", job.at("metadata").at("uid")}};
-  client_.patch(claim_path(one), Patch::kMerge, {{"metadata", {{"ownerReferences", json::array({owner})}}}});
+  own_claim(client_, job);
   return job;
 }
 

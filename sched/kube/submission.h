@@ -32,6 +32,7 @@ struct SubmissionOptions {
   std::vector<std::string> arguments;  // of the first container, in place of the file's; none: the file's own
   std::optional<int> min_replicas, max_replicas;
   std::string tensorboard;  // its name; empty: none
+  std::string claim;        // name of the claim of the job's volume; empty: a random one
   std::string storage_size = "1Gi";
   std::optional<StorageChoice> storage;  // none: it is left to the cluster, and unknown
 };
@@ -42,6 +43,11 @@ struct Submission {
   std::string name() const;
   std::string name_space() const;
 };
+
+// The name of the claim of the job's volume; empty if it has none.
+std::string claim_of(const nlohmann::json& job);
+// Has the job, as the server returned it, own the claim of its volume. Throws as Client does.
+void own_claim(Client& client, const nlohmann::json& job);
 
 // REQUIRES: a job of parse_job_file. Throws UsageError on a wrong name, size or number of replicas.
 Submission make_submission(nlohmann::json job, const SubmissionOptions& options);
