@@ -14,6 +14,9 @@ namespace adaptdl {
 // batch sizes; it is omitted without adaptive training, and E outside an epoch loop. A value that
 // is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
 //
+// The file can be /dev/stdout, as it is in trials of `adaptdl tune --cluster`. If it is a pipe or a terminal, a line
+// break precedes the line, because other output may have begun a line.
+//
 // A file that cannot be written is a warning, once. Throws UsageError if `metric` is empty, "step" or "epoch".
 // Threading: to be called by the training thread only.
 void report(std::string_view metric, double value);

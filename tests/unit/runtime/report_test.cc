@@ -1,6 +1,7 @@
 #include "adaptdl/report.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -49,6 +50,16 @@ TEST_CASE("a result is a line of JSON, and those before it stay") {
           progress::set("epoch", 3);
           report("loss", std::nan(""));
         }) == "{\"accuracy\":0.5}\n{\"loss\":null,\"epoch\":3.0}\n");
+}
+
+TEST_CASE("a result in a pipe is a line of its own, whatever was written to the pipe before") {
+  Process process(STDOUT_FILENO, [] {
+    ::setenv("ADAPTDL_RESULTS_FILE", "/dev/stdout", 1);
+    const bool written = ::write(STDOUT_FILENO, "50 %", 4) == 4;
+    report("accuracy", 0.5);
+    return written ? 0 : 1;
+  });
+  CHECK(process.rest() == "50 %\n{\"accuracy\":0.5}\n");
 }
 
 TEST_CASE("the step counts samples at the initial batch size") {
