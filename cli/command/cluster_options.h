@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "adaptdl/error.h"
 #include "kube/access.h"
 #include "kube/client.h"
 #include "local/run_record.h"
@@ -48,6 +49,18 @@ std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name
 
 // What is to be said to a cluster that knows no AdaptDLJobs, in place of its 404.
 std::string no_such_kind(const kube::Client& client);
+
+// Calls `work`. A 404 without a name, of a server that knows no AdaptDLJobs, becomes an Error that names the cluster.
+template <typename Work>
+void with_job_kind(const kube::Client& client, const Work& work) {
+  try {
+    work();
+  } catch (const kube::ApiError& error) {
+    if (error.not_found() && !(error.details().is_object() && error.details().contains("name")))
+      throw Error(no_such_kind(client));
+    throw;
+  }
+}
 
 // What a name stands for: `run`, or `job` of `client`.
 struct Target {

@@ -148,18 +148,6 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
   }
 }
 
-// Runs `work`, in which a server that knows no AdaptDLJobs says so by a 404 without a name.
-template <typename Work>
-void with_job_kind(const kube::Client& client, const Work& work) {
-  try {
-    work();
-  } catch (const kube::ApiError& error) {
-    if (error.not_found() && !(error.details().is_object() && error.details().contains("name")))
-      throw Error(no_such_kind(client));
-    throw;
-  }
-}
-
 std::string called(const json& job, const kube::Client& client) {
   const std::string place = kube::text_field(job, {"metadata", "namespace"});
   const std::string name = kube::text_field(job, {"metadata", "name"});

@@ -6,6 +6,7 @@
 #include "adaptdl/error.h"
 #include "command/command.h"
 #include "command/suggest.h"
+#include "command/tune_cluster.h"
 #include "command/tune_plan.h"
 #include "command/tune_search.h"
 #include "command/tune_show.h"
@@ -36,7 +37,7 @@ int resume(const TuneOptions& options) {
   const tune::StudySettings before = tune::settings_of(open.study());
   std::error_code error;
   // Where the program is looked for, too.
-  std::filesystem::current_path(before.directory, error);
+  if (!before.cluster) std::filesystem::current_path(before.directory, error);
   if (error)
     throw UsageError(fmt::format("tune: cannot enter the working directory {} of study '{}': {}",
                                  before.directory.string(), options.study, error.message()));
@@ -89,12 +90,14 @@ int begin_locked(const TunePlan& plan, const std::string& storage, tune::StudyDi
 }
 
 int begin(TuneOptions options) {
-  if (options.study.empty() && !options.program.empty())
-    options.study = plain_name(options.program.front()).substr(0, 50);
+  const bool is_named = !options.study.empty();
+  if (!is_named && !options.program.empty()) options.study = plain_name(options.program.front()).substr(0, 50);
+  if (options.cluster && !is_named) options.study = job_study_name(options.study);
   const TunePlan plan = make_plan(options, this_machine());
   check_study_name(plan.study);
   tune::StudyDirectory directory(plan.study);
   check_is_new(directory);
+  if (plan.settings.cluster) check_cluster(plan, *cluster_client(plan));
   if (options.dry_run) {
     print_notice("the options are valid; nothing was started");
     return 0;
@@ -139,7 +142,8 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--trials", options->trials, "number of trials (default 64)")->type_name("N");
   app.add_option(
          "--parallel", options->parallel,
-         "how many trials run at the same time (default: auto, the number of devices divided by --min-replicas)")
+         "how many trials run at the same time (default: auto, the number of devices divided by --min-replicas; with "
+         "--cluster, 8)")
       ->type_name("N|auto");
   app.add_option("--share", options->share,
                  "which trials get more devices: those whose goodput rises most, the same weighted by the probability "
@@ -169,6 +173,25 @@ void add_tune(CLI::App& app, int& exit_code) {
   app.add_option("--checkpoint-every", options->checkpoint_every,
                  "time between checkpoints of a trial, such as 90s (default 5m)")
       ->type_name("DURATION");
+  app.add_flag("--cluster", options->cluster, "run the trials as AdaptDLJobs of a cluster that has the operator");
+  app.add_option("--jobfile", options->job_file,
+                 "with --cluster: the AdaptDLJob of a trial, in which the program replaces the command of the first "
+                 "container (default adaptdljob.yaml)")
+      ->type_name("FILE");
+  app.add_option("--image", options->image, "with --cluster: image of the first container (default: the job file's)")
+      ->type_name("IMAGE");
+  app.add_option("--checkpoint-storage-size", options->storage_size,
+                 "with --cluster: size of the volume of a trial (default 1Gi)")
+      ->type_name("QUANTITY");
+  app.add_option("--checkpoint-storage-class", options->storage_class,
+                 "with --cluster: storage class of the volume of a trial, as of `adaptdl submit`")
+      ->type_name("NAME");
+  app.add_option("--namespace", options->cluster_options.name_space,
+                 "with --cluster: namespace of the jobs (default: the job file's, else the context's)")
+      ->type_name("NAMESPACE");
+  app.add_option("--context", options->cluster_options.context,
+                 "with --cluster: context of the kubeconfig (default: its current one)")
+      ->type_name("CONTEXT");
   app.add_option("--storage", options->storage, "file of the study, which Optuna opens (default: one of its own)")
       ->type_name("FILE");
   app.add_flag("--resume", options->resume, "continue the study of --study");

@@ -12,6 +12,7 @@
 #include "adaptdl/env.h"
 #include "adaptdl/error.h"
 #include "command/numbers.h"
+#include "command/tune_cluster.h"
 #include "command/tune_sampler.h"
 #include "kube/yaml_documents.h"
 #include "tune/command_template.h"
@@ -164,7 +165,12 @@ TunePlan make_plan(const TuneOptions& options, const Machine& machine) {
     settings.factor = parse_number(options.factor, "tune: --factor", 2, 100, "a whole number");
   check_study_sampler(settings);
   tune::make_pruner(settings.pruner);
-  set_run_settings(plan, options, machine);
+  if (options.cluster) {
+    set_cluster_settings(plan, options);
+  } else {
+    refuse_cluster_options(options);
+    set_run_settings(plan, options, machine);
+  }
   set_limits(plan, options);
   check_text(settings);
   return plan;
@@ -176,7 +182,16 @@ TunePlan make_plan(const TuneOptions& options, const tune::Study& study, const M
   plan.study = study.name;
   plan.direction = study.directions.front();
   plan.settings = tune::settings_of(study);
-  set_run_settings(plan, options, machine);
+  if (plan.settings.cluster) {
+    check_cluster_resume(options);
+    if (!options.parallel.empty())
+      plan.settings.parallel = parse_tune_count(options.parallel, "--parallel", kMostRunReplicas);
+  } else {
+    if (options.cluster)
+      throw UsageError(fmt::format("tune: the trials of study '{}' run on this machine; omit --cluster", study.name));
+    refuse_cluster_options(options);
+    set_run_settings(plan, options, machine);
+  }
   set_limits(plan, options);
   return plan;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "command/cluster_options.h"
 #include "command/run_plan.h"
 #include "tuner/study_settings.h"
 
@@ -17,7 +18,9 @@ struct TuneOptions {
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
   std::vector<std::string> parameters;  // NAME=VALUES
   std::vector<std::string> program;     // and its arguments
-  bool resume = false, dry_run = false, json = false;
+  std::string job_file, image, storage_class, storage_size;  // with `cluster`
+  ClusterOptions cluster_options;
+  bool cluster = false, resume = false, dry_run = false, json = false;
 };
 
 struct TunePlan {

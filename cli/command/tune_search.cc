@@ -8,11 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "adaptdl/error.h"
 #include "command/search_report.h"
+#include "command/tune_cluster.h"
 #include "command/tune_sampler.h"
 #include "local/run_record.h"
 #include "terminal/format.h"
@@ -31,7 +34,7 @@ constexpr int kNoResult = 1;  // also of errors
 constexpr int kUsageExit = 2;
 // How often results are looked for.
 constexpr int kLookForResultsEvery = 50;  // ms
-constexpr int kMaxForgetTries = 40;       // as often
+constexpr int kMaxSettleTries = 40;       // as often, for trials on this machine
 
 // Signals to stop, and to continue after Ctrl-Z, which are read instead of being delivered.
 class SearchSignals {
@@ -118,32 +121,93 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
   return 0;
 }
 
+// What runs the trials.
+struct Trials {
+  std::unique_ptr<kube::Client> client;  // of the cluster; null: they run on this machine
+  std::unique_ptr<tune::SearchRunner> runner;
+  // Takes over the trials of an earlier search. Returns the signal that came meanwhile; 0: none.
+  std::function<int(const tune::Study& study, SearchReport& report, SearchSignals& signals)> adopt;
+
+  const char* interrupt_text() const { return client ? "Ctrl-C does not wait" : "Ctrl-C kills them"; }
+};
+
+Trials make_cluster_trials(const TunePlan& plan, const tune::StudyDirectory& directory, SearchReport& report) {
+  Trials trials;
+  trials.client = cluster_client(plan);
+  auto runner =
+      make_cluster_runner(plan, *trials.client, directory, [&report](std::string_view text) { report.notice(text); });
+  trials.adopt = [own = runner.get()](const tune::Study& study, SearchReport&, SearchSignals&) {
+    own->adopt(study);
+    return 0;
+  };
+  trials.runner = std::move(runner);
+  return trials;
+}
+
+Trials make_local_trials(const TunePlan& plan, const tune::StudyDirectory& directory, SearchReport& report) {
+  const tune::StudySettings& settings = plan.settings;
+  auto runner = std::make_unique<tune::LocalTrialRunner>(
+      tune::LocalTrialPlan{.study = plan.study,
+                           .directory = directory.path(),
+                           .options = tune::run_options(settings),
+                           .command = settings.command,
+                           .working_directory = settings.directory,
+                           .metric = settings.metric,
+                           .notice = [&report](std::string_view text) { report.notice(text); }});
+  Trials trials;
+  trials.adopt = [own = runner.get(), previous = runner->previous_runs(settings.trials), count = settings.trials](
+                     const tune::Study& study, SearchReport& to, SearchSignals& signals) {
+    return adopt_previous_runs(previous, count, study, *own, to, signals);
+  };
+  trials.runner = std::move(runner);
+  return trials;
+}
+
 // Has the trials save checkpoints after the search has failed.
-void stop_trials(tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
+void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& signals) {
+  tune::SearchRunner& runner = *trials.runner;
   // Those that came while a sampler was asked were requests to stop; pending, they would end this process later.
   while (signals.wait(report, 0) != 0) {
   }
   if (!runner.any_left()) return;
-  report.notice("the search failed: waiting for the trials to save checkpoints (Ctrl-C kills them)");
+  report.notice(
+      fmt::format("the search failed: waiting for the trials to save checkpoints ({})", trials.interrupt_text()));
   runner.stop_all();
   while (runner.any_left())
     if (signals.wait(report) == SIGINT) runner.kill();
 }
 
-void search_to_end(tune::Search& search, tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
+// Waits until what the search has left to do is done, in a cluster until a signal comes.
+void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, SearchSignals& signals) {
+  bool noticed = false;
+  for (int i = 0; !trials.runner->settle() && (trials.client || i < kMaxSettleTries); ++i) {
+    if (trials.client && i >= kMaxSettleTries && !std::exchange(noticed, true))
+      report.notice(fmt::format("waiting for the cluster to change jobs of the study ({})", trials.interrupt_text()));
+    if (signals.wait(report) == 0 || !trials.client) continue;
+    report.notice(fmt::format(
+        "interrupted: jobs of the study are left; `adaptdl tune --resume --study {}` deletes them", plan.study));
+    return;
+  }
+}
+
+void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& trials, SearchReport& report,
+                   SearchSignals& signals) {
+  tune::SearchRunner& runner = *trials.runner;
   bool stopping = false;
   while (search.advance(std::chrono::system_clock::now())) {
     const int number = signals.wait(report, runner.has_more() ? 0 : kLookForResultsEvery);
     if (number == 0) continue;
     if (!std::exchange(stopping, true)) {
-      report.notice("interrupted: waiting for the trials to save checkpoints (Ctrl-C kills them)");
+      report.notice(
+          fmt::format("interrupted: waiting for the trials to save checkpoints ({})", trials.interrupt_text()));
       search.stop(interruption(number));
     } else if (number == SIGINT) {
-      report.notice("interrupted again: killing the trials");
+      report.notice(trials.client ? "interrupted again: leaving the jobs as they are; they may still be running"
+                                  : "interrupted again: killing the trials");
       runner.kill();
     }
   }
-  for (int i = 0; i < kMaxForgetTries && !runner.forget_ended(); ++i) signals.wait(report);
+  settle(plan, trials, report, signals);
 }
 
 // Of a study that has reached its limit.
@@ -166,12 +230,10 @@ std::unique_ptr<tune::Sampler> make_interruptible_sampler(const TunePlan& plan, 
 }
 
 SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory,
-                     const std::vector<sched::RunEntry>& previous, tune::LocalTrialRunner& runner, SearchReport& report,
-                     SearchSignals& signals) {
+                     const Trials& trials, SearchReport& report, SearchSignals& signals) {
   const tune::StudySettings& settings = plan.settings;
   const tune::Study& study = *journal.find(plan.study);
-  if (const int number = adopt_previous_runs(previous, settings.trials, study, runner, report, signals))
-    return {false, kSearchStopped, interruption(number)};
+  if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto sampler = make_interruptible_sampler(plan, directory);
   if (!sampler) {
     int number = 0;
@@ -184,9 +246,9 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
                        settings.max_replicas};
   search_plan.max_device_seconds = tune::max_device_seconds(settings);
   if (plan.time) search_plan.deadline = std::chrono::system_clock::now() + *plan.time;
-  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, runner,
+  tune::Search search(std::move(search_plan), journal, *sampler, *pruner, *trials.runner,
                       [&report](const tune::SearchEvent& event) { report.event(event); });
-  search_to_end(search, runner, report, signals);
+  search_to_end(plan, search, trials, report, signals);
   const bool finished = search.finished();
   if (!finished && search.used_up() && !search.started()) refuse_used_up(plan, search.device_seconds());
   if (!finished && search.used_up()) return {false, kSearchStopped, used_up_text(plan, search.device_seconds()), true};
@@ -205,31 +267,24 @@ void check_device_hours(const TunePlan& plan, const tune::Study& study) {
 }
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
-  const tune::StudySettings& settings = plan.settings;
   // A reader of the notices that went away does not end the search.
   ::signal(SIGPIPE, SIG_IGN);
   // The report and the runner refer to each other.
-  tune::LocalTrialRunner* of_report = nullptr;
+  tune::SearchRunner* of_report = nullptr;
   SearchReport report(plan, journal, [&of_report](int number) { return of_report->status(number); });
   const JournalNotices notices(journal, report);
   // After the report, which at its end may wait for a reader: signals end the process then.
   SearchSignals signals;
-  tune::LocalTrialRunner runner({.study = plan.study,
-                                 .directory = directory.path(),
-                                 .options = tune::run_options(settings),
-                                 .command = settings.command,
-                                 .working_directory = settings.directory,
-                                 .metric = settings.metric,
-                                 .notice = [&report](std::string_view text) { report.notice(text); }});
-  of_report = &runner;
-  const std::vector<sched::RunEntry> previous = runner.previous_runs(settings.trials);
+  const Trials trials =
+      plan.settings.cluster ? make_cluster_trials(plan, directory, report) : make_local_trials(plan, directory, report);
+  of_report = trials.runner.get();
   report.begin(directory.path());
   try {
-    const SearchEnd end = run_search(plan, journal, directory, previous, runner, report, signals);
+    const SearchEnd end = run_search(plan, journal, directory, trials, report, signals);
     report.end(end);
     return end.exit_code;
   } catch (const std::exception& error) {
-    stop_trials(runner, report, signals);
+    stop_trials(trials, report, signals);
     report.fail(dynamic_cast<const UsageError*>(&error) == nullptr ? kNoResult : kUsageExit, error.what());
     throw;
   }

@@ -138,6 +138,11 @@ const tune::Trial& best_of(const OpenStudy& open) {
 
 // Copies the checkpoints to a directory that does not exist, or is empty.
 void export_checkpoints(const OpenStudy& open, const tune::Trial& best, const fs::path& to) {
+  if (open.study().user_attributes.contains(tune::kSettings) && tune::settings_of(open.study()).cluster)
+    throw Error(
+        fmt::format("the checkpoints of trial {0} are in the volume of its job; copy them with `adaptdl cp "
+                    "{1}-{0}:/adaptdl/checkpoint {2}`",
+                    best.number, open.study().name, to.string()));
   const fs::path from = open.directory.path() / "trials" / std::to_string(best.number) / "checkpoints";
   std::error_code error;
   if (!fs::is_directory(from, error) || fs::is_empty(from, error))

@@ -205,7 +205,7 @@ std::vector<std::string> LocalTrialRunner::run_arguments(int number, const Value
 
 void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path directory = trial_directory(number);
-  for (int i = 0; i < kMaxUnlockTries && !forget_ended() && ended_.contains(number); ++i)
+  for (int i = 0; i < kMaxUnlockTries && !settle() && ended_.contains(number); ++i)
     std::this_thread::sleep_for(kUnlockPause);
   ended_.erase(number);
   check_run_name(number);
@@ -277,7 +277,7 @@ void LocalTrialRunner::kill() {
 }
 
 std::vector<TrialEvent> LocalTrialRunner::poll() {
-  forget_ended();
+  settle();
   has_more_ = false;
   std::vector<TrialEvent> events;
   for (const int number : std::exchange(adopted_, {})) {
@@ -323,7 +323,7 @@ std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) con
 }
 
 // The agent, which a launcher starts, may hold the launcher's lock for a moment longer than the launcher lives.
-bool LocalTrialRunner::forget_ended() {
+bool LocalTrialRunner::settle() {
   std::erase_if(ended_, [this](int number) {
     const auto run = find_record(number);
     if (run && run->alive) return false;

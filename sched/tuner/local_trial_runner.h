@@ -45,7 +45,7 @@ struct LocalTrialPlan {
   std::function<void(std::string_view)> notice = [](std::string_view) {};  // gets a line about what cannot be read
 };
 
-class LocalTrialRunner final : public TrialRunner {
+class LocalTrialRunner final : public SearchRunner {
  public:
   explicit LocalTrialRunner(LocalTrialPlan plan);
   // Stops what is still running, and waits for it.
@@ -71,20 +71,15 @@ class LocalTrialRunner final : public TrialRunner {
   // `trials`: how many there are in the study; runs of others just lose their record.
   void adopt(const RunEntry& run, std::size_t trials);
 
-  // Whether poll() left something to deliver at once.
-  bool has_more() const noexcept { return has_more_; }
-  // Removes the records of the runs whose end poll() has delivered. To be called once they are stored. Returns whether
-  // all are removed; a record that another process has locked is not.
-  bool forget_ended();
-  // Stops all runs, without poll().
-  void stop_all();
-  // Whether a run is left after stop_all(). Does not block.
-  bool any_left();
-  // Kills what is running, after stop(). What was not saved yet is lost.
-  void kill();
-
-  // How the run of a trial is getting on, by its record, which is written at most once per second; none if it has none.
-  std::optional<RunStatus> status(int number) const;
+  bool has_more() const noexcept override { return has_more_; }
+  // Removes the records of the runs whose end poll() has delivered; a record that another process has locked stays.
+  bool settle() override;
+  void stop_all() override;
+  bool any_left() override;
+  // Kills what is running, after stop().
+  void kill() override;
+  // By the run's record, which is written at most once per second.
+  std::optional<RunStatus> status(int number) const override;
 
   std::filesystem::path trial_directory(int number) const;
 

@@ -29,25 +29,44 @@ std::vector<std::string> run_options(const StudySettings& settings) {
   return words;
 }
 
+static json to_json(const ClusterSettings& cluster) {
+  return {
+      {"context", cluster.context}, {"namespace", cluster.name_space},        {"study_id", cluster.study_id},
+      {"job", cluster.job},         {"storage_class", cluster.storage_class}, {"storage_size", cluster.storage_size}};
+}
+
+static ClusterSettings cluster_settings(const json& fields) {
+  ClusterSettings cluster;
+  fields.at("context").get_to(cluster.context);
+  fields.at("namespace").get_to(cluster.name_space);
+  fields.at("study_id").get_to(cluster.study_id);
+  fields.at("job").get_to(cluster.job);
+  fields.at("storage_class").get_to(cluster.storage_class);
+  fields.at("storage_size").get_to(cluster.storage_size);
+  return cluster;
+}
+
 json to_json(const StudySettings& settings) {
-  return {{"space", to_json(settings.space)},
-          {"metric", settings.metric},
-          {"command", settings.command},
-          {"directory", settings.directory.string()},
-          {"sampler", settings.sampler},
-          {"pruner", settings.pruner},
-          {"factor", settings.factor},
-          {"seed", settings.seed},
-          {"trials", settings.trials},
-          {"gpu_hours", settings.gpu_hours},
-          {"parallel", settings.parallel},
-          {"min_replicas", settings.min_replicas},
-          {"max_replicas", settings.max_replicas},
-          {"devices", settings.devices},
-          {"device_kind", settings.device_kind},
-          {"checkpoint_every", settings.checkpoint_every},
-          {"share", settings.share},
-          {"never", settings.space.never}};
+  json fields{{"space", to_json(settings.space)},
+              {"metric", settings.metric},
+              {"command", settings.command},
+              {"directory", settings.directory.string()},
+              {"sampler", settings.sampler},
+              {"pruner", settings.pruner},
+              {"factor", settings.factor},
+              {"seed", settings.seed},
+              {"trials", settings.trials},
+              {"gpu_hours", settings.gpu_hours},
+              {"parallel", settings.parallel},
+              {"min_replicas", settings.min_replicas},
+              {"max_replicas", settings.max_replicas},
+              {"devices", settings.devices},
+              {"device_kind", settings.device_kind},
+              {"checkpoint_every", settings.checkpoint_every},
+              {"share", settings.share},
+              {"never", settings.space.never}};
+  if (settings.cluster) fields["cluster"] = to_json(*settings.cluster);
+  return fields;
 }
 
 StudySettings settings_of(const Study& study) {
@@ -78,6 +97,7 @@ StudySettings settings_of(const Study& study) {
     all.at("checkpoint_every").get_to(settings.checkpoint_every);
     // A study of an earlier version does not have it.
     settings.share = all.value("share", settings.share);
+    if (all.contains("cluster")) settings.cluster = cluster_settings(all.at("cluster"));
     if (!find_share_mode(settings.share)) throw Error(fmt::format("invalid share '{}'", settings.share));
     if (settings.factor < 2 || settings.parallel < 1 || settings.command.empty() || settings.metric.empty() ||
         settings.gpu_hours < 0)

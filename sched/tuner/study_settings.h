@@ -18,6 +18,14 @@ namespace adaptdl::sched::tune {
 // The user attribute of a study that has them.
 inline constexpr char kSettings[] = "adaptdl:settings";
 
+// Where the trials of a study are jobs of a cluster.
+struct ClusterSettings {
+  std::string context, name_space;          // of the kubeconfig
+  std::string study_id;                     // drawn at random; see cluster_tuner/trial_job.h
+  std::string job;                          // the AdaptDLJob of each trial, as JSON, without its program
+  std::string storage_class, storage_size;  // of its volume; empty: as `adaptdl submit` chooses
+};
+
 struct StudySettings {
   Space space;
   std::string metric;
@@ -32,6 +40,7 @@ struct StudySettings {
   int min_replicas = 1, max_replicas = 0;              // of a trial; 0: not decided yet
   std::string devices, device_kind, checkpoint_every;  // as of `adaptdl run`; empty: its defaults
   std::string share = "goodput";                       // see trial_shares.h
+  std::optional<ClusterSettings> cluster;              // none: the trials run on this machine
 };
 
 // How much the trials may use, in device-seconds; none: as much as it takes.

@@ -1,11 +1,13 @@
-// Whatever runs the trials of a search: this machine, or a fake in tests.
+// Whatever runs the trials of a search: this machine, a cluster, or a fake in tests.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "local/run_share.h"
+#include "local/run_status.h"
 #include "tune/result.h"
 #include "tune/space.h"
 
@@ -58,6 +60,24 @@ class TrialRunner {
   virtual void discard(int number) = 0;
   // Frees the memory of a trial that has ended and is never started again. REQUIRES !is_active(number).
   virtual void release(int number) = 0;
+};
+
+// A runner with what the process of a search needs besides the search.
+class SearchRunner : public TrialRunner {
+ public:
+  // Whether poll() left something to deliver at once.
+  virtual bool has_more() const noexcept = 0;
+  // Finishes what is left to do once the ends that poll() has delivered are stored. Returns whether all of it is done.
+  // Does not block.
+  virtual bool settle() = 0;
+  // Stops all trials, without poll().
+  virtual void stop_all() = 0;
+  // Whether a trial is left after stop_all(). Does not block.
+  virtual bool any_left() = 0;
+  // Does not wait any longer for trials that were stopped. What was not saved yet may be lost.
+  virtual void kill() = 0;
+  // How the run of a trial is getting on; none if it has none.
+  virtual std::optional<RunStatus> status(int number) const = 0;
 };
 
 }  // namespace adaptdl::sched::tune

@@ -1,0 +1,238 @@
+#include "cluster_tuner/cluster_trial.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "adaptdl/error.h"
+#include "cluster_tuner/trial_job.h"
+#include "http/http.h"
+#include "kube/job_logs.h"
+#include "kube/json_fields.h"
+#include "kube/resource.h"
+
+namespace adaptdl::sched::tune {
+namespace {
+
+using nlohmann::json;
+
+// Before the log is read again that ended although the job continues.
+constexpr std::chrono::milliseconds kFollowAgain{500};
+
+// The job's name belongs to something else.
+class Taken : public Error {
+ public:
+  using Error::Error;
+};
+
+bool is_of_trial(const json& job, const json& trial) {
+  for (const char* const label : {kStudyIdLabel, kTrialLabel})
+    if (kube::text_field(job, {"metadata", "labels", label}) != kube::text_field(trial, {"metadata", "labels", label}))
+      return false;
+  return true;
+}
+
+// A merge patch that the API server refuses for another job that has the name by now.
+json suspension(const std::string& uid, bool suspend) {
+  return {{"metadata", {{"uid", uid}}}, {"spec", {{"suspend", suspend}}}};
+}
+
+}  // namespace
+
+ClusterTrial::ClusterTrial(int number, kube::Submission submission, ClusterCalls& calls, OutputRecord& output,
+                           Owner owner)
+    : number_(number),
+      submission_(std::move(submission)),
+      calls_(calls),
+      output_(output),
+      owner_(std::move(owner)),
+      follower_([this](const std::stop_token& stop) { run(stop); }) {}
+
+ClusterTrial::~ClusterTrial() { abandon(); }
+
+void ClusterTrial::abandon() {
+  over_ = true;
+  follower_.request_stop();
+  stopper_.request_stop();
+}
+
+std::string ClusterTrial::job_path() const {
+  return kube::path(kube::kAdaptDLJobs, submission_.name_space(), submission_.name());
+}
+
+void ClusterTrial::run(const std::stop_token& stop) {
+  try {
+    for (const Result& result : output_.take_stored()) owner_.deliver({number_, result});
+    const json job = begin(stop);
+    owner_.found(job);
+    note_begun(kube::text_field(job, {"metadata", "uid"}));
+    for (;;) {
+      follow(stop);
+      const auto now = calls_.persist(stop, [this] { return find_job(); });
+      if (const auto how = how_ended(now)) {
+        if (now) {
+          const double seconds = kube::parse_job(*now).usage.gpu_seconds;
+          owner_.deliver({number_, RunUsage{kube::text_field(*now, {"metadata", "uid"}), seconds, true}});
+        }
+        return end(*how);
+      }
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, stop, kFollowAgain, [] { return false; });
+    }
+  } catch (const http::Stopped&) {
+    over_ = true;
+  } catch (const kube::ApiError& error) {
+    leave_suspended();
+    end({TrialEnd::How::kNotStarted, error.what()});
+  } catch (const Taken& error) {
+    end({TrialEnd::How::kNotStarted, error.what()});
+  } catch (...) {
+    over_ = true;
+    owner_.fail(std::current_exception());
+  }
+}
+
+// The job, which cannot be followed, holds no devices.
+void ClusterTrial::leave_suspended() const noexcept {
+  try {
+    if (!uid_.empty()) calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid_, true));
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+void ClusterTrial::end(const TrialEnd& end) {
+  over_ = true;
+  owner_.deliver({number_, end});
+}
+
+void ClusterTrial::note_begun(const std::string& uid) {
+  const std::scoped_lock lock(mutex_);
+  begun_ = true;
+  uid_ = uid;
+  changed_.notify_all();
+}
+
+std::optional<json> ClusterTrial::find_job() const {
+  try {
+    return calls_.client().get(job_path());
+  } catch (const kube::ApiError& error) {
+    if (!error.not_found()) throw;
+    return std::nullopt;
+  }
+}
+
+// An earlier search, or a try whose answer was lost, may have done a part of it.
+json ClusterTrial::begin(const std::stop_token& stop) {
+  return calls_.persist(stop, [this] {
+    std::optional<json> job = find_job();
+    if (!job) job = create();
+    if (!is_of_trial(*job, submission_.job))
+      throw Taken(
+          fmt::format("job '{}' in namespace '{}' does not belong to the study; delete it with `adaptdl delete "
+                      "{}`, or use another study name",
+                      submission_.name(), submission_.name_space(), submission_.name()));
+    kube::own_claim(calls_.client(), *job);
+    resume(*job);
+    return *job;
+  });
+}
+
+json ClusterTrial::create() {
+  kube::Client& client = calls_.client();
+  // The claim first: a job without it could not start.
+  try {
+    client.create(kube::path(kube::kPersistentVolumeClaims, submission_.name_space()), submission_.claim);
+  } catch (const kube::ApiError& error) {
+    if (!error.conflict()) throw;
+  }
+  try {
+    return client.create(kube::path(kube::kAdaptDLJobs, submission_.name_space()), submission_.job);
+  } catch (const kube::ApiError& error) {
+    if (!error.conflict()) throw;
+    return client.get(job_path());
+  }
+}
+
+void ClusterTrial::resume(const json& job) {
+  if (kube::parse_job(job).suspend)
+    calls_.client().patch(job_path(), kube::Patch::kMerge,
+                          suspension(kube::text_field(job, {"metadata", "uid"}), false));
+}
+
+// Returns when the job has ended, was deleted or is suspended, and sometimes before.
+void ClusterTrial::follow(const std::stop_token& stop) {
+  std::exception_ptr failure;
+  const auto take_line = [&](const kube::Replica& replica, kube::Time time, std::string_view line) {
+    try {
+      if (const auto result = output_.add(replica.uid, time, line)) owner_.deliver({number_, *result});
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    return failure == nullptr;
+  };
+  const kube::JobLogsQuery query{.name_space = submission_.name_space(),
+                                 .job = submission_.name(),
+                                 .rank = 0,
+                                 .since = {},
+                                 .tail = {},
+                                 .follow = true,
+                                 .until_suspended = true};
+  calls_.persist(stop, [&] {
+    output_.restart();
+    try {
+      kube::read_job_logs(calls_.client(), query, stop,
+                          {.line = take_line, .flush = [] { return true; }, .notice = [](const std::string&) {}});
+    } catch (const kube::ApiError& error) {
+      if (!error.not_found()) throw;
+    } catch (const http::ConnectionError&) {
+      throw;
+    } catch (const http::Stopped&) {
+      throw;
+    } catch (const Error&) {
+      // There was nothing to read, and the job has ended.
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+  if (stop.stop_requested()) throw http::Stopped();
+}
+
+std::optional<TrialEnd> ClusterTrial::how_ended(const std::optional<json>& object) const {
+  using How = TrialEnd::How;
+  if (!object || !is_of_trial(*object, submission_.job))
+    return TrialEnd{How::kFailed, fmt::format("job '{}' was deleted", submission_.name())};
+  const kube::Job job = kube::parse_job(*object);
+  if (job.phase == "Succeeded") return TrialEnd{};
+  if (job.phase == "Failed")
+    return TrialEnd{How::kFailed, fmt::format("{}; see `adaptdl logs {}`",
+                                              job.message.empty() ? "the job failed" : job.message, job.name)};
+  if (job.suspend && job.phase == "Suspended") return TrialEnd{How::kStopped, job.message};
+  return {};
+}
+
+void ClusterTrial::stop() {
+  if (stopper_.joinable()) return;
+  stopper_ = std::jthread([this](const std::stop_token& stop) { suspend(stop); });
+}
+
+void ClusterTrial::suspend(const std::stop_token& stop) {
+  std::string uid;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, stop, [this] { return begun_; });
+    if (!begun_) return;
+    uid = uid_;
+  }
+  try {
+    calls_.persist(stop, [&] { calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid, true)); });
+  } catch (const http::Stopped&) {
+    return;
+  } catch (const kube::ApiError& error) {
+    // The job is gone, which the other thread finds out.
+    if (!error.not_found() && !error.conflict()) owner_.fail(std::current_exception());
+  } catch (...) {
+    owner_.fail(std::current_exception());
+  }
+}
+
+}  // namespace adaptdl::sched::tune

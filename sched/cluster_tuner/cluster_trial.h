@@ -1,0 +1,77 @@
+// A trial's job from its start, or from when the search found it running, to its end.
+//
+// Starting: the job and the claim of its volume are created, or the job, which was suspended, is resumed. Stopping: it
+// is suspended. Meanwhile the log of rank 0 is followed; its results are stored and delivered. The job does not depend
+// on this object: it continues after the object is gone.
+//
+// Threading: the owner calls the functions from one thread. `deliver` and `fail` are called by threads of the trial.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "cluster_tuner/cluster_calls.h"
+#include "cluster_tuner/output_record.h"
+#include "kube/submission.h"
+#include "tuner/trial_runner.h"
+
+namespace adaptdl::sched::tune {
+
+class ClusterTrial {
+ public:
+  struct Owner {
+    std::function<void(const nlohmann::json& job)> found;  // the job exists; called once, before any event
+    std::function<void(TrialEvent event)> deliver;
+    std::function<void(std::exception_ptr error)> fail;  // a result cannot be stored
+  };
+
+  // Starts the trial: `submission` is its job. All references must outlive the trial; `output` is used by its thread.
+  ClusterTrial(int number, kube::Submission submission, ClusterCalls& calls, OutputRecord& output, Owner owner);
+  // Ends the threads, and leaves the job as it is.
+  ~ClusterTrial();
+  ClusterTrial(const ClusterTrial&) = delete;
+  ClusterTrial& operator=(const ClusterTrial&) = delete;
+
+  // Has the job suspended. Returns at once.
+  void stop();
+  // Ends the threads soon, without an end of the trial. Returns at once.
+  void abandon();
+  // Whether the end was delivered, or the trial was abandoned.
+  bool is_over() const noexcept { return over_; }
+
+ private:
+  void run(const std::stop_token& stop);
+  nlohmann::json begin(const std::stop_token& stop);
+  std::optional<nlohmann::json> find_job() const;
+  nlohmann::json create();
+  void resume(const nlohmann::json& job);
+  void follow(const std::stop_token& stop);
+  std::optional<TrialEnd> how_ended(const std::optional<nlohmann::json>& job) const;
+  void leave_suspended() const noexcept;
+  void end(const TrialEnd& end);
+  void suspend(const std::stop_token& stop);
+  void note_begun(const std::string& uid);
+  std::string job_path() const;
+
+  const int number_;
+  const kube::Submission submission_;
+  ClusterCalls& calls_;
+  OutputRecord& output_;
+  const Owner owner_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool begun_ = false;
+  std::string uid_;  // of the job, once it has begun
+  std::atomic<bool> over_ = false;
+  std::jthread follower_, stopper_;  // last: they use all else
+};
+
+}  // namespace adaptdl::sched::tune

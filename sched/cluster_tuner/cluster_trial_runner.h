@@ -1,0 +1,117 @@
+// Trials as jobs of a cluster, among which its operator divides the devices.
+//
+//   STUDY/trials/N/output.jsonl   the results of trial N (see output_record.h)
+//
+// The jobs outlive the search: while no search runs, trials continue, and the next search takes them over. What they
+// print meanwhile is read from the logs of their pods, as far as these still exist.
+//
+// Threading: the functions are called from one thread; each active trial has a thread of its own.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "cluster_tuner/cluster_calls.h"
+#include "cluster_tuner/cluster_trial.h"
+#include "cluster_tuner/output_record.h"
+#include "cluster_tuner/trial_job.h"
+#include "kube/client.h"
+#include "kube/job.h"
+#include "tune/study.h"
+#include "tuner/trial_runner.h"
+
+namespace adaptdl::sched::tune {
+
+struct ClusterTrialPlan {
+  TrialJobPlan job;
+  std::filesystem::path directory;  // of the study
+  std::string metric;
+  std::function<void(std::string_view)> notice = [](std::string_view) {};  // called by poll(), settle() and any_left()
+};
+
+class ClusterTrialRunner final : public SearchRunner {
+ public:
+  // The client must outlive it. Throws as Client does if the jobs of the study cannot be listed.
+  ClusterTrialRunner(kube::Client& client, ClusterTrialPlan plan);
+  // Leaves the jobs as they are.
+  ~ClusterTrialRunner() override;
+  ClusterTrialRunner(const ClusterTrialRunner&) = delete;
+  ClusterTrialRunner& operator=(const ClusterTrialRunner&) = delete;
+
+  // Takes over the jobs of trials that are running according to the study, and has the others suspended. Call it before
+  // anything else.
+  void adopt(const Study& study);
+
+  void start(int number, const Values& values) override;
+  void stop(int number) override;
+  // The operator of the cluster decides.
+  void set_share(int, const RunShare&) override {}
+  bool is_active(int number) const override { return trials_.contains(number); }
+  std::vector<TrialEvent> poll() override;
+  // Deletes the job and its volume.
+  void discard(int number) override;
+  void release(int number) override { outputs_.erase(number); }
+
+  bool has_more() const noexcept override { return false; }
+  bool settle() override;
+  void stop_all() override;
+  bool any_left() override;
+  // Leaves the jobs, which save their checkpoints without it.
+  void kill() override;
+  std::optional<RunStatus> status(int number) const override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // A change of the job of a trial that nothing waits for.
+  struct Request {
+    int number;
+    bool remove;  // otherwise the job is suspended
+  };
+  struct Holding {
+    std::optional<kube::Time> since;  // by the cluster's clock
+    Clock::time_point seen;           // that it holds something since then
+  };
+
+  void begin(int number, kube::Submission submission);
+  OutputRecord& output_of(int number);
+  void request(const Request& request);
+  void work(const std::stop_token& stop);
+  void carry_out(const Request& request, const std::stop_token& stop);
+  void watch_jobs(const std::stop_token& stop);
+  void put_job(const nlohmann::json& object);
+  void put_notice(const std::string& text);
+  void give_notices();
+  std::optional<RunUsage> usage_of(int number);
+
+  const ClusterTrialPlan plan_;
+  ClusterCalls calls_;
+
+  mutable std::mutex mutex_;  // guards what follows, up to `wake_`
+  std::map<int, kube::Job> jobs_;
+  std::map<int, std::string> claims_;  // by trial, of the jobs that have existed
+  std::map<int, Holding> holding_;
+  std::vector<TrialEvent> events_;
+  std::exception_ptr failure_;
+  std::deque<std::string> notices_;
+  std::deque<Request> requests_;  // the first one is being carried out
+  std::condition_variable_any wake_;
+
+  std::map<int, std::unique_ptr<OutputRecord>> outputs_;
+  std::map<int, std::unique_ptr<ClusterTrial>> trials_;  // active ones
+  Clock::time_point usage_read_{};
+  std::jthread watcher_, worker_;  // last: they use all else
+};
+
+}  // namespace adaptdl::sched::tune

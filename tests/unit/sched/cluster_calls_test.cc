@@ -1,0 +1,75 @@
+#include "cluster_tuner/cluster_calls.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/http.h"
+#include "kube/error.h"
+
+namespace cluster_calls_test {
+
+using namespace adaptdl;
+using namespace adaptdl::sched::tune;
+
+namespace {
+
+struct Scene {
+  kube::Client client{kube::Access{}};  // never connected
+  std::vector<std::string> notices;
+  ClusterCalls calls{client, [this](const std::string& text) { notices.push_back(text); }};
+};
+
+kube::ApiError api_error(int code) { return {"answer " + std::to_string(code), code, "", {}}; }
+
+}  // namespace
+
+TEST_CASE("a call is repeated until the cluster answers, which is reported once") {
+  Scene scene;
+  int tries = 0;
+  const int result = scene.calls.persist({}, [&] {
+    ++tries;
+    if (tries == 1) throw http::ConnectionError("connection refused");
+    if (tries == 2) throw api_error(503);
+    if (tries == 3) throw api_error(403);  // of a server that starts
+    return 7;
+  });
+  CHECK(result == 7);
+  CHECK(tries == 4);
+  CHECK(scene.notices ==
+        std::vector<std::string>{
+            "the cluster does not answer; its jobs continue, and it is tried again: connection refused",
+            "the cluster answers again"});
+}
+
+TEST_CASE("an error that no later try can mend is thrown at once") {
+  for (const int code : {400, 404, 409, 422}) {
+    Scene scene;
+    int tries = 0;
+    const auto fail = [&] {
+      ++tries;
+      throw api_error(code);
+    };
+    CHECK_THROWS_AS(scene.calls.persist({}, fail), kube::ApiError);
+    CHECK(tries == 1);
+    CHECK(scene.notices.empty());
+  }
+  Scene scene;
+  CHECK_THROWS_AS(scene.calls.persist({}, [] { throw Error("another one"); }), Error);
+}
+
+TEST_CASE("a stop ends the tries") {
+  Scene scene;
+  std::stop_source stop;
+  int tries = 0;
+  const auto fail = [&] {
+    if (++tries == 2) stop.request_stop();
+    throw http::ConnectionError("connection refused");
+  };
+  CHECK_THROWS_AS(scene.calls.persist(stop.get_token(), fail), http::Stopped);
+  CHECK(tries == 2);
+}
+
+}  // namespace cluster_calls_test
