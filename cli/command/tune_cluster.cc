@@ -19,6 +19,7 @@
 #include "kube/names.h"
 #include "kube/storage_class.h"
 #include "kube/submission.h"
+#include "terminal/dump_json.h"
 #include "terminal/print.h"
 
 namespace adaptdl::cli {
@@ -141,7 +142,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   cluster.study_id = kube::generate_name("") + kube::generate_name("");
   job["metadata"].erase("name");
   job["metadata"].erase("generateName");
-  cluster.job = job.dump();
+  cluster.job = dump_json(job, -1);
   cluster.storage_class = options.storage_class;
   cluster.storage_size = options.storage_size.empty() ? kDefaultStorageSize : options.storage_size;
   plan.settings.checkpoint_every = options.checkpoint_every;
