@@ -97,9 +97,8 @@ std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name
   try {
     return client.get(kube::path(kube::kAdaptDLJobs, name.name_space, name.name));
   } catch (const kube::ApiError& error) {
+    if (kube::is_missing_object(error)) return std::nullopt;
     if (!error.not_found()) throw;
-    // Only where the kind is known does the answer name the object.
-    if (error.details().is_object() && error.details().contains("name")) return std::nullopt;
     throw Error(no_such_kind(client));
   }
 }

@@ -16,6 +16,7 @@
 #include "adaptdl/error.h"
 #include "kube/access.h"
 #include "kube/client.h"
+#include "kube/missing_object.h"
 #include "local/run_record.h"
 
 namespace adaptdl::cli {
@@ -56,8 +57,7 @@ void with_job_kind(const kube::Client& client, const Work& work) {
   try {
     work();
   } catch (const kube::ApiError& error) {
-    if (error.not_found() && !(error.details().is_object() && error.details().contains("name")))
-      throw Error(no_such_kind(client));
+    if (error.not_found() && !kube::is_missing_object(error)) throw Error(no_such_kind(client));
     throw;
   }
 }

@@ -17,6 +17,7 @@
 #include "kube/job_file.h"
 #include "kube/json_fields.h"
 #include "kube/names.h"
+#include "kube/quantity.h"
 #include "kube/storage_class.h"
 #include "kube/submission.h"
 #include "terminal/dump_json.h"
@@ -35,6 +36,16 @@ constexpr char kDefaultStorageSize[] = "1Gi";
 std::optional<int> replicas(const std::string& text, const char* option, int min) {
   if (text.empty()) return {};
   return parse_number<int>(text, fmt::format("tune: {}", option), min, 1'000'000, "a whole number");
+}
+
+void check_storage_size(const std::string& text) {
+  try {
+    if (kube::Quantity::parse(text) > kube::Quantity()) return;
+  } catch (const Error&) {
+    // As for a size of 0.
+  }
+  throw UsageError(
+      fmt::format("tune: invalid --checkpoint-storage-size '{}'; expected an amount of storage, such as 10Gi", text));
 }
 
 json read_job(const TuneOptions& options) {
@@ -145,6 +156,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   cluster.job = dump_json(job, -1);
   cluster.storage_class = options.storage_class;
   cluster.storage_size = options.storage_size.empty() ? kDefaultStorageSize : options.storage_size;
+  check_storage_size(cluster.storage_size);
   plan.settings.checkpoint_every = options.checkpoint_every;
   plan.settings.max_replicas = 1;  // the operator decides
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
@@ -183,8 +195,7 @@ std::unique_ptr<kube::Client> cluster_client(const TunePlan& plan) {
   ClusterOptions options;
   options.context = cluster.context;
   options.name_space = cluster.name_space;
-  // Calls are repeated by the runner, for longer.
-  const kube::Client::Options limits{.timeout = std::chrono::seconds(20), .patience = {}};
+  const kube::Client::Options limits{.timeout = std::chrono::seconds(20)};
   return std::make_unique<kube::Client>(require_cluster(options), limits);
 }
 

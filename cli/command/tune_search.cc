@@ -193,7 +193,7 @@ void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, Se
 void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& trials, SearchReport& report,
                    SearchSignals& signals) {
   tune::SearchRunner& runner = *trials.runner;
-  bool stopping = false;
+  bool stopping = false, killed = false;
   while (search.advance(std::chrono::system_clock::now())) {
     const int number = signals.wait(report, runner.has_more() ? 0 : kLookForResultsEvery);
     if (number == 0) continue;
@@ -205,8 +205,10 @@ void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& tri
       report.notice(trials.client ? "interrupted again: leaving the jobs as they are; they may still be running"
                                   : "interrupted again: killing the trials");
       runner.kill();
+      killed = true;
     }
   }
+  if (killed && trials.client) return;
   settle(plan, trials, report, signals);
 }
 
@@ -233,13 +235,14 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
                      const Trials& trials, SearchReport& report, SearchSignals& signals) {
   const tune::StudySettings& settings = plan.settings;
   const tune::Study& study = *journal.find(plan.study);
-  if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto sampler = make_interruptible_sampler(plan, directory);
   if (!sampler) {
     int number = 0;
     while (number == 0) number = signals.wait(report);
     return {false, kSearchStopped, interruption(number)};
   }
+  // After what may be interrupted: from now on, the jobs of an earlier search are followed.
+  if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
   search_plan.share = {*tune::find_share_mode(settings.share), plan.devices, settings.min_replicas,

@@ -7,6 +7,7 @@
 
 #include "http/http.h"
 #include "kube/error.h"
+#include "kube/missing_object.h"
 #include "kube/watch.h"
 
 namespace adaptdl::sched::tune {
@@ -20,12 +21,12 @@ void ClusterCalls::unreachable(const std::string& why) {
   const std::scoped_lock lock(mutex_);
   if (unreachable_) return;
   unreachable_ = true;
-  notice_(fmt::format("the cluster does not answer; its jobs continue, and it is tried again: {}", why));
+  notice_(fmt::format("a call to the cluster failed and is repeated; its jobs continue: {}", why));
 }
 
 void ClusterCalls::answered() {
   const std::scoped_lock lock(mutex_);
-  if (unreachable_) notice_("the cluster answers again");
+  if (unreachable_) notice_("calls to the cluster succeed again");
   unreachable_ = false;
 }
 
@@ -33,17 +34,18 @@ bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
   // A try that took long, such as following a log, was accepted before it failed.
   const auto now = std::chrono::steady_clock::now();
   if (now - attempt.began > kube::kStarting) attempt = {.began = attempt.began};
-  if (const auto* const refusal = dynamic_cast<const kube::ApiError*>(&error)) {
-    const int code = refusal->code();
-    if (code == 401 || code == 403) {
+  if (const auto* const answer = dynamic_cast<const kube::ApiError*>(&error)) {
+    const int code = answer->code();
+    if (code == 401 || code == 403 || (code == 404 && !kube::is_missing_object(*answer))) {
       if (!attempt.refused) attempt.refused = now;
       return now - *attempt.refused < kube::kStarting;
     }
-    attempt.refused.reset();
+    if (code == 409) return true;  // another change came first
     if (code < 500 && code != 429) return false;
-  } else if (dynamic_cast<const http::ConnectionError*>(&error) == nullptr) {
+  } else if (dynamic_cast<const Error*>(&error) == nullptr || dynamic_cast<const http::Stopped*>(&error) != nullptr) {
     return false;
   }
+  attempt.refused.reset();
   unreachable(error.what());
   return true;
 }

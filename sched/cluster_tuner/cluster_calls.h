@@ -26,8 +26,8 @@ class ClusterCalls {
   kube::Client& client() const noexcept { return client_; }
 
   // Returns what `work` returns, after as many tries as it takes. Throws http::Stopped at a stop, and what `work`
-  // throws unless a later try may succeed. A refusal is an error if it lasts: a server that starts may refuse a user
-  // before it knows its own rules.
+  // throws if no later try can succeed: an ApiError, or anything but an Error. A refusal, and a 404 that names no
+  // object, are errors if they last: a server that starts may answer so before it knows its own rules and resources.
   template <typename Work>
   auto persist(const std::stop_token& stop, const Work& work) {
     for (Attempt attempt;;) {

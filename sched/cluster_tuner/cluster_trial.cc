@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "adaptdl/error.h"
@@ -9,6 +10,7 @@
 #include "http/http.h"
 #include "kube/job_logs.h"
 #include "kube/json_fields.h"
+#include "kube/missing_object.h"
 #include "kube/resource.h"
 
 namespace adaptdl::sched::tune {
@@ -18,12 +20,21 @@ using nlohmann::json;
 
 // Before the log is read again that ended although the job continues.
 constexpr std::chrono::milliseconds kFollowAgain{500};
+// For how long the whole log of a trial that has ended is tried to be read.
+constexpr std::chrono::seconds kReadLog{30};
 
-// The job's name belongs to something else.
-class Taken : public Error {
+// The job's name belongs to something else. No Error, for which a call would be repeated.
+class Taken : public std::runtime_error {
  public:
-  using Error::Error;
+  using std::runtime_error::runtime_error;
 };
+
+// A result cannot be stored. No Error, for which a call would be repeated.
+struct Unstored {
+  std::exception_ptr why;
+};
+
+constexpr char kExists[] = "AlreadyExists";
 
 bool is_of_trial(const json& job, const json& trial) {
   for (const char* const label : {kStudyIdLabel, kTrialLabel})
@@ -63,13 +74,13 @@ std::string ClusterTrial::job_path() const {
 void ClusterTrial::run(const std::stop_token& stop) {
   try {
     for (const Result& result : output_.take_stored()) owner_.deliver({number_, result});
-    const json job = begin(stop);
-    owner_.found(job);
-    note_begun(kube::text_field(job, {"metadata", "uid"}));
+    begin(stop);
+    note_begun();
     for (;;) {
       follow(stop);
       const auto now = calls_.persist(stop, [this] { return find_job(); });
       if (const auto how = how_ended(now)) {
+        read_rest(stop);
         if (now) {
           const double seconds = kube::parse_job(*now).usage.gpu_seconds;
           owner_.deliver({number_, RunUsage{kube::text_field(*now, {"metadata", "uid"}), seconds, true}});
@@ -82,11 +93,18 @@ void ClusterTrial::run(const std::stop_token& stop) {
   } catch (const http::Stopped&) {
     over_ = true;
   } catch (const kube::ApiError& error) {
+    // A job that exists concerns its trial alone.
+    const auto how = uid_.empty() ? TrialEnd::How::kNotStarted : TrialEnd::How::kFailed;
     leave_suspended();
-    end({TrialEnd::How::kNotStarted, error.what()});
+    end({how, error.what()});
   } catch (const Taken& error) {
     end({TrialEnd::How::kNotStarted, error.what()});
+  } catch (const Unstored& failure) {
+    leave_suspended();
+    over_ = true;
+    owner_.fail(failure.why);
   } catch (...) {
+    leave_suspended();
     over_ = true;
     owner_.fail(std::current_exception());
   }
@@ -106,10 +124,15 @@ void ClusterTrial::end(const TrialEnd& end) {
   owner_.deliver({number_, end});
 }
 
-void ClusterTrial::note_begun(const std::string& uid) {
+void ClusterTrial::note_found(const json& job) {
+  owner_.found(job);
+  const std::scoped_lock lock(mutex_);
+  uid_ = kube::text_field(job, {"metadata", "uid"});
+}
+
+void ClusterTrial::note_begun() {
   const std::scoped_lock lock(mutex_);
   begun_ = true;
-  uid_ = uid;
   changed_.notify_all();
 }
 
@@ -117,14 +140,14 @@ std::optional<json> ClusterTrial::find_job() const {
   try {
     return calls_.client().get(job_path());
   } catch (const kube::ApiError& error) {
-    if (!error.not_found()) throw;
+    if (!kube::is_missing_object(error)) throw;
     return std::nullopt;
   }
 }
 
 // An earlier search, or a try whose answer was lost, may have done a part of it.
-json ClusterTrial::begin(const std::stop_token& stop) {
-  return calls_.persist(stop, [this] {
+void ClusterTrial::begin(const std::stop_token& stop) {
+  calls_.persist(stop, [this] {
     std::optional<json> job = find_job();
     if (!job) job = create();
     if (!is_of_trial(*job, submission_.job))
@@ -132,9 +155,9 @@ json ClusterTrial::begin(const std::stop_token& stop) {
           fmt::format("job '{}' in namespace '{}' does not belong to the study; delete it with `adaptdl delete "
                       "{}`, or use another study name",
                       submission_.name(), submission_.name_space(), submission_.name()));
+    note_found(*job);
     kube::own_claim(calls_.client(), *job);
     resume(*job);
-    return *job;
   });
 }
 
@@ -144,12 +167,12 @@ json ClusterTrial::create() {
   try {
     client.create(kube::path(kube::kPersistentVolumeClaims, submission_.name_space()), submission_.claim);
   } catch (const kube::ApiError& error) {
-    if (!error.conflict()) throw;
+    if (error.reason() != kExists) throw;
   }
   try {
     return client.create(kube::path(kube::kAdaptDLJobs, submission_.name_space()), submission_.job);
   } catch (const kube::ApiError& error) {
-    if (!error.conflict()) throw;
+    if (error.reason() != kExists) throw;
     return client.get(job_path());
   }
 }
@@ -162,6 +185,26 @@ void ClusterTrial::resume(const json& job) {
 
 // Returns when the job has ended, was deleted or is suspended, and sometimes before.
 void ClusterTrial::follow(const std::stop_token& stop) {
+  calls_.persist(stop, [&] { read_logs(true, stop); });
+  if (stop.stop_requested()) throw http::Stopped();
+}
+
+// Reads what following may have missed, such as while a node was out of reach when the job ended. What remains of the
+// pods of a job that has ended or is suspended does not change.
+void ClusterTrial::read_rest(const std::stop_token& stop) {
+  const auto until = std::chrono::steady_clock::now() + kReadLog;
+  calls_.persist(stop, [&] {
+    try {
+      read_logs(false, stop);
+    } catch (const http::Stopped&) {
+      throw;
+    } catch (const Error&) {
+      if (std::chrono::steady_clock::now() < until) throw;
+    }
+  });
+}
+
+void ClusterTrial::read_logs(bool follow, const std::stop_token& stop) {
   std::exception_ptr failure;
   const auto take_line = [&](const kube::Replica& replica, kube::Time time, std::string_view line) {
     try {
@@ -176,25 +219,16 @@ void ClusterTrial::follow(const std::stop_token& stop) {
                                  .rank = 0,
                                  .since = {},
                                  .tail = {},
-                                 .follow = true,
+                                 .follow = follow,
                                  .until_suspended = true};
-  calls_.persist(stop, [&] {
-    output_.restart();
-    try {
-      kube::read_job_logs(calls_.client(), query, stop,
-                          {.line = take_line, .flush = [] { return true; }, .notice = [](const std::string&) {}});
-    } catch (const kube::ApiError& error) {
-      if (!error.not_found()) throw;
-    } catch (const http::ConnectionError&) {
-      throw;
-    } catch (const http::Stopped&) {
-      throw;
-    } catch (const Error&) {
-      // There was nothing to read, and the job has ended.
-    }
-  });
-  if (failure) std::rethrow_exception(failure);
-  if (stop.stop_requested()) throw http::Stopped();
+  output_.restart();
+  try {
+    kube::read_job_logs(calls_.client(), query, stop,
+                        {.line = take_line, .flush = [] { return true; }, .notice = [](const std::string&) {}});
+  } catch (const kube::NoLogs&) {
+    // The job has ended, and its pods are gone.
+  }
+  if (failure) throw Unstored{failure};
 }
 
 std::optional<TrialEnd> ClusterTrial::how_ended(const std::optional<json>& object) const {
@@ -208,6 +242,11 @@ std::optional<TrialEnd> ClusterTrial::how_ended(const std::optional<json>& objec
                                               job.message.empty() ? "the job failed" : job.message, job.name)};
   if (job.suspend && job.phase == "Suspended") return TrialEnd{How::kStopped, job.message};
   return {};
+}
+
+bool ClusterTrial::is_replaced(const std::string& uid) const {
+  const auto job = find_job();
+  return !job || kube::text_field(*job, {"metadata", "uid"}) != uid;
 }
 
 void ClusterTrial::stop() {
@@ -224,12 +263,16 @@ void ClusterTrial::suspend(const std::stop_token& stop) {
     uid = uid_;
   }
   try {
-    calls_.persist(stop, [&] { calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid, true)); });
+    calls_.persist(stop, [&] {
+      try {
+        calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid, true));
+      } catch (const kube::ApiError& error) {
+        // The job is gone, which the other thread finds out.
+        if (!kube::is_missing_object(error) && !(error.conflict() && is_replaced(uid))) throw;
+      }
+    });
   } catch (const http::Stopped&) {
     return;
-  } catch (const kube::ApiError& error) {
-    // The job is gone, which the other thread finds out.
-    if (!error.not_found() && !error.conflict()) owner_.fail(std::current_exception());
   } catch (...) {
     owner_.fail(std::current_exception());
   }

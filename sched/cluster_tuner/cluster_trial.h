@@ -27,7 +27,7 @@ namespace adaptdl::sched::tune {
 class ClusterTrial {
  public:
   struct Owner {
-    std::function<void(const nlohmann::json& job)> found;  // the job exists; called once, before any event
+    std::function<void(const nlohmann::json& job)> found;  // the job exists; it may be called again
     std::function<void(TrialEvent event)> deliver;
     std::function<void(std::exception_ptr error)> fail;  // a result cannot be stored
   };
@@ -48,16 +48,20 @@ class ClusterTrial {
 
  private:
   void run(const std::stop_token& stop);
-  nlohmann::json begin(const std::stop_token& stop);
+  void begin(const std::stop_token& stop);
   std::optional<nlohmann::json> find_job() const;
   nlohmann::json create();
   void resume(const nlohmann::json& job);
   void follow(const std::stop_token& stop);
+  void read_rest(const std::stop_token& stop);
+  void read_logs(bool follow, const std::stop_token& stop);
+  bool is_replaced(const std::string& uid) const;
   std::optional<TrialEnd> how_ended(const std::optional<nlohmann::json>& job) const;
   void leave_suspended() const noexcept;
   void end(const TrialEnd& end);
   void suspend(const std::stop_token& stop);
-  void note_begun(const std::string& uid);
+  void note_found(const nlohmann::json& job);
+  void note_begun();
   std::string job_path() const;
 
   const int number_;
@@ -69,7 +73,7 @@ class ClusterTrial {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool begun_ = false;
-  std::string uid_;  // of the job, once it has begun
+  std::string uid_;  // of the job, once it was found
   std::atomic<bool> over_ = false;
   std::jthread follower_, stopper_;  // last: they use all else
 };

@@ -9,6 +9,7 @@
 #include "adaptdl/error.h"
 #include "http/http.h"
 #include "kube/json_fields.h"
+#include "kube/missing_object.h"
 #include "kube/resource.h"
 #include "kube/watch.h"
 #include "private_files.h"
@@ -29,12 +30,13 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// Those of a deleted job that are left.
-void ignore_missing(const std::function<void()>& work) {
+// The uid of an object; empty if it does not exist.
+std::string uid_at(kube::Client& client, const std::string& path) {
   try {
-    work();
+    return kube::text_field(client.get(path), {"metadata", "uid"});
   } catch (const kube::ApiError& error) {
-    if (!error.not_found() && !error.conflict()) throw;
+    if (!kube::is_missing_object(error)) throw;
+    return "";
   }
 }
 
@@ -46,13 +48,13 @@ ClusterTrialRunner::ClusterTrialRunner(kube::Client& client, ClusterTrialPlan pl
               {.label_selector = trial_selector(plan_.job.study_id), .field_selector = {}},
               [this](json&& job) { put_job(job); });
   watcher_ = std::jthread([this](const std::stop_token& stop) { watch_jobs(stop); });
-  worker_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  remover_ = std::jthread([this](const std::stop_token& stop) { remove_jobs(stop); });
 }
 
 // All threads end at the same time, before what they use.
 ClusterTrialRunner::~ClusterTrialRunner() {
   watcher_.request_stop();
-  worker_.request_stop();
+  remover_.request_stop();
   for (const auto& [number, trial] : trials_) trial->abandon();
   trials_.clear();
 }
@@ -64,17 +66,18 @@ void ClusterTrialRunner::adopt(const Study& study) {
     jobs = jobs_;
   }
   for (const auto& [number, job] : jobs) {
-    const bool is_known = number < static_cast<int>(study.trials.size());
-    const bool runs = is_known && is_running(study.trials[static_cast<std::size_t>(number)]);
-    if (runs && !job.suspend) {
+    if (number >= static_cast<int>(study.trials.size()) || job.suspend) continue;
+    const Trial& trial = study.trials[static_cast<std::size_t>(number)];
+    const bool runs = is_running(trial);
+    // The search was killed after it had paused or ended the trial, and before it suspended the job.
+    if (runs || is_paused(trial) || !job.ended()) {
       kube::Submission submission;
       submission.job = {{"metadata",
                          {{"name", job.name},
                           {"namespace", job.name_space},
                           {"labels", {{kStudyIdLabel, plan_.job.study_id}, {kTrialLabel, std::to_string(number)}}}}}};
       begin(number, std::move(submission));
-    } else if (!runs && !job.suspend && !job.ended()) {
-      request({number, false});
+      if (!runs) stop(number);
     }
   }
 }
@@ -136,23 +139,16 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
 }
 
 void ClusterTrialRunner::discard(int number) {
-  {
-    const std::scoped_lock lock(mutex_);
-    if (!claims_.contains(number)) return;
-  }
-  request({number, true});
-}
-
-void ClusterTrialRunner::request(const Request& request) {
   const std::scoped_lock lock(mutex_);
-  requests_.push_back(request);
+  if (!claims_.contains(number)) return;
+  removals_.push_back(number);
   wake_.notify_all();
 }
 
 bool ClusterTrialRunner::settle() {
   give_notices();
   const std::scoped_lock lock(mutex_);
-  return requests_.empty();
+  return removals_.empty();
 }
 
 void ClusterTrialRunner::stop_all() {
@@ -189,7 +185,8 @@ std::optional<RunStatus> ClusterTrialRunner::status(int number) const {
   return status;
 }
 
-// The clocks of this machine and of the cluster may differ, so the time since a job holds devices is measured here.
+// The clocks of this machine and of the cluster may differ, so the time since a job holds devices is measured here, as
+// far as it is known that it still does.
 std::optional<RunUsage> ClusterTrialRunner::usage_of(int number) {
   const std::scoped_lock lock(mutex_);
   const auto found = jobs_.find(number);
@@ -197,7 +194,8 @@ std::optional<RunUsage> ClusterTrialRunner::usage_of(int number) {
   const kube::JobUsage& usage = found->second.usage;
   double seconds = usage.gpu_seconds;
   if (const auto held = holding_.find(number); usage.since && held != holding_.end())
-    seconds += usage.gpus * std::chrono::duration<double>(Clock::now() - held->second.seen).count();
+    seconds +=
+        usage.gpus * std::chrono::duration<double>(interrupted_.value_or(Clock::now()) - held->second.seen).count();
   return RunUsage{found->second.uid, seconds, false};
 }
 
@@ -206,9 +204,23 @@ void ClusterTrialRunner::put_job(const json& object) {
   if (!number) return;
   kube::Job job = kube::parse_job(object);
   const std::scoped_lock lock(mutex_);
-  if (auto& holding = holding_[*number]; holding.since != job.usage.since) holding = {job.usage.since, Clock::now()};
+  const auto [held, is_first] = holding_.try_emplace(*number);
+  if (held->second.since != job.usage.since) {
+    held->second = {job.usage.since, Clock::now()};
+    // It has held them before this search began.
+    if (is_first && job.usage.since)
+      held->second.seen -= std::max(kube::Time::duration{}, std::chrono::system_clock::now() - *job.usage.since);
+  }
   claims_[*number] = kube::claim_of(object);
   jobs_[*number] = std::move(job);
+}
+
+void ClusterTrialRunner::note_watch(bool answered) {
+  const std::scoped_lock lock(mutex_);
+  if (answered)
+    interrupted_.reset();
+  else if (!interrupted_)
+    interrupted_ = Clock::now();
 }
 
 void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
@@ -216,6 +228,7 @@ void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
     using Kind = kube::Change::Kind;
     if (change.kind == Kind::kInterrupted) calls_.unreachable(change.message);
     if (change.kind == Kind::kSynced) calls_.answered();
+    note_watch(change.kind != Kind::kInterrupted);
     if (change.kind == Kind::kAdded || change.kind == Kind::kModified) put_job(change.object);
     if (change.kind != Kind::kDeleted) return true;
     const std::string name = kube::name_of(change.object);
@@ -228,6 +241,7 @@ void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
       kube::watch(calls_.client(), kube::path(kube::kAdaptDLJobs, plan_.job.submission.name_space),
                   {.label_selector = trial_selector(plan_.job.study_id), .field_selector = {}}, stop, handle);
     } catch (const std::exception&) {
+      note_watch(false);
       // The table of the search lacks what it cannot know; the trials have calls of their own.
     }
     std::mutex mutex;
@@ -237,53 +251,50 @@ void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
   }
 }
 
-void ClusterTrialRunner::work(const std::stop_token& stop) {
+void ClusterTrialRunner::remove_jobs(const std::stop_token& stop) {
   for (;;) {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [this] { return !requests_.empty(); });
+    wake_.wait(lock, stop, [this] { return !removals_.empty(); });
     if (stop.stop_requested()) return;
-    const Request request = requests_.front();
+    const int number = removals_.front();
     lock.unlock();
     try {
-      carry_out(request, stop);
+      remove_job(number, stop);
     } catch (const http::Stopped&) {
       return;
     } catch (const std::exception& error) {
-      put_notice(fmt::format("trial {}: cannot {} its job: {}", request.number, request.remove ? "delete" : "suspend",
-                             error.what()));
+      put_notice(fmt::format("trial {}: cannot delete its job: {}", number, error.what()));
     }
     lock.lock();
-    requests_.pop_front();
+    removals_.pop_front();
   }
 }
 
-void ClusterTrialRunner::carry_out(const Request& request, const std::stop_token& stop) {
+void ClusterTrialRunner::remove_job(int number, const std::stop_token& stop) {
   kube::Client& client = calls_.client();
   const std::string& name_space = plan_.job.submission.name_space;
-  const std::string job = kube::path(kube::kAdaptDLJobs, name_space, trial_job_name(plan_.job.study, request.number));
-  if (!request.remove) {
-    const json suspension{{"spec", {{"suspend", true}}}};
-    calls_.persist(stop, [&] { ignore_missing([&] { client.patch(job, kube::Patch::kMerge, suspension); }); });
-    return;
-  }
+  const std::string job = kube::path(kube::kAdaptDLJobs, name_space, trial_job_name(plan_.job.study, number));
   std::string claim, uid;
   {
     const std::scoped_lock lock(mutex_);
-    claim = claims_[request.number];
-    if (const auto known = jobs_.find(request.number); known != jobs_.end()) uid = known->second.uid;
+    claim = claims_[number];
+    if (const auto known = jobs_.find(number); known != jobs_.end()) uid = known->second.uid;
   }
-  if (!uid.empty())
+  const auto remove = [&](const std::string& path, const kube::RemoveOptions& options) {
     calls_.persist(stop, [&] {
-      ignore_missing(
-          [&] { client.remove(job, {.propagation = kube::Propagation::kBackground, .grace = {}, .uid = uid}); });
+      try {
+        client.remove(path, options);
+      } catch (const kube::ApiError& error) {
+        const bool is_replaced = error.conflict() && !options.uid.empty() && uid_at(client, path) != options.uid;
+        if (!kube::is_missing_object(error) && !is_replaced) throw;
+      }
     });
-  if (!claim.empty())
-    calls_.persist(stop, [&] {
-      ignore_missing([&] { client.remove(kube::path(kube::kPersistentVolumeClaims, name_space, claim)); });
-    });
+  };
+  if (!uid.empty()) remove(job, {.propagation = kube::Propagation::kBackground, .grace = {}, .uid = uid});
+  if (!claim.empty()) remove(kube::path(kube::kPersistentVolumeClaims, name_space, claim), {});
   const std::scoped_lock lock(mutex_);
-  claims_.erase(request.number);
-  holding_.erase(request.number);
+  claims_.erase(number);
+  holding_.erase(number);
 }
 
 void ClusterTrialRunner::put_notice(const std::string& text) {

@@ -50,8 +50,8 @@ class ClusterTrialRunner final : public SearchRunner {
   ClusterTrialRunner(const ClusterTrialRunner&) = delete;
   ClusterTrialRunner& operator=(const ClusterTrialRunner&) = delete;
 
-  // Takes over the jobs of trials that are running according to the study, and has the others suspended. Call it before
-  // anything else.
+  // Takes over the jobs that an earlier search left, and stops those whose trials are not running according to the
+  // study. Call it before anything else.
   void adopt(const Study& study);
 
   void start(int number, const Values& values) override;
@@ -74,11 +74,6 @@ class ClusterTrialRunner final : public SearchRunner {
 
  private:
   using Clock = std::chrono::steady_clock;
-  // A change of the job of a trial that nothing waits for.
-  struct Request {
-    int number;
-    bool remove;  // otherwise the job is suspended
-  };
   struct Holding {
     std::optional<kube::Time> since;  // by the cluster's clock
     Clock::time_point seen;           // that it holds something since then
@@ -86,10 +81,10 @@ class ClusterTrialRunner final : public SearchRunner {
 
   void begin(int number, kube::Submission submission);
   OutputRecord& output_of(int number);
-  void request(const Request& request);
-  void work(const std::stop_token& stop);
-  void carry_out(const Request& request, const std::stop_token& stop);
+  void remove_jobs(const std::stop_token& stop);
+  void remove_job(int number, const std::stop_token& stop);
   void watch_jobs(const std::stop_token& stop);
+  void note_watch(bool answered);
   void put_job(const nlohmann::json& object);
   void put_notice(const std::string& text);
   void give_notices();
@@ -100,18 +95,19 @@ class ClusterTrialRunner final : public SearchRunner {
 
   mutable std::mutex mutex_;  // guards what follows, up to `wake_`
   std::map<int, kube::Job> jobs_;
-  std::map<int, std::string> claims_;  // by trial, of the jobs that have existed
+  std::map<int, std::string> claims_;  // by trial, of the jobs that have existed and are not removed
   std::map<int, Holding> holding_;
   std::vector<TrialEvent> events_;
   std::exception_ptr failure_;
   std::deque<std::string> notices_;
-  std::deque<Request> requests_;  // the first one is being carried out
+  std::deque<int> removals_;                      // trials; the job of the first one is being removed
+  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has no answer
   std::condition_variable_any wake_;
 
   std::map<int, std::unique_ptr<OutputRecord>> outputs_;
   std::map<int, std::unique_ptr<ClusterTrial>> trials_;  // active ones
   Clock::time_point usage_read_{};
-  std::jthread watcher_, worker_;  // last: they use all else
+  std::jthread watcher_, remover_;  // last: they use all else
 };
 
 }  // namespace adaptdl::sched::tune

@@ -6,10 +6,12 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "http/http.h"
 #include "kube/log_stream.h"
+#include "kube/missing_object.h"
 #include "kube/resource.h"
 #include "kube/watch.h"
 
@@ -22,7 +24,7 @@ using Clock = LogStream::Clock;
 constexpr auto kSettles = std::chrono::milliseconds(200);
 constexpr auto kOpens = std::chrono::seconds(1);
 constexpr auto kLooksEvery = std::chrono::milliseconds(100);
-// What replicas of a job that has ended may still write.
+// For how long nothing may come of the logs of a job that has ended before the rest is given up.
 constexpr auto kJobFarewell = std::chrono::seconds(5);
 constexpr std::size_t kBatch = 1000;  // lines
 
@@ -34,8 +36,11 @@ class JobLogs {
   void read(std::stop_token stop) {
     start_present();
     const bool goes_on = query_.follow && !job_ended();
-    if (streams_.empty() && !goes_on) throw Error(nothing());
-    if (goes_on) follow();
+    if (streams_.empty() && !goes_on) throw NoLogs(nothing());
+    if (goes_on)
+      follow();
+    else if (query_.follow)
+      over_since_ = Clock::now();
     while (!stop.stop_requested() && show_some(stop)) {
     }
     for (auto& thread : watches_) thread.request_stop();
@@ -81,7 +86,7 @@ class JobLogs {
     try {
       over_ = is_over(parse_job(client_.get(path(kAdaptDLJobs, query_.name_space, query_.job))));
     } catch (const ApiError& error) {
-      if (!error.not_found()) throw;
+      if (!is_missing_object(error)) throw;
       over_ = true;
     }
     return over_;
@@ -132,8 +137,11 @@ class JobLogs {
   }
 
   bool take_job(const Change& change, const std::stop_token& stop) {
-    if (change.kind == Change::Kind::kInterrupted || change.kind == Change::Kind::kSynced) return true;
-    if (change.kind != Change::Kind::kDeleted && !is_over(parse_job(change.object))) return true;
+    if (change.kind == Change::Kind::kInterrupted) return true;
+    // It may have been deleted before the watch began.
+    const bool is_there = std::exchange(job_seen_, true) || change.kind != Change::Kind::kSynced;
+    if (is_there && change.kind == Change::Kind::kSynced) return true;
+    if (is_there && change.kind != Change::Kind::kDeleted && !is_over(parse_job(change.object))) return true;
     end(stop);
     return false;
   }
@@ -146,6 +154,9 @@ class JobLogs {
                      [this](nlohmann::json&& pod) { start(parse_replica(pod), false); });
         break;
       } catch (const http::ConnectionError&) {
+        std::this_thread::sleep_for(kLooksEvery);
+      } catch (const ApiError&) {
+        // The change of the job that has ended it is not reported again.
         std::this_thread::sleep_for(kLooksEvery);
       }
     }
@@ -201,6 +212,7 @@ class JobLogs {
         if (stream == nullptr) break;
         batch.lines.emplace_back(stream, stream->pop());
       }
+      if (!batch.lines.empty() && over_since_) over_since_ = now;
       if (!batch.lines.empty() || !notices_.empty() || failed_) return batch;
       if (all_done() && (!query_.follow || over_)) {
         batch.over = true;
@@ -255,8 +267,9 @@ class JobLogs {
   std::set<std::string> known_;  // uids of pods that have a stream
   std::vector<std::string> notices_;
   std::string outage_;
-  bool over_ = false;  // the job
-  std::optional<Clock::time_point> over_since_;
+  bool over_ = false;                            // the job
+  std::optional<Clock::time_point> over_since_;  // or since the last line after that
+  bool job_seen_ = false;                        // by its watch
   std::exception_ptr failed_;
   std::vector<std::unique_ptr<LogStream>> streams_;
   std::vector<std::jthread> watches_;  // last: they use all else

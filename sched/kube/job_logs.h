@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "adaptdl/error.h"
 #include "kube/client.h"
 #include "kube/job.h"
 
@@ -38,7 +39,13 @@ struct JobLogsSinks {
   std::function<void(const std::string& text)> notice;
 };
 
-// Throws Error if there is nothing to show and nothing to come, and as Client does.
+// There is nothing to show, and nothing to come.
+class NoLogs : public Error {
+ public:
+  using Error::Error;
+};
+
+// Throws NoLogs, and as Client does.
 void read_job_logs(Client& client, const JobLogsQuery& query, std::stop_token stop, const JobLogsSinks& sinks);
 
 }  // namespace adaptdl::kube

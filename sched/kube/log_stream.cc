@@ -14,8 +14,9 @@ constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
 // How long a log that is not followed is tried again without a line coming.
 constexpr auto kPatience = std::chrono::seconds(8);
-// What a pod that is gone may still have on its way.
+// For how long nothing may come of the log of a pod that is gone before the rest is given up.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
+constexpr auto kLookAtFarewellEvery = std::chrono::milliseconds(100);
 
 // Whether waiting may help: the server, or the node behind it, is not there now.
 bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
@@ -43,6 +44,7 @@ LogStream::Line LogStream::pop() {
   Line line = std::move(lines_.front());
   lines_.pop_front();
   waiting_ -= line.text.size();
+  last_line_ = Clock::now();
   if (waiting_ + line.text.size() >= kFull && waiting_ < kFull) signal_.changed.notify_all();
   return line;
 }
@@ -72,6 +74,7 @@ void LogStream::run(std::stop_token stop) {
       refused.reset();
     } catch (const http::ConnectionError&) {
       opened = true;
+      refused.reset();
       why = std::current_exception();
     } catch (const ApiError& error) {
       if (opened && is_refusal(error) && !refused) refused = Clock::now();
@@ -135,9 +138,13 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
     farewell = std::jthread([this, &over](std::stop_token ended) {
       std::unique_lock lock(signal_.mutex);
       signal_.changed.wait(lock, ended, [this] { return left_.load(); });
-      if (ended.stop_requested()) return;
-      signal_.changed.wait_for(lock, ended, kPodFarewell, [] { return false; });
-      if (!ended.stop_requested()) over.request_stop();
+      const auto from = Clock::now();
+      while (!ended.stop_requested()) {
+        const auto until = std::max(from, last_line_) + kPodFarewell;
+        // Lines that wait to be taken may keep others from coming.
+        if (lines_.empty() && Clock::now() >= until) return static_cast<void>(over.request_stop());
+        signal_.changed.wait_for(lock, ended, kLookAtFarewellEvery, [] { return false; });
+      }
     });
   }
   try {
@@ -159,7 +166,8 @@ bool LogStream::put(std::stop_token stop, Time time, std::string_view text) {
   std::unique_lock lock(signal_.mutex);
   if (waiting_ >= kFull) signal_.changed.wait(lock, stop, [this] { return waiting_ < kFull; });
   if (stop.stop_requested()) return false;
-  lines_.push_back({time, Clock::now(), std::string(text)});
+  last_line_ = Clock::now();
+  lines_.push_back({time, last_line_, std::string(text)});
   waiting_ += text.size();
   heard_ = true;
   // Whoever reads waits for a first line only.

@@ -82,6 +82,7 @@ class LogStream {
   bool done_ = false, heard_ = false;
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
+  Clock::time_point last_line_ = Clock::now();  // when one came, or was taken
   std::jthread thread_;  // last: it uses all else
 };
 
