@@ -18,18 +18,18 @@ namespace {
 
 using nlohmann::json;
 
-// Before the log is read again that ended although the job continues.
+// Pause before a log that has ended is read again because the job continues.
 constexpr std::chrono::milliseconds kFollowAgain{500};
-// For how long the whole log of a trial that has ended is tried to be read.
+// How long the log of a trial that has ended is tried again, if it cannot be read.
 constexpr std::chrono::seconds kReadLog{30};
 
-// The job's name belongs to something else. No Error, for which a call would be repeated.
+// The job's name belongs to something else. It is not an Error, because calls are repeated after an Error.
 class Taken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A result cannot be stored. No Error, for which a call would be repeated.
+// A result cannot be stored. It is not an Error, because calls are repeated after an Error.
 struct Unstored {
   std::exception_ptr why;
 };
@@ -93,7 +93,7 @@ void ClusterTrial::run(const std::stop_token& stop) {
   } catch (const http::Stopped&) {
     over_ = true;
   } catch (const kube::ApiError& error) {
-    // A job that exists concerns its trial alone.
+    // Once the job exists, an error concerns this trial alone.
     const auto how = uid_.empty() ? TrialEnd::How::kNotStarted : TrialEnd::How::kFailed;
     leave_suspended();
     end({how, error.what()});
@@ -110,7 +110,7 @@ void ClusterTrial::run(const std::stop_token& stop) {
   }
 }
 
-// The job, which cannot be followed, holds no devices.
+// Suspends a job that cannot be followed, so that it holds no devices.
 void ClusterTrial::leave_suspended() const noexcept {
   try {
     if (!uid_.empty()) calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid_, true));
