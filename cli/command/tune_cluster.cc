@@ -42,7 +42,7 @@ void check_storage_size(const std::string& text) {
   try {
     if (kube::Quantity::parse(text) > kube::Quantity()) return;
   } catch (const Error&) {
-    // As for a size of 0.
+    // Refused below, as a size of 0 is.
   }
   throw UsageError(
       fmt::format("tune: invalid --checkpoint-storage-size '{}'; expected an amount of storage, such as 10Gi", text));
@@ -158,7 +158,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   cluster.storage_size = options.storage_size.empty() ? kDefaultStorageSize : options.storage_size;
   check_storage_size(cluster.storage_size);
   plan.settings.checkpoint_every = options.checkpoint_every;
-  plan.settings.max_replicas = 1;  // the operator decides
+  plan.settings.max_replicas = 1;  // not used: the job has the bounds, between which the operator decides
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
                                                     : parse_number<int>(options.parallel, "tune: --parallel", 1,
                                                                         kMostRunReplicas, "a whole number");

@@ -51,7 +51,7 @@ ClusterTrialRunner::ClusterTrialRunner(kube::Client& client, ClusterTrialPlan pl
   remover_ = std::jthread([this](const std::stop_token& stop) { remove_jobs(stop); });
 }
 
-// All threads end at the same time, before what they use.
+// Asks all threads to end before it waits for any of them.
 ClusterTrialRunner::~ClusterTrialRunner() {
   watcher_.request_stop();
   remover_.request_stop();
@@ -130,7 +130,7 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
     taken.swap(events_);
   }
   for (TrialEvent& event : taken) {
-    // What a thread of a trial that was abandoned has delivered besides.
+    // The thread of a trial that was abandoned may have delivered an end, too.
     if (!trials_.contains(event.number)) continue;
     if (std::holds_alternative<TrialEnd>(event.what)) trials_.erase(event.number);
     events.push_back(std::move(event));
@@ -241,8 +241,8 @@ void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
       kube::watch(calls_.client(), kube::path(kube::kAdaptDLJobs, plan_.job.submission.name_space),
                   {.label_selector = trial_selector(plan_.job.study_id), .field_selector = {}}, stop, handle);
     } catch (const std::exception&) {
+      // Only the table and the device-hours need the watch: trials have calls of their own.
       note_watch(false);
-      // The table of the search lacks what it cannot know; the trials have calls of their own.
     }
     std::mutex mutex;
     std::condition_variable_any changed;

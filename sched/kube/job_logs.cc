@@ -24,7 +24,7 @@ using Clock = LogStream::Clock;
 constexpr auto kSettles = std::chrono::milliseconds(200);
 constexpr auto kOpens = std::chrono::seconds(1);
 constexpr auto kLooksEvery = std::chrono::milliseconds(100);
-// For how long nothing may come of the logs of a job that has ended before the rest is given up.
+// How long the logs of a job that has ended may be silent before the rest of them is given up.
 constexpr auto kJobFarewell = std::chrono::seconds(5);
 constexpr std::size_t kBatch = 1000;  // lines
 
@@ -268,7 +268,7 @@ class JobLogs {
   std::vector<std::string> notices_;
   std::string outage_;
   bool over_ = false;                            // the job
-  std::optional<Clock::time_point> over_since_;  // or since the last line after that
+  std::optional<Clock::time_point> over_since_;  // when it was over, or a line came after that
   bool job_seen_ = false;                        // by its watch
   std::exception_ptr failed_;
   std::vector<std::unique_ptr<LogStream>> streams_;

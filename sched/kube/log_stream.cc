@@ -14,7 +14,7 @@ constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
 // How long a log that is not followed is tried again without a line coming.
 constexpr auto kPatience = std::chrono::seconds(8);
-// For how long nothing may come of the log of a pod that is gone before the rest is given up.
+// How long the log of a pod that is gone may be silent before the rest of it is given up.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
 constexpr auto kLookAtFarewellEvery = std::chrono::milliseconds(100);
 
