@@ -83,6 +83,7 @@ class TuneClusterTest(tune_support.TuneTest):
         self.assertGreaterEqual(study["device_seconds"], 10 * len(trials))
 
     def test_a_job_is_that_of_the_file_with_the_program_parameters_and_labels_of_its_trial(self):
+        self.environment["ADAPTDL_SUBMIT_REPO_CREDS"] = "creds"
         self.tune(*SEARCH, "--trials", 1, "-P", "note=$HOME", "--min-replicas", 2, "--checkpoint-every", "90s",
                   "--image", "trainer:2", *self.program("--epochs", 1))  # fmt: skip
         [job] = self.cluster.all(JOBS).values()
@@ -90,6 +91,7 @@ class TuneClusterTest(tune_support.TuneTest):
         labels = job["metadata"]["labels"]
         self.assertEqual((labels["team"], labels["adaptdl/study"], labels["adaptdl/trial"]), ("vision", "s", "0"))
         self.assertEqual((job["spec"]["minReplicas"], job["spec"]["maxReplicas"]), (2, 4))
+        self.assertEqual(job["spec"]["template"]["spec"]["imagePullSecrets"], [{"name": "creds"}])
         [container] = job["spec"]["template"]["spec"]["containers"]
         self.assertEqual(container["command"][:2], [sys.executable, str(PROGRAM)])
         self.assertNotIn("args", container)
