@@ -128,6 +128,23 @@ class ProgramsTest(unittest.TestCase):
         self.assertAlmostEqual(epochs[-1]["progress"] / (12 * 3000 / 16), 1, delta=0.05)
         self.assertLess(epochs[-1]["test_loss"], epochs[0]["test_loss"])
 
+    def test_its_reports_say_how_much_of_its_progress_is_made(self):
+        reader, writer = os.pipe()
+        options = ["--epochs", "1000000", "--batch-size", "32", "--autoscale-bsz", "--max-batch-size", "256"]
+        program = subprocess.Popen([PROGRAMS["digits"], *options], env={**ENVIRONMENT, "ADAPTDL_STATUS_FD": str(writer)}, pass_fds=[writer],
+                                   cwd=self.directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(writer)
+        try:
+            with os.fdopen(reader) as lines:
+                reports = (report for report in map(json.loads, lines) if "progress" in report)
+                first, second = next(reports), next(reports)
+        finally:
+            program.kill()
+            program.wait()
+        self.assertTrue(0 < first["progress"] < second["progress"], (first, second))
+        # As many steps of 32 as make up a million passes over 1,437 images.
+        self.assertEqual([first["targetProgress"], second["targetProgress"]], [1e6 * 1437 / 32] * 2)
+
     def test_a_directory_for_tensorboard_gets_the_events_of_the_job(self):
         logs = self.directory / "logs"
         environment = {**ENVIRONMENT, "ADAPTDL_TENSORBOARD_LOGDIR": str(logs)}

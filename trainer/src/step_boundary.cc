@@ -350,12 +350,22 @@ class Boundaries {
     if (position.steps_left) progress::set("steps", static_cast<double>(position.step + *position.steps_left));
     progress::set("batch_size", static_cast<double>(position.batch_size));
     progress::set("replicas", replicas);
+    if (metrics::in_use()) report_way();
     if (const auto rate = throughput_.step(position.loop, position.samples); rate > 0) {
       progress::set("samples_per_s", rate);
       if (const auto goodput = metrics::in_use() ? metrics::goodput_function() : std::nullopt)
         progress::set("goodput", rate * goodput->efficiency(static_cast<double>(position.batch_size)));
     }
     progress::report();
+  }
+
+  // Without a gradient noise scale, progress stays 0, and says nothing.
+  static void report_way() {
+    const auto target = metrics::target_progress();
+    const double done = metrics::progress();
+    if (!target || done <= 0) return;
+    progress::set("progress", done);
+    progress::set("targetProgress", *target);
   }
 
   bool begun_ = false;

@@ -51,6 +51,8 @@ void set_progress(const std::string& model, double iterations);
 double progress();
 // How many such iterations the job needs in all, if that is known: part of the hints.
 void set_target_progress(double iterations);
+// What was set last; none if nothing was.
+std::optional<double> target_progress();
 
 // Begins to fit the goodput model to all that was recorded, in the background; does nothing if a fit is under way or
 // nothing was recorded.

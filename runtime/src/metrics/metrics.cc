@@ -88,6 +88,8 @@ void set_target_progress(double iterations) { measured().target_progress = itera
 
 double progress() { return furthest(measured()); }
 
+std::optional<double> target_progress() { return measured().target_progress; }
+
 void begin_fit() {
   if (fit_pending()) return;
   auto observations = measured().profile.observations();

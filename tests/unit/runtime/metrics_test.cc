@@ -168,6 +168,7 @@ TEST_CASE("hints have every key of the protocol, null where nothing is known") {
                                  {"perfParams", nullptr},
                                  {"progress", 0.0},
                                  {"targetProgress", nullptr}});
+  CHECK(!metrics::target_progress());
   measure_something();
   fit();
   metrics::set_batch_sizes({16, {256, {}, 64, true}});
@@ -189,6 +190,7 @@ TEST_CASE("hints have every key of the protocol, null where nothing is known") {
                       {"gradParams", {{"norm", 1.0}, {"var", 20.0}}},
                       {"progress", 70.0},
                       {"targetProgress", 1000.0}});
+  CHECK(metrics::target_progress() == 1000.0);
 }
 
 TEST_CASE("everything measured survives a checkpoint") {
