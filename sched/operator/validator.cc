@@ -23,7 +23,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kCheckInterval{10}, kPauseAfterFailure{2};
+constexpr seconds kCheckInterval{10}, kRetryInterval{2};
 constexpr seconds kMinDrainTime{3}, kMaxDrainTime{9};
 constexpr milliseconds kDrainCheck{100};
 constexpr const char* kCertificateKey = "tls.crt";
@@ -120,7 +120,7 @@ json Validator::dry_run(const std::string& name_space, const json& pod) {
 
 void Validator::renew_certificate(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    const seconds pause = try_pass() ? kCheckInterval : kPauseAfterFailure;
+    const seconds pause = try_pass() ? kCheckInterval : kRetryInterval;
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
   }
