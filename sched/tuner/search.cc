@@ -326,8 +326,11 @@ void Search::end_trial(const Trial& trial, TrialState state, const std::string& 
 void Search::judge(int number) {
   const Trial& trial = trial_of(study(), number);
   if (!is_running(trial) || leaving_.contains(number)) return;
-  const Judgement judgement = pruner_.judge(study(), trial);
+  Judgement judgement = pruner_.judge(study(), trial);
   if (judgement.reason.empty()) return;
+  if (judgement.verdict == Verdict::kPause)
+    if (const auto next = promoted_at_once(trial, judgement.rung))
+      judgement = {Verdict::kContinue, next->rung, next->reason};
   const int id = trial.id;
   const bool continues = judgement.verdict == Verdict::kContinue;
   if (!continues) leaving_.insert(number);
@@ -343,6 +346,21 @@ void Search::judge(int number) {
                           trial_of(study(), number), judgement.reason));
   }
   if (!continues) runner_.stop(number);
+}
+
+// The promotion of a trial that would pause at `rung` only to be the next to continue, as nothing else is left to
+// train.
+std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) const {
+  const auto may_train = [&](const Trial& each) {
+    return each.state == TrialState::kWaiting || (each.number != trial.number && runner_.is_active(each.number));
+  };
+  if (stopping_ || may_create() || !to_continue_.empty() || std::ranges::any_of(study().trials, may_train)) return {};
+  Study view = study();
+  auto& attributes = view.trials.at(static_cast<std::size_t>(trial.number)).user_attributes;
+  attributes[kActivity] = kPaused;
+  attributes[kRung] = rung;
+  auto next = pruner_.promote(view, true);
+  return next && next->trial == trial.number ? std::move(next) : std::nullopt;
 }
 
 // Those that are about to leave keep what they have.

@@ -103,6 +103,7 @@ class Search {
   void continue_killed(const Trial& trial, const std::string& reason);
   void end_trial(const Trial& trial, TrialState state, const std::string& reason);
   void judge(int number);
+  std::optional<Promotion> promoted_at_once(const Trial& trial, int rung) const;
   void share_devices(bool reported);
   bool start_next();
   bool start_left();
