@@ -30,8 +30,10 @@ PATIENCE = 600
 EPOCHS = 800
 PAGE = """# A cluster in use
 
-`{command}` recorded this page in a real
-cluster of two nodes. The four GPUs are virtual: they share two processor cores. `[N s]` is the time since the start.
+This page shows a session in a cluster, from the installation of the operator to the end of two
+jobs. `{command}` recorded it
+in a real cluster of two nodes. The four GPUs are virtual: they share two processor cores. `[N s]`
+is the time since the start.
 """
 
 
@@ -148,7 +150,7 @@ class JourneyTest(Submitting, OperatorTest):
         self.wait_for_size(first, 1)
         journey.run("adaptdl ls")
         follow = self.start("logs", first, "--follow")
-        journey.say("It has been measured, and grows:")
+        journey.say("The job has been measured, and now runs on more replicas:")
         self.wait_for_size(first, 2)
         journey.run("adaptdl top")
         journey.say("## Share the GPUs")
@@ -167,9 +169,9 @@ class JourneyTest(Submitting, OperatorTest):
         with opener.open(line.split()[-1], timeout=30) as page:
             self.assertIn(b"<!doctype html>", page.read())
         self.assertEqual(proxy.stop(), 0)
-        journey.say("## To the end")
+        journey.say("## Follow the jobs to their end")
         self.wait_for_phase(second, "Succeeded", patience=PATIENCE)
-        journey.say(f"The GPUs of {second} are free, and {first} grows again:")
+        journey.say(f"The job {second} has ended and its GPUs are free, so {first} runs on more replicas again:")
         self.wait_for_size(first, min(shared + 1, GPUS))
         journey.run("adaptdl top")
         self.wait_for_phase(first, "Succeeded", patience=PATIENCE)
