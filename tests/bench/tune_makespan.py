@@ -28,7 +28,7 @@ DEVICES, TRIALS, EPOCHS = 4, 32, 64
 PROGRAM = ["--epochs", str(EPOCHS), "--autoscale-bsz", "--max-batch-size", "256"]
 
 # Workers of a study; each runs one trial after another as a process on one device.
-OPTUNA = """
+OPTUNA = r"""
 import json, os, subprocess, sys, time, pathlib
 import optuna
 program, directory, seed, devices, trials = sys.argv[1], pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:6])
@@ -45,11 +45,14 @@ def objective(trial):
     process = subprocess.Popen([program, *options, "--lr", str(lr), "--optimizer", optimizer, "--log-json", str(log)],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
     with log.open() as lines:
-        over = False
+        over, line = False, ""
         while not over:
             over = process.poll() is not None
-            while line := lines.readline():
-                result = json.loads(line)
+            while read := lines.readline():
+                line += read  # the program may have written a part of it
+                if not line.endswith("\n"):
+                    break
+                result, line = json.loads(line), ""
                 trial.report(result["accuracy"], result["epoch"] + 1)
                 if trial.should_prune():
                     process.kill()
@@ -83,7 +86,7 @@ def search(adaptdl, digits, seed, directory):
 def search_with_optuna(python, digits, seed, directory):
     begin = time.monotonic()
     done = subprocess.run([python, "-c", OPTUNA, digits, str(directory), str(seed), str(DEVICES), str(TRIALS), *PROGRAM],
-                          check=True, capture_output=True, text=True)
+                          check=True, stdout=subprocess.PIPE, text=True)
     return {"seconds": time.monotonic() - begin, **json.loads(done.stdout)}
 
 
