@@ -348,13 +348,16 @@ void Search::judge(int number) {
   if (!continues) runner_.stop(number);
 }
 
-// The promotion of a trial that would pause at `rung` only to be the next to continue, as nothing else is left to
-// train.
+// Whether no trial but this one (none: no trial at all) is active or left to start.
+bool Search::nothing_else_trains(std::optional<int> number) const {
+  return !may_create() && to_continue_.empty() && std::ranges::none_of(study().trials, [&](const Trial& each) {
+    return each.state == TrialState::kWaiting || (each.number != number && runner_.is_active(each.number));
+  });
+}
+
+// The promotion of a trial that would pause at `rung` and be the next one to continue.
 std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) const {
-  const auto may_train = [&](const Trial& each) {
-    return each.state == TrialState::kWaiting || (each.number != trial.number && runner_.is_active(each.number));
-  };
-  if (stopping_ || may_create() || !to_continue_.empty() || std::ranges::any_of(study().trials, may_train)) return {};
+  if (stopping_ || !nothing_else_trains(trial.number)) return {};
   Study view = study();
   auto& attributes = view.trials.at(static_cast<std::size_t>(trial.number)).user_attributes;
   attributes[kActivity] = kPaused;
@@ -382,7 +385,7 @@ bool Search::start_next() {
   if (start_left()) return true;
   const bool waits = std::ranges::any_of(trials, [](const Trial& each) { return each.state == TrialState::kWaiting; });
   const auto is_active = [this](int number) { return runner_.is_active(number); };
-  if (const auto next = pruner_.promote(study(), all == 0 && !waits && !may_create(), is_active)) {
+  if (const auto next = pruner_.promote(study(), nothing_else_trains(), is_active)) {
     const int id = trial_of(study(), next->trial).id;
     journal_.begin();
     journal_.set_trial_attribute(id, kActivity, "running");

@@ -103,6 +103,7 @@ class Search {
   void continue_killed(const Trial& trial, const std::string& reason);
   void end_trial(const Trial& trial, TrialState state, const std::string& reason);
   void judge(int number);
+  bool nothing_else_trains(std::optional<int> number = {}) const;
   std::optional<Promotion> promoted_at_once(const Trial& trial, int rung) const;
   void share_devices(bool reported);
   bool start_next();
