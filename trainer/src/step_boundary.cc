@@ -350,7 +350,7 @@ class Boundaries {
     if (position.steps_left) progress::set("steps", static_cast<double>(position.step + *position.steps_left));
     progress::set("batch_size", static_cast<double>(position.batch_size));
     progress::set("replicas", replicas);
-    if (metrics::in_use()) report_way();
+    if (metrics::in_use()) report_progress();
     if (const auto rate = throughput_.step(position.loop, position.samples); rate > 0) {
       progress::set("samples_per_s", rate);
       if (const auto goodput = metrics::in_use() ? metrics::goodput_function() : std::nullopt)
@@ -359,8 +359,8 @@ class Boundaries {
     progress::report();
   }
 
-  // Without a gradient noise scale, progress stays 0, and says nothing.
-  static void report_way() {
+  // Progress stays 0 in programs that measure no gradient noise scale, and is not reported there.
+  static void report_progress() {
     const auto target = metrics::target_progress();
     const double done = metrics::progress();
     if (!target || done <= 0) return;

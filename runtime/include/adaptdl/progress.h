@@ -16,8 +16,9 @@ namespace adaptdl::progress {
 // Remembers `value` under `key` for the following reports. Cheap enough for every step; writes nothing.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
 // "samples_per_s", "goodput" (samples_per_s x their efficiency), "batch_size" (total over replicas), "replicas",
-// "progress" of "targetProgress" (scale-invariant iterations, where a loader has data of a known size); of programs that
-// report in the format of Kubeflow "progress" of 100, "remaining_s" (estimated time to the end) and other metrics.
+// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size); for programs
+// that report in the format of Kubeflow, "progress" and "targetProgress" in percent, "remaining_s" (estimated) and
+// others.
 void set(std::string_view key, double value);
 // The value that `set` remembered under `key`, if there is one.
 std::optional<double> get(std::string_view key);
