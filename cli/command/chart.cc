@@ -233,7 +233,8 @@ std::vector<RenderedTemplate> render_chart(const Chart& chart, const ChartReleas
       rendered.documents.push_back(std::move(document.value));
     all.push_back(std::move(rendered));
   }
-  std::ranges::stable_partition(all, [](const RenderedTemplate& rendered) { return !has_deployment(rendered); });
+  std::stable_partition(all.begin(), all.end(),
+                        [](const RenderedTemplate& rendered) { return !has_deployment(rendered); });
   return all;
 }
 

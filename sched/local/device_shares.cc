@@ -244,9 +244,8 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     if (entry.reason.empty()) continue;
     DeviceShare share{entry.told.number + 1, {}, entry.reason};
     for (const std::string& device : entry.target) {
-      const bool elsewhere = std::ranges::any_of(users_, [&, own = id](const auto& other) {
-        return other.first != own && other.second.user.kind == entry.user.kind &&
-               in_hands(other.second).contains(device);
+      const bool elsewhere = std::ranges::any_of(users_, [&, own = id, kind = entry.user.kind](const auto& other) {
+        return other.first != own && other.second.user.kind == kind && in_hands(other.second).contains(device);
       });
       if (!elsewhere) share.devices.push_back(device);
     }

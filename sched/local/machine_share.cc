@@ -50,7 +50,7 @@ void MachineShare::set_hints(nlohmann::json hints) {
 
 void MachineShare::set_used(std::vector<std::string> devices, bool stays) {
   std::ranges::sort(devices);
-  devices.erase(std::ranges::unique(devices).begin(), devices.end());
+  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());
   request_.held = std::move(devices);
   request_.pinned = stays || size_.fixed();
   say();

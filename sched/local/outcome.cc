@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
-#include <ranges>
 #include <regex>
 #include <tuple>
 
@@ -41,9 +40,10 @@ bool crashed(const ExitStatus& status) {
 std::optional<int> lost_replica(const ReplicaEnd& end) {
   if (crashed(end.status)) return {};
   static const std::regex lost("replica ([0-9]{1,6}) left the job ");
-  for (const std::string& line : end.last_lines | std::views::reverse) {
+  for (auto line = end.last_lines.rbegin(); line != end.last_lines.rend(); ++line) {
     std::smatch match;
-    if (line.find("warning: ") == std::string::npos && std::regex_search(line, match, lost)) return std::stoi(match[1]);
+    if (line->find("warning: ") == std::string::npos && std::regex_search(*line, match, lost))
+      return std::stoi(match[1]);
   }
   return {};
 }

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <ranges>
 #include <shared_mutex>
 #include <utility>
 
@@ -136,8 +135,8 @@ StepTime StepTimes::Implementation::at_shape(const Shape& shape, double local_bs
 const Curve& StepTimes::Implementation::nearest(const Shape& shape) const {
   const auto range = [&](auto member) {
     const auto [least, most] =
-        std::ranges::minmax(measured.by_shape | std::views::keys | std::views::transform(member));
-    return std::max<double>(most - least, 1);
+        std::ranges::minmax_element(measured.by_shape, {}, [&](const auto& entry) { return entry.first.*member; });
+    return std::max<double>(most->first.*member - least->first.*member, 1);
   };
   const double nodes = range(&Shape::first), replicas = range(&Shape::second);
   const Curve* best = nullptr;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <ranges>
 #include <set>
 
 #include "simulator/csv.h"
@@ -39,9 +38,10 @@ WorkloadJob load_job(const Csv& csv, std::size_t row, const Applications& applic
   const std::string& application = csv.text(row, "application");
   const auto found = applications.find(application);
   if (found == applications.end()) {
+    std::vector<std::string_view> names;
+    for (const auto& [name, traces] : applications) names.push_back(name);
     csv.fail(row, "application",
-             fmt::format("no traces of an application \"{}\"; there are {}", application,
-                         fmt::join(applications | std::views::keys, ", ")));
+             fmt::format("no traces of an application \"{}\"; there are {}", application, fmt::join(names, ", ")));
   }
   job.application = found->second;
   if (csv.has("num_replicas")) job.num_replicas = csv.count(row, "num_replicas");

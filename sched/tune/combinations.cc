@@ -81,7 +81,7 @@ std::vector<std::uint64_t> Combinations::positions_in_conditions(std::size_t par
         if (condition.parameter == name && contains(distribution, value))
           positions.push_back(std::visit([&](const auto& kind) { return position_of(kind, value); }, distribution));
   std::ranges::sort(positions);
-  positions.erase(std::ranges::unique(positions).begin(), positions.end());
+  positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
   return positions;
 }
 

@@ -114,7 +114,7 @@ class SteppedKernels final : public ParzenKernels {
     kernels_ = normals(axis_, observed);
     distinct_ = kernels_;
     std::ranges::sort(distinct_);
-    distinct_.erase(std::ranges::unique(distinct_).begin(), distinct_.end());
+    distinct_.erase(std::unique(distinct_.begin(), distinct_.end()), distinct_.end());
     for (const NormalKernel& kernel : kernels_)
       index_.push_back(static_cast<std::size_t>(std::ranges::lower_bound(distinct_, kernel) - distinct_.begin()));
     for (const NormalKernel& kernel : distinct_) log_scale_.push_back(log_mass_in_range(kernel, axis_));

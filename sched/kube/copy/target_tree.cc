@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <ranges>
 
 #include "adaptdl/error.h"
 #include "kube/copy/temporary_file.h"
@@ -24,10 +23,9 @@ std::vector<std::string> split_name(std::string_view name) {
   const auto refuse = [name](const char* why) { throw Error(fmt::format("the archive names '{}', {}", name, why)); };
   if (name.empty()) refuse("which is no name; nothing more of it is unpacked");
   if (name.front() == '/') refuse("an absolute path; nothing more of it is unpacked");
-  for (const auto range : std::views::split(name, '/')) {
-    std::string part(range.begin(), range.end());
+  for (const std::filesystem::path& part : std::filesystem::path(name)) {
     if (part == "..") refuse("which leads out of the target; nothing more of it is unpacked");
-    if (!part.empty() && part != ".") parts.push_back(std::move(part));
+    if (!part.empty() && part != ".") parts.push_back(part.string());
   }
   return parts;
 }
@@ -144,11 +142,11 @@ void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
 
 void TargetTree::finish() {
   // What is below first, since a directory's time changes with what is in it and its mode may close it.
-  for (const Made& made : made_ | std::views::reverse) {
-    const timespec times[] = {{0, UTIME_OMIT}, {made.attributes.modified, 0}};
-    const sched::Fd directory = open_directory(made.name, false);
-    if (::futimens(directory.get(), times) != 0 || ::fchmod(directory.get(), made.attributes.mode) != 0)
-      fail("set the mode of " + shown(made.name));
+  for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
+    const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
+    const sched::Fd directory = open_directory(made->name, false);
+    if (::futimens(directory.get(), times) != 0 || ::fchmod(directory.get(), made->attributes.mode) != 0)
+      fail("set the mode of " + shown(made->name));
   }
   made_.clear();
 }

@@ -361,9 +361,9 @@ TEST_CASE("the chart's templates write all expressions as JSON and use all value
       CHECK(expression.ends_with("| toJson "));
     }
   }
-  for (const auto& [key, value] : chart.values.items()) {
-    CAPTURE(key);
-    CHECK(all.find(".Values." + key + " ") != std::string::npos);
+  for (const auto& each : chart.values.items()) {
+    CAPTURE(each.key());
+    CHECK(all.find(".Values." + each.key() + " ") != std::string::npos);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "process_support.h"
+#include "sanitizer.h"
 
 namespace signal_test {
 
@@ -137,13 +138,7 @@ TEST_CASE("signals may arrive at any thread") {
 }
 
 // ThreadSanitizer puts a handler off until the system call returns, which here waits for the handler.
-#ifdef __SANITIZE_THREAD__
-constexpr bool kHandlersAreDeferred = true;
-#else
-constexpr bool kHandlersAreDeferred = false;
-#endif
-
-TEST_CASE("system calls and errno of the program do not notice a signal" * doctest::skip(kHandlersAreDeferred)) {
+TEST_CASE("system calls and errno of the program do not notice a signal" * doctest::skip(sanitizer::kThread)) {
   Process process(STDERR_FILENO, [] {
     signal::install();
     int ends[2];

@@ -150,11 +150,12 @@ void check_month(const std::string& policy_name, int day_count, const std::strin
   const auto found = accountant.by_user();
   double cost = 0;
   REQUIRE(found.size() == kUsers);
-  for (const auto& [user, sum] : expected) {
-    CAPTURE(user);
-    CHECK(found.at(user).gpu_hours == Approx(sum.gpu_hours).epsilon(1e-6));
-    CHECK(found.at(user).cost.value() == Approx(sum.cost.value()).epsilon(1e-6));
-    cost += found.at(user).cost.value();
+  for (const auto& each : expected) {
+    CAPTURE(each.first);
+    const UsageSum& sum = found.at(each.first);
+    CHECK(sum.gpu_hours == Approx(each.second.gpu_hours).epsilon(1e-6));
+    CHECK(sum.cost.value() == Approx(each.second.cost.value()).epsilon(1e-6));
+    cost += sum.cost.value();
   }
   CHECK(cost == Approx(result.cost).epsilon(1e-6));
   CHECK(result.cost > 0);

@@ -101,7 +101,7 @@ TEST_CASE("sidecars count as containers, and later init containers run alongside
   json pod{
       {"spec", {{"containers", {container({{"requests", {{"cpu", "2"}}}})}}, {"initContainers", {first, sidecar}}}}};
   CHECK(pod_requests(pod).at("cpu") == 5000);
-  pod["spec"]["initContainers"] = {sidecar};
+  pod["spec"]["initContainers"] = json::array({sidecar});
   CHECK(pod_requests(pod).at("cpu") == 3000);
   pod["spec"]["initContainers"] = {sidecar, last};
   CHECK(pod_requests(pod).at("cpu") == 5000);

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "policy/policies.h"
+#include "sanitizer.h"
 #include "simulator/csv.h"
 #include "simulator/simulator.h"
 #include "simulator_files.h"
@@ -76,11 +77,7 @@ Published ratio(const Comparison& comparison) {
 }
 
 // Instrumented, simulations take many times as long.
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kSlow = true;
-#else
-constexpr bool kSlow = false;
-#endif
+constexpr bool kSlow = sanitizer::kAddress;
 
 TEST_CASE("Tiresias gives the paper's completion times to the digits that it prints") {
   check_against_paper(compare("tiresias", "tiresias", 30, kSlow ? "0.5/workload-6" : "1.0/"), 1e-4);

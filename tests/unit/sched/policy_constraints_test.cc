@@ -7,6 +7,7 @@
 #include "allocation_validator.h"
 #include "policy/policies.h"
 #include "random_problem.h"
+#include "sanitizer.h"
 
 namespace policy_constraints_test {
 
@@ -46,11 +47,7 @@ void check_random_problems(int count) {
 }  // namespace
 
 // Instrumented, the policies take many times as long.
-#ifdef __SANITIZE_ADDRESS__
-constexpr int kProblems = 30;
-#else
-constexpr int kProblems = 40;
-#endif
+constexpr int kProblems = sanitizer::kAddress ? 30 : 40;
 
 TEST_CASE("every result on random and hostile problems respects every constraint") { check_random_problems(kProblems); }
 

@@ -121,7 +121,7 @@ TEST_CASE("what the caller prefers stays") {
                               {"ADAPTDL_SHARE_PATH", "/s"},
                               {"CUDA_VISIBLE_DEVICES", "1"}};
   const Environment result = replica_environment({}, caller, {}, 64);
-  for (const auto& [name, value] : caller) CHECK_MESSAGE(result.at(name) == value, name);
+  for (const auto& variable : caller) CHECK_MESSAGE(result.at(variable.first) == variable.second, variable.first);
 }
 
 TEST_CASE("every replica has at least one thread, and its own device") {

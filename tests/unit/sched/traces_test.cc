@@ -38,13 +38,14 @@ TEST_CASE("the paper's six applications are read as its authors set them") {
       {"deepspeech2", {80, 20, 640, 10, 80}}, {"imagenet", {90, 200, 12800, 20, 200}},
       {"ncf", {10, 256, 32768, 32, 32768}},   {"yolov3", {50, 8, 512, 4, 8}}};
   REQUIRE(applications.size() == expected.size());
-  for (const auto& [name, values] : expected) {
+  for (const auto& each : expected) {
+    const std::string& name = each.first;
     CAPTURE(name);
     const Application& application = *applications.at(name);
     CHECK(application.name() == name);
     CHECK(std::vector<std::size_t>{static_cast<std::size_t>(application.epochs()), application.init_batch_size(),
                                    application.max_batch_size(), application.min_local_bsz(),
-                                   application.max_local_bsz()} == values);
+                                   application.max_local_bsz()} == each.second);
     CHECK(application.fixed_batch_size() == (name == "ncf" ? std::optional<std::size_t>(32768) : std::nullopt));
     CHECK(application.max_replicas() == (name == "ncf" ? 1 : 64));
   }

@@ -87,9 +87,9 @@ TEST_CASE("the metric is the tag, and a directory may precede it") {
                                                                   {"val/loss", "2:2"},
                                                                   {"/loss", ""},
                                                                   {"y/train/loss", ""}};
-  for (const auto& [metric, expected] : cases) {
-    EventFiles files = scene.files(metric);
-    CHECK_MESSAGE(read_text(files) == expected, metric);
+  for (const auto& each : cases) {
+    EventFiles files = scene.files(each.first);
+    CHECK_MESSAGE(read_text(files) == each.second, each.first);
   }
 }
 
