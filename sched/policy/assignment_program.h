@@ -24,7 +24,10 @@ struct AssignmentProgram {
   std::vector<double> capacity;  // by resource
 };
 
-// The option of each group, -1 for none.
+// The option of each group, -1 for none. Throws Error if CBC is not installed.
 std::vector<int> solve_assignment(const AssignmentProgram& program);
+
+// Throws the same error early. CBC is otherwise loaded at the first program.
+void load_assignment_solver();
 
 }  // namespace adaptdl::sched

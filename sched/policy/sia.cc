@@ -137,6 +137,7 @@ class Sia : public Policy {
 std::unique_ptr<Policy> make_sia(const PolicyOptions& options) {
   const double fairness = std::isfinite(options.fairness) ? options.fairness : PolicyOptions().fairness;
   const double restart_cost = std::isfinite(options.restart_cost) ? std::max(options.restart_cost, 0.0) : 0;
+  load_assignment_solver();
   return std::make_unique<Sia>(Weights{restart_cost, std::clamp(fairness, -kMostFairness, kMostFairness)});
 }
 

@@ -22,7 +22,8 @@
 
 namespace adaptdl::sched {
 
-// Keeps no state from cycle to cycle. Takes restart_cost and fairness from the options.
+// Keeps no state from cycle to cycle. Takes restart_cost and fairness from the options. Throws Error if CBC, which
+// solves the integer program, is not installed.
 std::unique_ptr<Policy> make_sia(const PolicyOptions& options);
 
 }  // namespace adaptdl::sched

@@ -4,81 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-
-extern "C" {
-#include <libqhull_r/qhull_ra.h>
-}
 
 #include "adaptdl/error.h"
+#include "embedded_library.h"
+#include "simulator/tetrahedra.h"
 
 namespace adaptdl::sched {
 namespace {
 
 // Weights this far below zero still count as inside: a point on a face must not fall between two tetrahedra.
 constexpr double kTolerance = 1e-10;
-
-// What Qhull says goes to a text in memory, not to the user's terminal.
-class Messages {
- public:
-  Messages() : file_(open_memstream(&text_, &size_)) {
-    if (!file_) throw Error("no memory for Qhull's messages");
-  }
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-  ~Messages() {
-    std::fclose(file_);
-    std::free(text_);
-  }
-  std::FILE* file() const { return file_; }
-
- private:
-  char* text_ = nullptr;
-  std::size_t size_ = 0;
-  std::FILE* file_;
-};
-
-class Qhull {
- public:
-  Qhull(std::vector<Point3>& points, std::FILE* messages) {
-    QHULL_LIB_CHECK
-    qh_zero(&state_, messages);
-    // Triangulated output (Qt) with a point at infinity (Qz), for points of a grid are cospherical; the other options
-    // are those that SciPy's interpolation passes, whose tetrahedra are thereby ours.
-    char command[] = "qhull d Qt Qbb Qc Qz Q12";
-    exit_code_ = qh_new_qhull(&state_, 3, static_cast<int>(points.size()), points.front().data(), False, command,
-                              nullptr, messages);
-  }
-  Qhull(const Qhull&) = delete;
-  Qhull& operator=(const Qhull&) = delete;
-  ~Qhull() {
-    qh_freeqhull(&state_, !qh_ALL);
-    int remaining_bytes = 0, remaining_blocks = 0;
-    qh_memfreeshort(&state_, &remaining_bytes, &remaining_blocks);
-  }
-  int exit_code() const { return exit_code_; }
-
-  // The corners of each facet of the lower hull of the points lifted to a paraboloid.
-  std::vector<std::array<int, 4>> tetrahedra() {
-    std::vector<std::array<int, 4>> result;
-    for (const facetT* facet = state_.facet_list; facet && facet->next; facet = facet->next) {
-      if (facet->upperdelaunay) continue;
-      std::array<int, 4> corners{};
-      for (std::size_t i = 0; i < corners.size(); ++i) {
-        const auto* vertex = static_cast<const vertexT*>(facet->vertices->e[i].p);
-        corners[i] = qh_pointid(&state_, vertex->point);
-      }
-      result.push_back(corners);
-    }
-    return result;
-  }
-
- private:
-  qhT state_;
-  int exit_code_ = 0;
-};
 
 Point3 minus(const Point3& a, const Point3& b) { return {a[0] - b[0], a[1] - b[1], a[2] - b[2]}; }
 Point3 cross(const Point3& a, const Point3& b) {
@@ -105,17 +40,19 @@ bool flat(const std::vector<Point3>& points) {
 
 Delaunay::Delaunay(const std::vector<Point3>& points) {
   if (points.size() < 4 || flat(points)) return;
-  std::vector<Point3> copy = points;
-  const Messages messages;
-  Qhull qhull(copy, messages.file());
-  if (qhull.exit_code() == qh_ERRsingular) return;
-  if (qhull.exit_code() != qh_ERRnone) {
+  static const auto find_tetrahedra = reinterpret_cast<decltype(&adaptdl_find_tetrahedra)>(load_function(
+      {kTetrahedraLibrary, "traces of step times", "Qhull (on Debian and Ubuntu: apt-get install libqhull-r8.0)"},
+      "adaptdl_find_tetrahedra"));
+  std::vector<std::array<int, 4>> tetrahedra;
+  const int exit_code = find_tetrahedra(points, tetrahedra);
+  if (exit_code == kFlat) return;
+  if (exit_code != 0) {
     throw Error(
         fmt::format("Qhull cannot triangulate the measured step times (its exit code is {}): check that they "
                     "are no more than some thousands, at batch sizes of ordinary magnitude",
-                    qhull.exit_code()));
+                    exit_code));
   }
-  for (const std::array<int, 4>& corners : qhull.tetrahedra()) add(points, corners);
+  for (const std::array<int, 4>& corners : tetrahedra) add(points, corners);
 }
 
 void Delaunay::add(const std::vector<Point3>& points, const std::array<int, 4>& corners) {

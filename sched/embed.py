@@ -1,4 +1,4 @@
-"""Writes a C++ source that holds a program's bytes, filled up to whole blocks, as the string_view that a header declares:
+"""Writes a C++ source with the bytes of a program or library, padded to whole blocks, as the string_view that a header declares:
 embed.py PROGRAM SOURCE HEADER NAMESPACE NAME"""
 
 import pathlib

@@ -1,0 +1,45 @@
+#include "embedded_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "adaptdl/error.h"
+
+namespace adaptdl {
+namespace {
+
+// The descriptor of a file in memory. It is never closed: the dynamic loader recognizes a library by its path, and
+// another library must not get the same one.
+int write_to_memory(const EmbeddedLibrary& library) {
+  const int file = ::memfd_create("adaptdl-library", MFD_CLOEXEC);
+  for (std::string_view left = library.bytes; !left.empty();) {
+    const ssize_t count = ::write(file, left.data(), left.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      throw Error(fmt::format("cannot load the library for {}: {}; free some memory and file descriptors",
+                              library.purpose, std::strerror(errno)));
+    }
+    left.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return file;
+}
+
+}  // namespace
+
+void* load_function(const EmbeddedLibrary& library, const char* name) {
+  const std::string path = fmt::format("/proc/self/fd/{}", write_to_memory(library));
+  void* const loaded = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* const function = loaded == nullptr ? nullptr : ::dlsym(loaded, name);
+  if (function == nullptr) {
+    throw Error(
+        fmt::format("cannot load the library for {}: {}; install {}", library.purpose, ::dlerror(), library.package));
+  }
+  return function;
+}
+
+}  // namespace adaptdl
