@@ -1,8 +1,7 @@
-// How a cluster is reached: what a kubeconfig's context, or a pod's service account, says of it.
+// How to reach a cluster, as a kubeconfig's context or a pod's service account describes it.
 //
-// Plain values; files that may change while a command runs (a token, a certificate that is rotated) are named, not
-// read, and what a credential plugin says is asked for by `credentials.h`. Nothing here is ever printed whole: it has
-// secrets.
+// These are plain values. Files that may change while a command runs (a token, a certificate that is rotated) are named
+// here but not read, and `credentials.h` runs credential plugins. Never print these values whole: they contain secrets.
 #pragma once
 
 #include <map>
@@ -12,7 +11,7 @@
 
 namespace adaptdl::kube {
 
-// A piece of PEM or a token, given in place or by the file that holds it; both empty: none.
+// A PEM text or a token, either given in place or read from a file. If both members are empty, there is none.
 struct Secret {
   std::string value;
   std::string file;
@@ -23,27 +22,27 @@ struct Secret {
 struct ExecPlugin {
   std::string api_version, command, install_hint;
   std::vector<std::string> arguments;
-  std::map<std::string, std::string> environment;  // besides that of this process
+  std::map<std::string, std::string> environment;  // added to that of this process
   bool provide_cluster_info = false;
   enum class Input { kNever, kIfAvailable, kAlways };
-  Input input = Input::kIfAvailable;  // of the user's terminal
+  Input input = Input::kIfAvailable;  // whether the plugin may read the user's terminal
   std::string config;                 // JSON: the `config` of the cluster's extension client.authentication.k8s.io/exec
-  std::string directory;              // of the kubeconfig: a command with a slash is found from here
+  std::string directory;              // of the kubeconfig; a command with a slash is relative to it
 };
 
 struct Access {
-  std::string context;                 // its name; "in-cluster" for a service account
-  std::string user;                    // the name of its user entry, for messages
-  std::string server;                  // https://host[:port][/path], without a slash at the end
-  std::string name_space = "default";  // of what is named without one
+  std::string context;                 // name of the context; "in-cluster" for a service account
+  std::string user;                    // name of the user entry, for messages
+  std::string server;                  // https://host[:port][/path], without a trailing slash
+  std::string name_space = "default";  // the default namespace of requests
 
-  Secret certificate_authority;  // none: the system's
+  Secret certificate_authority;  // empty: the system's authorities
   bool insecure_skip_tls_verify = false;
-  std::string tls_server_name;  // what the server's certificate is to name; empty: the host of `server`
-  std::string proxy_url;        // http, https or socks5; empty: as the environment says
+  std::string tls_server_name;  // the name expected in the server's certificate; empty: the host of `server`
+  std::string proxy_url;        // http, https or socks5; empty: the environment's proxy settings apply
 
   Secret client_certificate, client_key;
-  Secret token;  // sent as Bearer; a file is read again now and then, and after a 401
+  Secret token;  // sent as Bearer; a file is re-read every minute and after a 401
   std::string username, password;
   std::optional<ExecPlugin> exec;
   std::string impersonate_user, impersonate_uid;

@@ -1,4 +1,4 @@
-// What a certificate in PEM says of itself.
+// Reads the name and the expiry date of a certificate in PEM.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@
 namespace adaptdl::kube {
 
 struct Certificate {
-  std::string name;  // its subject's common name
+  std::string name;  // the subject's common name
   std::chrono::system_clock::time_point expires;
 };
 
-// Of the first certificate in the text; null if there is none.
+// Reads the first certificate in `pem`; returns null if there is none.
 std::optional<Certificate> read_certificate(const std::string& pem);
 
 }  // namespace adaptdl::kube

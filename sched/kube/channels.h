@@ -1,10 +1,11 @@
-// The channels of a command in a container: its input and outputs, and how it ended.
+// The channels of a command in a container: its input, its outputs, and a status that reports how it ended.
 //
-// They are carried by SPDY/3.1, which every API server and kubectl before 1.31 speak, or by a WebSocket where something
-// in between does not let SPDY through. Nodes decode a WebSocket's input at half the speed of SPDY's, and take no end
-// of it before Kubernetes 1.30; and it is opened by GET, for which fewer users are permitted than for SPDY's POST.
+// They are carried by SPDY/3.1, which every API server and kubectl before 1.31 speak, or by a WebSocket if something on
+// the way does not pass SPDY. SPDY is preferred: nodes decode a WebSocket's input at half the speed and do not accept
+// an end of it before Kubernetes 1.30, and a WebSocket is opened by GET, which fewer users are permitted than SPDY's
+// POST.
 //
-// Threading: all in the thread that runs the context; one `receive` and one `send` at a time.
+// Threading: every call is made in the thread that runs the context, with at most one `receive` and one `send` pending.
 #pragma once
 
 #include <boost/asio/error.hpp>
@@ -23,7 +24,7 @@ namespace adaptdl::kube {
 
 enum class Channel : unsigned char { kIn = 0, kOut = 1, kErr = 2, kStatus = 3 };
 
-// The connection ended in the middle of what it carried, or carried what is none of its protocol.
+// The connection ended in the middle of a message (kCutOff), or carried data that violates its protocol (kMalformed).
 inline const boost::system::error_code kCutOff = boost::asio::error::connection_aborted;
 inline const boost::system::error_code kMalformed = make_error_code(boost::system::errc::protocol_error);
 
@@ -33,26 +34,27 @@ class Channels {
   using Sent = std::function<void(boost::system::error_code)>;
 
   virtual ~Channels() = default;
-  // Passes on the next bytes of any channel, which last as long as the call; or an error: `eof` when all have ended or
-  // the server closed, kCutOff and kMalformed where what came cannot be all. Nothing follows an error.
+  // Passes the next bytes of any channel to `done`; the bytes are valid only during that call. Otherwise passes an
+  // error: `eof` when all channels have ended or the server closed, else kCutOff, kMalformed or the connection's error.
+  // No call follows an error.
   virtual void receive(Received done) = 0;
-  // Sends input. The bytes are to last until `done`.
+  // Sends input. The bytes must stay valid until `done` is called.
   virtual void send(std::span<const std::byte> bytes, Sent done) = 0;
-  // Keeps the connection in use from now on, and the context busy.
+  // Sends pings from now on to keep the connection in use; this also keeps the context busy.
   virtual void keep_alive() = 0;
 };
 
-// What a server answers that does not switch to SPDY.
+// The answer of a server that does not switch to SPDY.
 struct Declined {
   int code = 0;
   std::string body;
 };
 
-// Runs `context` until they are open. Both throw http::ConnectionError and Error; without SPDY there are none, and
-// `declined` says why.
+// Both functions run `context` until the channels are open, and throw http::ConnectionError and Error. If the server
+// does not switch to SPDY, `open_spdy` returns null and sets `declined` to its answer.
 std::unique_ptr<Channels> open_spdy(boost::asio::io_context& context, Client& client, const std::string& path,
                                     const Query& query, Declined& declined);
-// Throws ApiError too.
+// Also throws ApiError.
 std::unique_ptr<Channels> open_websocket(boost::asio::io_context& context, Client& client, const std::string& path,
                                          const Query& query);
 

@@ -1,4 +1,4 @@
-// The check that files and options from outside are text.
+// Checks that files and options from outside the program are UTF-8 text.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace adaptdl::kube {
 
-// Throws Error, which names the file, if this is no text in UTF-8, or has a NUL, as other encodings do.
+// Throws an Error that names the file if `text` is not valid UTF-8 or contains a NUL, as text in other encodings does.
 void check_text(std::string_view text, const std::string& name);
-// What is to be said of a scalar that is none although the file is: yaml-cpp makes a single byte of some escapes.
+// The message for a scalar of a valid file that is not valid UTF-8: yaml-cpp decodes some escapes to a single byte.
 inline constexpr std::string_view kNoText =
     "an escape here (as \\N or \\_) is not supported: write the character itself";
 

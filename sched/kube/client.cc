@@ -38,7 +38,7 @@ const char* name(Propagation propagation) {
 }
 
 json parse(const Call& call, const std::string& body) {
-  // An object is stored even if it is nested deeper, and must not hide the others of a list.
+  // The server may store an object that is nested too deeply; it must not hide the others of a list.
   json object = parse_shallow_json(body);
   if (!object.is_object())
     throw Error(fmt::format("{} {}: the answer is no object in JSON; is that the address of an API server?",
@@ -102,7 +102,7 @@ std::string Client::list(const std::string& collection, const ListOptions& optio
     try {
       page = impl_->call(call, stop);
     } catch (const ApiError& error) {
-      // The server keeps what it had for some minutes only, and says with what to go on.
+      // The server keeps a list's version for some minutes only; its answer has a token to continue with.
       if (!error.gone() || next.empty() || error.continue_token().empty()) throw;
       next = error.continue_token();
       continue;

@@ -38,7 +38,7 @@ json cluster_info(const Access& access) {
   return cluster;
 }
 
-// The environment of this process, what the plugin is given besides, and what it is asked.
+// Returns this process's environment with the plugin's additions and the request in KUBERNETES_EXEC_INFO.
 std::vector<std::string> environment_of(const Access& access, bool interactive) {
   const ExecPlugin& plugin = *access.exec;
   json request = {

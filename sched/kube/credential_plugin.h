@@ -1,7 +1,7 @@
-// Asks a credential plugin: a program that prints an ExecCredential, as kubectl runs it.
+// Runs a credential plugin, a program that prints an ExecCredential, in the same way as kubectl does.
 //
-// Threading: may be called while other threads run. The plugin's standard error is the user's, and so is the terminal's
-// input where it may have it.
+// Threading: may be called while other threads run. The plugin inherits standard error, and standard input if it is a
+// terminal that the plugin may read.
 #pragma once
 
 #include <chrono>
@@ -14,15 +14,15 @@ namespace adaptdl::kube {
 
 struct PluginAnswer {
   std::string token;
-  std::string certificate, key;  // PEM; both or none
+  std::string certificate, key;  // PEM; both or neither
   std::optional<std::chrono::system_clock::time_point> expires;
 };
 
-// Runs the plugin of `access`, which has one. Throws Error: it is missing (with its install hint), fails, runs for
-// longer than `patience`, or prints something else. What it printed is in no message.
+// Runs the plugin of `access`, which must have one. Throws Error if the plugin is missing (with its install hint),
+// fails, runs for longer than `patience`, or prints anything else. No message contains what the plugin printed.
 PluginAnswer ask_plugin(const Access& access, std::chrono::milliseconds patience);
 
-// What is in an ExecCredential of that version. Throws Error.
+// Parses an ExecCredential of that API version. Throws Error.
 PluginAnswer parse_plugin_answer(const std::string& text, const std::string& api_version);
 
 }  // namespace adaptdl::kube

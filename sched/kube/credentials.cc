@@ -21,12 +21,12 @@ namespace {
 
 using nlohmann::json;
 using std::chrono::system_clock;
-constexpr std::chrono::seconds kReadAgain{60};  // files
-// A plugin may wait for a person, who has to log in somewhere.
+constexpr std::chrono::seconds kReadAgain{60};  // how often files are re-read
+// Time limits for a plugin; the longer one applies if it may ask the user, who may have to log in somewhere.
 constexpr std::chrono::minutes kPluginPatience{2};
 constexpr std::chrono::minutes kPersonPatience{10};
 
-// Nothing that came from elsewhere may end a header.
+// Refuses control characters, so that a value from outside cannot end a header and begin another.
 std::string header(std::string_view name, std::string_view value, std::string_view what) {
   if (std::any_of(value.begin(), value.end(), [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; }))
     throw Error(fmt::format("{} has a line break or the like in it", what));
@@ -41,7 +41,7 @@ std::string in_utc(system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(system_clock::to_time_t(time)));
 }
 
-// When a token says that it ends, if it is a JSON Web Token, and does.
+// Returns the expiry time (`exp`) of a token if it is a JSON Web Token that has one.
 std::optional<system_clock::time_point> expiry_of(std::string_view token) {
   const std::size_t begin = token.find('.'), end = token.rfind('.');
   if (begin == std::string_view::npos || begin == end) return {};
@@ -80,7 +80,7 @@ std::vector<std::string> impersonation(const Access& access) {
   return headers;
 }
 
-// As kubectl: the file's while it can be read, else the one in place.
+// Prefers the file's token while the file exists, and the one given in place otherwise, as kubectl does.
 std::string token_of(const Access& access) {
   if (access.token.file.empty()) return access.token.value;
   const std::string what = fmt::format("the token of user '{}'", access.user);
@@ -117,7 +117,7 @@ Authorization Credentials::current() {
 
 void Credentials::refresh() {
   Authorization next;
-  // A secret is sent over nothing that others can read.
+  // Secrets are sent only over encrypted connections.
   const bool encrypted = access_.server.starts_with("https://");
   std::string token = encrypted ? token_of(access_) : "";
   const bool basic = encrypted && token.empty() && (!access_.username.empty() || !access_.password.empty());

@@ -1,10 +1,9 @@
-// What authorises a request to an API server now.
+// The credentials that authorise the next request to an API server.
 //
-// Tokens and certificates may change while a command runs: files are read again every minute, plugins are asked again
-// when what they said expires, and both after the server refused what they gave. What is never given out is a secret in
-// words.
+// Tokens and certificates may change while a command runs: files are re-read every minute, a plugin is run again when
+// its answer expires, and both happen after the server refused the credentials. No message contains a secret.
 //
-// Threading: every member may be called from any thread at once; a plugin runs once for all that wait for it.
+// Threading: every member may be called from any thread at any time; concurrent callers share one run of a plugin.
 // Lifetime: keeps a copy of the access.
 #pragma once
 
@@ -22,23 +21,23 @@ namespace adaptdl::kube {
 
 struct Authorization {
   std::vector<std::string> headers;  // "Name: value": Authorization and Impersonate-*
-  std::string certificate, key;      // PEM; both or none
-  std::uint64_t version = 0;         // of what the server may refuse, see `refused`
+  std::string certificate, key;      // PEM; both or neither
+  std::uint64_t version = 0;         // identifies these credentials in a call of `refused`
 };
 
 class Credentials {
  public:
   explicit Credentials(Access access);
 
-  // Throws Error: a file that cannot be read, a certificate that has expired, a plugin that is missing, fails, says
-  // nothing of use or takes too long.
+  // Throws Error if a file cannot be read, a certificate has expired, or a plugin is missing, fails, prints nothing
+  // usable or takes too long.
   Authorization current();
 
-  // The server answered 401 to what `current` gave. Whether asking `current` again is worth while: it will read the
-  // token's file, or run the plugin, once more.
+  // Reports that the server answered 401 to the credentials of that version. Returns whether it is worth calling
+  // `current` again, which then re-reads the files or runs the plugin again.
   bool refused(std::uint64_t version);
 
-  // Who this is, for a message about a 401 or 403: "user 'ada' of context 'lab', by a token that expired at ...".
+  // Describes the user in a message about a 401 or 403: "user 'ada' of context 'lab', by a token that expired at ...".
   std::string in_words();
 
  private:
@@ -50,8 +49,8 @@ class Credentials {
   std::mutex mutex_;
   Authorization authorization_;
   bool known_ = false;                // authorization_ may be used
-  Clock::time_point read_at_;         // when it was made
-  std::optional<PluginAnswer> said_;  // by the plugin, until it expires or is refused
+  Clock::time_point read_at_;         // when authorization_ was built
+  std::optional<PluginAnswer> said_;  // the plugin's answer, until it expires or is refused
 };
 
 }  // namespace adaptdl::kube

@@ -1,4 +1,4 @@
-// What goes wrong between a client and an API server. (No answer at all is an http::ConnectionError.)
+// Errors that an API server reports. (If there is no answer at all, http::ConnectionError is thrown.)
 #pragma once
 
 #include <chrono>
@@ -11,21 +11,21 @@
 
 namespace adaptdl::kube {
 
-// The API server refused. The message is one line: what was asked (verb and path, never a body), and the server's
-// message; of a 401 or 403 also which context and user it was, and what to do.
+// The API server refused a request. The message is one line: the verb and path of the request (never a body) and the
+// server's message; for a 401 or 403 also the context, the user, and what to do.
 class ApiError : public Error {
  public:
   ApiError(const std::string& message, int code, std::string reason, nlohmann::json details,
            std::string continue_token = {}, std::string server_message = {});
   int code() const { return code_; }                     // the HTTP status
-  const std::string& reason() const { return reason_; }  // metav1.StatusReason, as "NotFound"; empty if none was given
+  const std::string& reason() const { return reason_; }  // metav1.StatusReason, such as "NotFound"; empty if missing
   const nlohmann::json& details() const { return details_; }             // Status.details, or null
   const std::string& server_message() const { return server_message_; }  // Status.message
-  // Of a list that got too old on its way: with this the rest can still be had, though of a later version.
+  // After a list's continue token has expired, this token continues the list, though at a later resourceVersion.
   const std::string& continue_token() const { return continue_token_; }
   bool not_found() const { return code_ == 404; }
   bool conflict() const { return code_ == 409; }
-  bool gone() const { return code_ == 410; }  // a resourceVersion or continue token that is too old
+  bool gone() const { return code_ == 410; }  // the resourceVersion or continue token is too old
 
  private:
   int code_;
@@ -34,7 +34,7 @@ class ApiError : public Error {
   std::string continue_token_, server_message_;
 };
 
-// A metav1.Status, whatever the server sent (a proxy's HTML page among it).
+// A metav1.Status. It can be built from any answer, including a proxy's HTML page.
 struct Status {
   std::string message, reason;
   nlohmann::json details;

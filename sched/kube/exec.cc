@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using nlohmann::json;
 
-constexpr std::size_t kAhead = std::size_t{4} << 20;  // received before it is asked for
+constexpr std::size_t kAhead = std::size_t{4} << 20;  // limit of output that is buffered before `read`
 constexpr std::size_t kMostStatus = std::size_t{1} << 20;
 
 Query query_of(const ExecOptions& options) {
@@ -46,7 +46,8 @@ std::unique_ptr<Channels> open_channels(asio::io_context& context, Client& clien
   try {
     return open_websocket(context, client, at, query);
   } catch (const ApiError& error) {
-    // To be told of getting them would have them ask for a right that newer servers and kubectl have no use for.
+    // Report SPDY's refusal (of `create`): a message about `get` would make users ask for a permission that newer
+    // servers and kubectl do not need.
     if (error.code() == 403 && declined.code == 403) client.refuse(at, declined.code, declined.body);
     throw;
   }
@@ -54,15 +55,15 @@ std::unique_ptr<Channels> open_channels(asio::io_context& context, Client& clien
 
 struct Outcome {
   int code = -1;
-  std::string failure;  // why there is no code
+  std::string failure;  // why there is no exit code
 };
 
-// What the server says on the status channel.
+// Parses the message of the status channel.
 Outcome outcome_of(const std::string& text) {
   json status = parse_foreign_json(text);
   if (!status.is_object()) return {-1, "the server's word on it cannot be read"};
   if (const auto word = status.find("status"); word != status.end() && *word == "Success") return {0, ""};
-  status["kind"] = "Status";  // which nodes leave out
+  status["kind"] = "Status";  // nodes leave it out
   const Status parsed = parse_status(500, status.dump());
   if (parsed.reason == "NonZeroExitCode" && parsed.details.is_object()) {
     const auto causes = parsed.details.find("causes");
@@ -99,7 +100,7 @@ struct Session::Impl {
     thread.join();
   }
 
-  // In the context's thread, all of these.
+  // `receive` and `end` run in the context's thread.
   void receive() {
     channels->receive([this](error_code error, Channel channel, std::string_view bytes) {
       if (error) return end(error);
@@ -120,7 +121,7 @@ struct Session::Impl {
   void end(error_code error) {
     const std::scoped_lock lock(mutex);
     ended = true;
-    // Once they have said how a command ended, servers close in many ways.
+    // After they have reported how a command ended, servers close the connection in various ways.
     if (!status.empty() && error != kCutOff && error != kMalformed)
       outcome = outcome_of(status);
     else
@@ -130,7 +131,7 @@ struct Session::Impl {
     changed.notify_all();
   }
 
-  // In a thread of the user's.
+  // Runs in a thread of the caller.
   void send(std::span<const std::byte> bytes) {
     {
       const std::scoped_lock lock(mutex);
@@ -158,7 +159,7 @@ struct Session::Impl {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Piece> pieces;  // with all below under the mutex
+  std::deque<Piece> pieces;  // guarded by `mutex`, as the members down to `outcome` are
   std::size_t queued = 0;
   bool paused = false, ended = false;
   std::string broken;

@@ -1,7 +1,7 @@
-// A command in a container, or a container's own process, over SPDY or a WebSocket (channels.h).
+// Runs a command in a container, or attaches to the container's own process, over SPDY or a WebSocket (channels.h).
 //
-// Threading: one thread may write while another reads. Lifetime: a Session that goes ends the connection; the command
-// is then left to itself by old servers, and its input has no end, so give it one of its own (a size, an end mark).
+// Threading: one thread may write while another reads. Lifetime: destroying a Session closes the connection, but old
+// servers then let the command run. Input has no end-of-file, so mark its end (by a size or an end mark).
 #pragma once
 
 #include <cstddef>
@@ -29,13 +29,13 @@ class Session {
   ~Session();
 
   enum class From { kOut, kErr };
-  // Waits for output and passes it on. False: the command has ended, and `exit_code` is known. Throws
-  // http::ConnectionError if the connection broke before.
+  // Waits for output and passes it to `sink`. Returns false when the command has ended; `exit_code` is then known.
+  // Throws http::ConnectionError if the connection broke before.
   bool read(const std::function<void(From, std::string_view)>& sink);
 
-  // Waits until the bytes are on their way. Throws http::ConnectionError.
+  // Waits until the bytes are sent. Throws http::ConnectionError.
   void write(std::span<const std::byte> bytes);
-  // Of the command; known when `read` said false. Throws Error where it could not be started, with the reason.
+  // The command's exit code, once `read` has returned false. Throws an Error with the reason if it could not be run.
   int exit_code() const;
 
  private:
@@ -47,7 +47,7 @@ struct Finished {
   int exit_code;
   std::string out, err;
 };
-// Runs a command to its end, with an output of at most `limit` bytes.
+// Runs a command until it ends. Throws Error if its output exceeds `limit` bytes.
 Finished run(Client& client, const ExecOptions& options, std::size_t limit = std::size_t{16} << 20);
 
 }  // namespace adaptdl::kube

@@ -1,4 +1,4 @@
-// The names of fields in messages.
+// Formats the names of fields for messages.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace adaptdl::kube {
 
-// Returns a path as users write it, for example spec.template.spec.containers[0].name. Empty for the root.
+// Returns a path as users write it, such as spec.template.spec.containers[0].name; empty for the root.
 std::string field_name(const nlohmann::json::json_pointer& path);
 
 }  // namespace adaptdl::kube

@@ -1,6 +1,4 @@
-// Small files that say how a cluster is reached.
-//
-// Threading: plain functions.
+// Reads the small files that describe how to reach a cluster.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +8,14 @@
 
 namespace adaptdl::kube {
 
-// All of a file of at most 8 MiB; null if there is none of that name. Throws Error that names the file, as `what`, and
-// why it cannot be read.
+// Reads a whole file of at most 8 MiB; returns null if it does not exist. Throws an Error with the file's name, `what`
+// it contains, and the reason if it cannot be read.
 std::optional<std::string> read_if_there(const std::filesystem::path& file, std::string_view what);
 
-// The same, but a file that is not there is an error too.
+// Does the same, but throws Error if the file does not exist, too.
 std::string read_file(const std::filesystem::path& file, std::string_view what);
 
-// Without the white space around it, as of a file that ends with a line.
+// Returns the text without leading and trailing white space, such as a file's last line break.
 std::string trimmed(std::string_view text);
 
 }  // namespace adaptdl::kube

@@ -1,6 +1,4 @@
-// Which pod and port a port-forward leads to.
-//
-// Pure but for `find_target`, which asks the server.
+// Finds the pod and the port that a port-forward leads to. Only `find_target` sends requests to the server.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +14,20 @@ struct ForwardTarget {
   std::uint16_t port = 0;
 };
 
-// A pod's port by number or by a container port's name; empty: the first that a container has. Throws Error.
+// Returns a pod's port, given by number or by a container port's name; if empty, the first container port. Throws
+// Error.
 std::uint16_t port_of_pod(const nlohmann::json& pod, const std::string& port);
 
-// What stands for a service's port (by number or name; empty: its first) in its pods: a number or a name. Throws Error.
+// Returns the pods' port, a number or a name, behind a service's port (by number or name; empty: the first). Throws
+// Error.
 std::string target_port_of_service(const nlohmann::json& service, const std::string& port);
 
-// "key=value,…", as pods are selected by. Throws Error for a service without a selector.
+// Returns the label selector of a service's pods, "key=value,…". Throws Error for a service without a selector.
 std::string selector_of_service(const nlohmann::json& service);
 
 bool is_ready(const nlohmann::json& pod);
 
-// Throws ApiError, http::ConnectionError, Error: no such pod, service or port, or no ready pod.
+// Throws ApiError, http::ConnectionError, and Error if there is no such port or no ready pod.
 ForwardTarget find_target(Client& client, const ForwardOptions& options);
 
 }  // namespace adaptdl::kube

@@ -17,7 +17,7 @@ using nlohmann::json;
 
 constexpr const char* kService = "adaptdl-registry";
 constexpr const char* kPort = "registry";
-// Where registries usually are: that of share/deploy, and one beside the operator.
+// Where registries usually are: the namespace of share/deploy, and the operator's.
 constexpr std::array kNameSpaces = {"adaptdl-registry", "adaptdl"};
 constexpr const char* kWaysOut =
     "install one as docs/deploy.md describes, or name your own repository by ADAPTDL_SUBMIT_REPO, or an image that was "

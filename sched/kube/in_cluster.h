@@ -1,6 +1,4 @@
-// What a pod has to reach its own cluster: its service account.
-//
-// Threading: plain functions of files and the environment.
+// Reaches a pod's own cluster with the pod's service account.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +9,8 @@
 
 namespace adaptdl::kube {
 
-// Null outside of a pod, and in one that has no service account mounted. The token is named, as it is rotated.
-// Throws Error if the account's files cannot be read.
+// Returns null outside a pod and in a pod without a mounted service account. The token is given as a file, because it
+// is rotated. Throws Error if the account's files cannot be read.
 std::optional<Access> in_cluster_access(
     const std::string& name_space = {},
     const std::filesystem::path& account = "/var/run/secrets/kubernetes.io/serviceaccount");

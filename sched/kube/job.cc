@@ -17,7 +17,7 @@ std::vector<std::string> texts(const json::array_t& array) {
   return all;
 }
 
-// The newest condition's message; conditions that say nothing are passed over.
+// Returns the message of the newest condition that has one.
 std::string newest_condition(const json& object) {
   std::string message;
   std::optional<Time> newest;
@@ -39,7 +39,7 @@ std::optional<int> annotation(const json& pod, const char* name) {
   return value;
 }
 
-// What the container statuses say.
+// Sets the fields that depend on the container statuses.
 void add_containers(const json& pod, Replica& replica) {
   const auto& statuses = array_field(pod, {"status", "containerStatuses"});
   replica.ready = !statuses.empty();
@@ -116,7 +116,7 @@ Event parse_event(const json& object) {
   event.reason = text_field(object, {"reason"});
   event.message = text_field(object, {"message"});
   event.count = int_field(object, {"count"}).value_or(int_field(object, {"series", "count"}).value_or(1));
-  // Which of these is set depends on who wrote it, and through which API.
+  // Which of these fields is set depends on the event's author and on the API that was used.
   for (const auto& last : {time_field(object, {"series", "lastObservedTime"}), time_field(object, {"lastTimestamp"}),
                            time_field(object, {"eventTime"}), time_field(object, {"firstTimestamp"}),
                            time_field(object, {"metadata", "creationTimestamp"})}) {

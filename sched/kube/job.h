@@ -1,7 +1,5 @@
-// What the objects of a cluster say of a job: the AdaptDLJob itself, the pods that are its replicas, and the events
-// about both. Small values for thousands of jobs, taken from objects that may lack anything.
-//
-// Threading: plain values and pure functions.
+// What a cluster's objects report about a job: the AdaptDLJob itself, the pods that are its replicas, and the events
+// about both. The values are small, so that thousands of jobs fit, and the objects may lack any field.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,22 +15,22 @@ namespace adaptdl::kube {
 struct Job {
   std::string name_space, name, uid;
   std::optional<Time> created;
-  std::optional<Time> deleted;  // its deletion was asked for
+  std::optional<Time> deleted;  // when its deletion was requested
   std::vector<std::string> finalizers;
 
   std::optional<int> min_replicas, max_replicas;
   bool preemptible = true;
-  bool suspend = false;  // it must not have replicas until this is false again
+  bool suspend = false;  // the job must not have replicas while this is true
 
-  // Pending Starting Running Stopping Suspended Succeeded Failed; empty: no scheduler has acted on it yet
+  // One of Pending Starting Running Stopping Suspended Succeeded Failed; empty until a scheduler has acted on the job.
   std::string phase;
-  std::string reason, message;  // of that phase
-  std::string condition;        // the message of the condition that changed last; empty if there is none
-  std::vector<std::string> allocation;  // a node a replica
-  std::optional<int> group;             // counts starts, from 0; the pods' too
+  std::string reason, message;  // of the phase
+  std::string condition;        // message of the condition that changed last; empty if none has one
+  std::vector<std::string> allocation;  // one node name per replica
+  std::optional<int> group;             // number of the start, from 0; pods carry it too
   std::optional<int> replicas, ready;
   std::optional<Time> completed;
-  nlohmann::json train;  // the hints; null if there are none
+  nlohmann::json train;  // the training hints; null if there are none
   JobUsage usage;
 
   bool ended() const { return phase == "Succeeded" || phase == "Failed"; }
@@ -42,27 +40,27 @@ Job parse_job(const nlohmann::json& object);
 // A pod of a job.
 struct Replica {
   std::string name_space, job, name, uid, node;
-  std::string owner;          // the uid of its job
-  int rank = -1, group = -1;  // -1: it does not say
-  int number = -1;            // in its group, which stays when its rank changes; the rank if it does not say
-  int of = 0;                 // how many there are in its group
-  std::string container;      // the first
+  std::string owner;          // uid of its job
+  int rank = -1, group = -1;  // -1 if the pod has no annotation
+  int number = -1;            // in its group; unlike the rank, it never changes; default: the rank
+  int of = 0;                 // number of replicas in its group; 0 if unknown
+  std::string container;      // the first container
   std::string phase;          // Pending Running Succeeded Failed Unknown
   bool ready = false;
-  bool started = false;  // its container has run, so that it has a log
-  bool ended = false;    // it has run to an end, for good
-  bool leaving = false;  // its deletion was asked for
-  bool waits = false;    // for something to be made or mounted, of which only events tell
-  int restarts = 0;      // of its container
+  bool started = false;  // its container has run and has a log
+  bool ended = false;    // the pod has finished for good
+  bool leaving = false;  // its deletion was requested
+  bool waits = false;    // on a node but not started; only events tell why
+  int restarts = 0;      // of its containers, the maximum
   std::optional<Time> created;
-  // What keeps it from running, or how it failed, in words; empty if there is nothing to say.
+  // Why it does not run, or how it failed, in words; empty if it is fine.
   std::string trouble;
 };
 Replica parse_replica(const nlohmann::json& pod);
 
 struct Event {
-  std::string kind, name_space, name;  // of what it is about
-  std::string uid;                     // the same; may be empty
+  std::string kind, name_space, name;  // the object it is about
+  std::string uid;                     // of the same object; may be empty
   std::string type;                    // Normal or Warning
   std::string reason, message;
   int count = 1;
@@ -70,7 +68,7 @@ struct Event {
 };
 Event parse_event(const nlohmann::json& object);
 
-// The label selector of all pods of all jobs, and of those of one.
+// The label selector of all jobs' pods, and that of one job's pods.
 inline constexpr const char* kReplicaSelector = "adaptdl=true";
 std::string replica_selector(const std::string& job);
 

@@ -35,7 +35,7 @@ void drop(Map& map, const std::string& outer, const std::string& inner) {
   if (found->second.empty()) map.erase(found);
 }
 
-// The pods of the newest group, by rank: those of one before are on their way out.
+// Returns the pods of the newest group, by rank. Pods of older groups are being deleted.
 std::vector<Replica> newest_group(const std::map<std::string, Replica>& pods) {
   int group = -1;
   for (const auto& [name, pod] : pods) group = std::max(group, pod.group);

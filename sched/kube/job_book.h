@@ -1,7 +1,5 @@
-// The jobs of a cluster as they are looked at: each with its pods and why it is as it is, put together from objects
-// that come one by one, from lists or from watches.
-//
-// Threading: a JobBook is used by one thread at a time.
+// Collects the jobs of a cluster, each with its pods and the reason for its state, from objects that arrive one by one
+// from lists or watches.
 #pragma once
 
 #include <map>
@@ -15,9 +13,9 @@ namespace adaptdl::kube {
 
 struct JobView {
   Job job;
-  std::vector<Replica> replicas;  // the pods of the newest group, by rank
+  std::vector<Replica> replicas;  // pods of the newest group, by rank
   std::string why;
-  int ready = 0, wanted = 0;  // replicas
+  int ready = 0, wanted = 0;  // numbers of replicas
 };
 
 class JobBook {
@@ -29,9 +27,9 @@ class JobBook {
   void put_event(const nlohmann::json& object);
   void drop_event(const nlohmann::json& object);
 
-  // All jobs, by the time at which they were made, then by name.
+  // Returns all jobs, ordered by creation time, then by namespace and name.
   std::vector<JobView> views(Time now) const;
-  // Whether events could say more of any job.
+  // Returns whether events could explain any job's state further.
   bool wants_events() const;
 
  private:
@@ -39,8 +37,8 @@ class JobBook {
   const Pods& pods_of(const Job& job) const;
 
   std::map<std::string, Job> jobs_;                             // by namespace/name
-  std::map<std::string, Pods> pods_;                            // by namespace/name of the job
-  std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the object; by their own names
+  std::map<std::string, Pods> pods_;                            // by namespace/name of the job; see Pods
+  std::map<std::string, std::map<std::string, Event>> events_;  // by namespace/name of the subject; by event name
 };
 
 }  // namespace adaptdl::kube

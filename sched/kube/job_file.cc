@@ -28,7 +28,7 @@ constexpr const char* kJobVersion = "adaptdl.petuum.com/v1";
 
 bool among(const Words& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
-// One document that is looked through.
+// Checks one document.
 class Check {
  public:
   Check(YamlDocument& document, const JobFileNeeds& needs, std::string file, std::string number)
@@ -39,7 +39,7 @@ class Check {
     if (!root.is_object()) fail(Pointer(), "this is no AdaptDLJob, which has apiVersion, kind, metadata and spec");
     kind();
     known(Pointer(), {"apiVersion", "kind", "metadata", "spec", "status"});
-    root.erase("status");  // of a job that was written out
+    root.erase("status");  // a job written out by kubectl has one
     metadata();
     spec();
     return std::move(root);
@@ -47,7 +47,7 @@ class Check {
 
  private:
   [[noreturn]] void fail(const Pointer& at, const std::string& why) const {
-    // What is not there stands in what it should be in.
+    // A missing field has no line, so the nearest enclosing field's line is reported.
     Pointer there = at;
     while (!document_.lines.contains(there.to_string()) && !there.empty()) there.pop_back();
     const auto line = document_.lines.find(there.to_string());
@@ -118,7 +118,7 @@ class Check {
       document_.value["metadata"] = json::object();
       return;
     }
-    // Those that the server sets stand in what `kubectl get -o yaml` wrote.
+    // `kubectl get -o yaml` writes these fields, which the server sets.
     for (const char* word : {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink"})
       document_.value["metadata"].erase(word);
     known(at, {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"});

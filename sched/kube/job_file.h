@@ -1,9 +1,7 @@
-// Files of AdaptDLJobs, as users write them: YAML or JSON, one document a job.
+// Parses AdaptDLJob files as users write them: YAML or JSON, with one job per document.
 //
-// What the API server would take without a word and no job could run with is refused here, by file, line and field:
-// the pod of a job is looked at by nobody until the scheduler makes one.
-//
-// Threading: plain values and functions.
+// Refuses, with file, line and field, what the API server would accept but no job could run with: the server does not
+// check a job's pod template until the scheduler creates a pod from it.
 #pragma once
 
 #include <functional>
@@ -15,12 +13,12 @@
 namespace adaptdl::kube {
 
 struct JobFileNeeds {
-  bool name = true;   // each job has a name or generateName; false: it gets one from elsewhere
-  bool image = true;  // the first container, too, names an image; false: likewise
+  bool name = true;   // each job must have a name or generateName; false: the caller adds one
+  bool image = true;  // the first container must name an image too; false: the caller adds one
 };
 
-// The jobs of a text, ready to be created but for what submission.h adds: without a status and what only the server
-// sets. `file` stands for it in messages. Throws Error.
+// Returns the jobs of a text, ready to be created except for what submission.h adds: without a status and the fields
+// that only the server sets. Messages refer to `file`. Throws Error.
 std::vector<nlohmann::json> parse_job_file(std::string_view text, const std::string& file, const JobFileNeeds& needs);
 
 }  // namespace adaptdl::kube

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// More requests at once would only wait for each other in the server.
+// The server would only queue more concurrent requests.
 constexpr std::size_t kAtOnce = 16;
 
 std::vector<json> get_jobs(Client& client, const JobQuery& query) {
@@ -29,7 +29,7 @@ std::vector<json> get_jobs(Client& client, const JobQuery& query) {
         try {
           return client.get(path(kAdaptDLJobs, query.name_space, query.names[i]));
         } catch (const ApiError& error) {
-          // Only where the kind is known does the answer name the object.
+          // A 404 names the object only if the server knows the kind.
           if (!error.not_found() || !error.details().is_object() || !error.details().contains("name")) throw;
           return nullptr;
         }
@@ -42,7 +42,7 @@ std::vector<json> get_jobs(Client& client, const JobQuery& query) {
   return found;
 }
 
-// How many objects the store has; none if the server does not say.
+// Returns the number of objects in the store; null if the server does not report it.
 std::optional<std::size_t> count_stored(Client& client, const std::string& collection) {
   const json first = client.get(collection, {{"limit", "1"}});
   const std::size_t here = first.value("items", json::array()).size();
@@ -53,11 +53,11 @@ std::optional<std::size_t> count_stored(Client& client, const std::string& colle
   return here + rest->get<std::size_t>();
 }
 
-// From the server's memory, unless another number of them is in the store: then the memory lags behind.
+// Reads the cache, and the store too if its number of jobs differs because the cache lags behind.
 std::vector<json> list_all_jobs(Client& client, const JobQuery& query) {
   const std::string collection = path(kAdaptDLJobs, query.name_space);
   ListOptions options{.label_selector = query.selector, .field_selector = {}};
-  if (query.selector.empty()) {  // the store counts no selection
+  if (query.selector.empty()) {  // remainingItemCount is not set for selectors
     auto stored = std::async(std::launch::async, [&] { return count_stored(client, collection); });
     options.from_memory = true;
     std::vector<json> jobs = client.list(collection, options);
@@ -73,7 +73,7 @@ std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now) 
   JobBook book;
   std::string pods = kReplicaSelector;
   if (!query.names.empty()) pods += fmt::format(",adaptdl/job in ({})", fmt::join(query.names, ","));
-  std::mutex mutex;  // of the book
+  std::mutex mutex;  // guards `book`
   auto listed_pods = std::async(std::launch::async, [&] {
     client.list(path(kPods, query.name_space), {.label_selector = pods, .field_selector = {}, .from_memory = true},
                 [&](json&& pod) {

@@ -1,6 +1,6 @@
-// The jobs of a cluster as they are now.
+// Lists the jobs of a cluster in their current state.
 //
-// Threading: a plain function, to be called from any thread.
+// Threading: may be called from any thread.
 #pragma once
 
 #include <string>
@@ -12,17 +12,17 @@
 namespace adaptdl::kube {
 
 struct JobQuery {
-  std::string name_space;          // empty: all
-  std::string selector;            // of labels
-  std::vector<std::string> names;  // only these, of that namespace; none: all
+  std::string name_space;          // empty: all namespaces
+  std::string selector;            // a label selector
+  std::vector<std::string> names;  // only these jobs of the namespace; empty: all jobs
 };
 
-// Jobs, pods and (where they could tell more) events, listed at the same time. A name of which there is no job is
-// passed over. Throws as Client does.
+// Lists jobs and pods concurrently, then events if they could explain more. Names without a job are ignored. Throws
+// like Client.
 //
-// What is asked for by name is read from the store. The rest comes from what the API server has in memory, which may be
-// a moment old and is a small part of the work for it; of jobs the store tells the number, and if that is another, they
-// are read from there, so that what was created a moment ago is listed.
+// Jobs given by name are read from the server's store. Everything else comes from its watch cache, which may be a
+// moment old but costs the server much less. If the store counts another number of jobs than the cache has, the jobs
+// are read from the store, so that a job created a moment ago is listed.
 std::vector<JobView> list_jobs(Client& client, const JobQuery& query, Time now);
 
 }  // namespace adaptdl::kube

@@ -20,11 +20,11 @@ namespace {
 
 using Clock = LogStream::Clock;
 
-// How long a line waits for older ones of a replica from which nothing comes, and of one that has not been heard yet.
+// How long a line waits for older lines of a silent replica (kSettles), and of one without any output yet (kOpens).
 constexpr auto kSettles = std::chrono::milliseconds(200);
 constexpr auto kOpens = std::chrono::seconds(1);
 constexpr auto kLooksEvery = std::chrono::milliseconds(100);
-// How long the logs of a job that has ended may be silent before the rest of them is given up.
+// How long the logs of an ended job may be silent before the rest is given up.
 constexpr auto kJobFarewell = std::chrono::seconds(5);
 constexpr std::size_t kBatch = 1000;  // lines
 
@@ -64,7 +64,7 @@ class JobLogs {
     const std::lock_guard lock(signal_.mutex);
     if (!wanted(replica) || !known_.insert(replica.uid).second) return;
     LogStreamOptions options{.since = {}, .tail = {}, .previous = query_.previous, .follow = query_.follow};
-    // A replica that comes later is shown from its start on.
+    // A replica that appears later is shown from its start.
     if (present) {
       options.since = query_.since;
       options.tail = query_.tail;
@@ -138,7 +138,7 @@ class JobLogs {
 
   bool take_job(const Change& change, const std::stop_token& stop) {
     if (change.kind == Change::Kind::kInterrupted) return true;
-    // It may have been deleted before the watch began.
+    // Without an event before kSynced, the job was deleted before the watch began.
     const bool is_there = std::exchange(job_seen_, true) || change.kind != Change::Kind::kSynced;
     if (is_there && change.kind == Change::Kind::kSynced) return true;
     if (is_there && change.kind != Change::Kind::kDeleted && !is_over(parse_job(change.object))) return true;
@@ -146,7 +146,7 @@ class JobLogs {
     return false;
   }
 
-  // The job has ended: what its pods have written by now is the last of it.
+  // The job has ended: starts the logs of its remaining pods, which will write nothing more afterwards.
   void end(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       try {
@@ -156,7 +156,7 @@ class JobLogs {
       } catch (const http::ConnectionError&) {
         std::this_thread::sleep_for(kLooksEvery);
       } catch (const ApiError&) {
-        // The change of the job that has ended it is not reported again.
+        // Retry this error too: the watch does not report the job's end again.
         std::this_thread::sleep_for(kLooksEvery);
       }
     }
@@ -177,7 +177,7 @@ class JobLogs {
     return true;
   }
 
-  // The stream whose first line is the oldest, if no older one is to be waited for. Wants the mutex.
+  // Returns the stream with the oldest line, or null if an older line may still arrive. REQUIRES: the mutex is held.
   LogStream* next(Clock::time_point now) const {
     LogStream* oldest = nullptr;
     const auto order = [](const LogStream& stream) {
@@ -201,7 +201,7 @@ class JobLogs {
                                [](const auto& stream) { return stream->done() && stream->head() == nullptr; });
   }
 
-  // The lines that can be shown now; waits for some. Ends with a stop.
+  // Waits for lines and returns those that can be shown now. Returns early on a stop.
   Batch take(std::stop_token stop) {
     Batch batch;
     std::unique_lock lock(signal_.mutex);
@@ -227,7 +227,7 @@ class JobLogs {
     return batch;
   }
 
-  // False: that was all.
+  // Returns false after the last lines.
   bool show_some(std::stop_token stop) {
     const Batch batch = take(stop);
     for (const auto& [stream, line] : batch.lines) {
@@ -267,12 +267,12 @@ class JobLogs {
   std::set<std::string> known_;  // uids of pods that have a stream
   std::vector<std::string> notices_;
   std::string outage_;
-  bool over_ = false;                            // the job
-  std::optional<Clock::time_point> over_since_;  // when it was over, or a line came after that
-  bool job_seen_ = false;                        // by its watch
+  bool over_ = false;                            // the job has ended
+  std::optional<Clock::time_point> over_since_;  // when the job ended or, later, when the last line came
+  bool job_seen_ = false;                        // the watch has reported the job or kSynced
   std::exception_ptr failed_;
   std::vector<std::unique_ptr<LogStream>> streams_;
-  std::vector<std::jthread> watches_;  // last: they use all else
+  std::vector<std::jthread> watches_;  // last, as it uses all other members
 };
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The logs of all replicas of a job as one: in the order of their times, over restarts and changes of size.
+// Merges the logs of a job's replicas in the order of their times, across restarts and changes of size.
 //
-// Each replica's log is a stream of its own, read at the same time. Lines are put in order by the times that the nodes
-// gave them; while a log is followed, a line waits a moment for older ones of other replicas, not for ever.
+// Each replica's log is a stream that is read concurrently. Lines are ordered by the nodes' timestamps; while logs are
+// followed, a line waits for older lines of other replicas, but only for a moment.
 //
-// Threading: read_job_logs calls its sinks in the calling thread alone. Memory is bounded by LogStream::kFull a
-// replica.
+// Threading: read_job_logs calls its sinks only in the calling thread. It buffers about LogStream::kFull per replica.
 #pragma once
 
 #include <chrono>
@@ -22,30 +21,30 @@ namespace adaptdl::kube {
 
 struct JobLogsQuery {
   std::string name_space, job;
-  std::optional<int> rank;                    // only that replica
-  std::optional<std::chrono::seconds> since;  // not older
-  std::optional<int> tail;                    // of each replica that is there, at most so many lines
-  bool previous = false;                      // of the containers before the present ones; they are over
-  bool follow = false;                        // until the job ends, or is deleted
-  bool until_suspended = false;               // with `follow`: or until it is suspended and its replicas have ended
+  std::optional<int> rank;                    // only the replica of this rank
+  std::optional<std::chrono::seconds> since;  // maximum age of lines
+  std::optional<int> tail;                    // maximum number of lines of each present replica
+  bool previous = false;                      // show the previous containers, which have ended
+  bool follow = false;                        // until the job ends or is deleted
+  bool until_suspended = false;               // with `follow`: also until it is suspended and its replicas have ended
 };
 
 struct JobLogsSinks {
-  // A line without its end, and when it was written. False: no more is wanted.
+  // Receives a line without its line break, and its time. Returning false stops the reading.
   std::function<bool(const Replica& replica, Time time, std::string_view line)> line;
-  // Nothing more waits at the moment: what was buffered is to be shown. False: no more is wanted.
+  // Called when no further line is ready, to show what was buffered. Returning false stops the reading.
   std::function<bool()> flush;
-  // What is to be said besides, as that the cluster is out of reach.
+  // Receives other messages, for example that the cluster is unreachable.
   std::function<void(const std::string& text)> notice;
 };
 
-// There is nothing to show, and nothing to come.
+// There are no logs, and none will follow.
 class NoLogs : public Error {
  public:
   using Error::Error;
 };
 
-// Throws NoLogs, and as Client does.
+// Throws NoLogs, and otherwise like Client.
 void read_job_logs(Client& client, const JobLogsQuery& query, std::stop_token stop, const JobLogsSinks& sinks);
 
 }  // namespace adaptdl::kube

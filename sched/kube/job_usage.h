@@ -1,11 +1,9 @@
-// What an AdaptDLJob has used of the cluster: the field `usage` of its status, which the operator writes.
+// The resources that an AdaptDLJob has used: the field `usage` of its status, which the operator writes.
 //
 //   gpuSeconds, cost               used until `since`
 //   gpus, costPerHour, since       what the job holds since then; missing while it holds nothing
 //
 // `cost` and `costPerHour` are in the currency of the operator's prices, and missing without prices.
-//
-// Threading: plain values and functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -23,11 +21,11 @@ struct JobUsage {
   std::optional<Time> since;
 
   double gpu_hours(Time now) const;
-  // Empty if the job has never held anything that has a price.
+  // Returns null if the job has never held anything that has a price.
   std::optional<double> total_cost(Time now) const;
-  // The job holds these from now on, and what it held until now is added up.
+  // Adds up what the job held until `now`; from then on it holds the new amounts.
   void hold(double new_gpus, std::optional<double> new_cost_per_hour, Time now);
-  // The job holds nothing from now on.
+  // Adds up what the job held until `now`; from then on it holds nothing.
   void release(Time now);
 };
 

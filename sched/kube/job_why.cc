@@ -15,14 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-// Time enough for a scheduler to act on a job, or for a kubelet on a pod.
+// The time that a scheduler needs to act on a job, or a kubelet to act on a pod.
 constexpr auto kActs = std::chrono::seconds(30);
 
 bool is_any_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, word) != words.end();
 }
 
-// In one line, without the wrapping that one server puts around what another said.
+// Returns the text in one line, without the prefix that one server adds to another's error.
 std::string tidy(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   static const std::regex noise(R"(rpc error: code = \w+ desc = )");
@@ -31,7 +31,7 @@ std::string tidy(std::string text) {
   return text;
 }
 
-// "head: text", or what there is of it.
+// Returns "head: text", or the head if there is no text.
 std::string with(std::string head, const std::string& text) {
   const std::string said = tidy(text);
   return said.empty() ? head : head + ": " + said;
@@ -56,7 +56,7 @@ std::string describe_exit(const json& terminated, const json& container) {
   if (const int signal = int_field(terminated, {"signal"}).value_or(code > 128 && code < 160 ? code - 128 : 0);
       signal == 9 || signal == 6 || signal == 11)
     return with(fmt::format("was killed by signal {}", signal), text_field(terminated, {"message"}));
-  // The runtime's own codes for a program that cannot be started.
+  // These are the container runtime's reasons for a program that cannot be started.
   if (is_any_of(reason, {"ContainerCannotRun", "StartError"}))
     return with("cannot be started", text_field(terminated, {"message"}));
   return with(fmt::format("exited with code {}", code), text_field(terminated, {"message"}));
@@ -78,7 +78,7 @@ std::string waiting_trouble(const json& status, const json& container) {
   if (is_pull_failure(reason)) {
     std::string image = text_field(container, {"image"});
     if (image.empty()) image = text_field(status, {"image"});
-    // "Back-off" tells nothing of the cause, which events do.
+    // "Back-off" does not give the cause, but an event does.
     return with("cannot pull the image " + image, message.starts_with("Back-off") ? "" : message);
   }
   if (reason == "CrashLoopBackOff") {
@@ -116,7 +116,7 @@ std::string scheduling_trouble(const json& pod) {
   return "";
 }
 
-// What became of a pod as a whole.
+// Explains a pod's state as a whole.
 std::string pod_end(const json& pod) {
   const std::string reason = text_field(pod, {"status", "reason"});
   const std::string message = text_field(pod, {"status", "message"});
@@ -132,12 +132,12 @@ std::string pod_end(const json& pod) {
 }
 
 struct Phrase {
-  std::regex pattern;  // a whole part of the scheduler's message
-  const char* plain;   // what it says
+  std::regex pattern;  // matches a whole part of the scheduler's message
+  const char* plain;   // the replacement
   Phrase(const char* text, const char* words) : pattern(text), plain(words) {}
 };
 
-// As the scheduler has put it over the years.
+// The wordings of various versions of the scheduler.
 const auto& phrases() {
   static const std::array all = {
       Phrase{R"((\d+) Insufficient (\S+))", "$1 too little $2 free"},
@@ -156,7 +156,7 @@ const auto& phrases() {
   return all;
 }
 
-// The volume claim that the scheduler, or an event, finds fault with.
+// Returns the problem with a volume claim in a message of the scheduler or an event.
 std::string volume_trouble(const std::string& message) {
   if (message.find("ersistent") == std::string::npos) return "";
   std::smatch found;
@@ -180,7 +180,7 @@ std::string plain_unschedulable(std::string_view original) {
   if (!std::regex_match(message, head, shape)) return with("no node is found for it", message);
   const std::string total = head[2];
   std::string rest = head[3];
-  // A taint has a comma of its own.
+  // A taint may contain a comma itself.
   static const std::regex comma(R"(, (?=\d+ ))");
   std::vector<std::string> parts;
   for (std::sregex_token_iterator part(rest.begin(), rest.end(), comma, -1), end; part != end; ++part) {
@@ -226,7 +226,7 @@ std::string pod_trouble(const json& pod) {
 
 namespace {
 
-// What an event adds: of what happens to a pod on its node, and of pods that cannot be made.
+// Explains an event about a pod on its node, or about pods that cannot be created; empty for other events.
 std::string event_trouble(const Event& event) {
   if (is_any_of(event.reason, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"})) {
     const std::string volume = volume_trouble(event.message);
@@ -254,7 +254,8 @@ std::string event_trouble(const Event& event) {
   return "";
 }
 
-// The newest event about the object that says what is wrong; "Failed to pull" goes before the "Error" that follows.
+// Returns the newest event about the object that explains a problem. The "Error" that follows "Failed to pull" is not
+// such an event.
 const Event* newest(std::span<const Event> events, const std::string& uid, std::string_view name_space,
                     std::string_view name, std::string_view kind) {
   const Event* found = nullptr;
@@ -273,11 +274,11 @@ std::string replica_trouble(const Replica& replica, std::span<const Event> event
   if (!pull && !replica.waits && !replica.node.empty()) return "";
   const Event* event = newest(events, replica.uid, replica.name_space, replica.name, "Pod");
   const std::string said = event == nullptr ? "" : event_trouble(*event);
-  // A pod whose image is pulled again says only that it waits for that.
+  // While a pull is retried, the pod itself reports only the back-off.
   return said.empty() || (pull && !said.starts_with("cannot pull")) ? replica.trouble : said;
 }
 
-// The trouble of the replicas, said once where it is the same.
+// Explains the replicas' problem; one that several replicas share is given once.
 std::string replicas_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events) {
   int group = -1;
   for (const Replica& replica : replicas) group = std::max(group, replica.group);
@@ -288,7 +289,7 @@ std::string replicas_why(const Job& job, std::span<const Replica> replicas, std:
     if (replica.group != group || (replica.leaving && !job.ended())) continue;
     ++all;
     const std::string trouble = replica_trouble(replica, events);
-    // Asked to end, it checkpointed: no failure of a job that may be moved or is suspended.
+    // After a request to stop, 143 follows a checkpoint: not a failure of a job that may be moved or suspended.
     const bool may_stop = job.preemptible || job.suspend;
     if (trouble.empty() || (may_stop && trouble == "exited with code 143")) continue;
     if (ranks[trouble].empty()) order.push_back(trouble);
@@ -337,7 +338,7 @@ std::string quiet_why(const Job& job, std::span<const Replica> replicas, Time no
 std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now) {
   if (job.deleted) return deletion_why(job, replicas);
   if (job.phase == "Succeeded") return "";
-  // Earlier events, and pods that have ended, may give other reasons, which no longer matter.
+  // Earlier events and ended pods may give other reasons, which no longer matter.
   if (job.phase == "Suspended") return tidy(job.message);
   if (std::string why = replicas_why(job, replicas, events); !why.empty()) return why;
   if (job.ended()) {

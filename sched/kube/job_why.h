@@ -1,5 +1,5 @@
-// Why a job is as it is, in words: what of all that a cluster says of a job, its pods and their events is the reason
-// that it does not start, or that it failed.
+// Explains a job's state in words: picks, from all that a cluster reports about the job, its pods and their events, the
+// reason why it does not start or why it failed.
 //
 // Threading: pure functions of their arguments.
 #pragma once
@@ -13,23 +13,24 @@
 
 namespace adaptdl::kube {
 
-// What keeps a pod from running, or how it failed, as far as the pod itself says; empty if nothing does. One line.
+// Returns what keeps a pod from running, or how it failed, from the pod itself: one line, empty if it is fine.
 std::string pod_trouble(const nlohmann::json& pod);
 
-// Says which device of the pod is unhealthy, as nodes report it from Kubernetes 1.36 on; empty if none is. The pod
+// Describes the pod's unhealthy device, which nodes report from Kubernetes 1.36 on; empty if there is none. The pod
 // continues to run, but its program may fail because of the device.
 std::string unhealthy_device(const nlohmann::json& pod);
 
-// Whether a container waits for this reason because its image cannot be pulled.
+// Returns whether a container waits for this reason because its image cannot be pulled.
 bool is_pull_failure(std::string_view reason);
 
-// The scheduler's message ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") in plain words.
+// Rewords the scheduler's message ("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.") in plain words.
 std::string plain_unschedulable(std::string_view message);
 
-// One line; empty if there is nothing to say. `replicas` are the pods of the job, `events` may hold those of others.
+// Returns one line, empty if nothing needs an explanation. `replicas` are the job's pods; `events` may include those of
+// other objects.
 std::string job_why(const Job& job, std::span<const Replica> replicas, std::span<const Event> events, Time now);
 
-// Whether events could say more of the job than it and its pods do.
+// Returns whether events could explain more about the job than the job and its pods do.
 bool wants_events(const Job& job, std::span<const Replica> replicas);
 
 }  // namespace adaptdl::kube

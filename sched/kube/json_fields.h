@@ -1,7 +1,6 @@
-// Reads objects that others wrote: a field that is missing, or of another kind than it should be, is as if it were
-// empty.
+// Reads objects from outside the program: a field that is missing or has the wrong type counts as empty.
 //
-// Threading: pure functions. What they return by reference lives as long as the object.
+// References that these functions return are valid as long as the object.
 #pragma once
 
 #include <initializer_list>
@@ -13,7 +12,7 @@
 
 namespace adaptdl::kube {
 
-// The value at the end of the path; null if there is none.
+// Returns the value at the end of the path; null if there is none.
 inline const nlohmann::json& field(const nlohmann::json& object, std::initializer_list<const char*> path) {
   static const nlohmann::json none;
   const nlohmann::json* here = &object;
@@ -31,7 +30,7 @@ inline std::string text_field(const nlohmann::json& object, std::initializer_lis
   return value.is_string() ? value.get<std::string>() : std::string();
 }
 
-// The name of an object of the cluster.
+// Returns metadata.name.
 inline std::string name_of(const nlohmann::json& object) { return text_field(object, {"metadata", "name"}); }
 
 inline std::optional<int> int_field(const nlohmann::json& object, std::initializer_list<const char*> path) {
@@ -51,7 +50,7 @@ inline std::optional<Time> time_field(const nlohmann::json& object, std::initial
   return parse_time(text_field(object, path));
 }
 
-// The elements of an array; none of anything else.
+// Returns the elements of an array; nothing if the value has another type.
 inline const nlohmann::json::array_t& array_field(const nlohmann::json& object,
                                                   std::initializer_list<const char*> path) {
   static const nlohmann::json::array_t none;

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kKubeconfig = "a kubeconfig";
 constexpr std::size_t kNamesShown = 10;
 
-// The files of a list, first to last.
+// The parsed files in the order of precedence.
 using Files = std::vector<Entry>;
 
 std::string names_of(const Files& files) {
@@ -30,7 +30,7 @@ std::string names_of(const Files& files) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// What one of the files has under that name in one of its lists; of the first that has it.
+// Returns the item of that name in `list`, from the first file that has one.
 std::optional<Entry> named(const Files& files, std::string_view list, std::string_view name) {
   for (const Entry& file : files) {
     std::optional<Entry> found;
@@ -77,7 +77,7 @@ Secret secret(const Entry& entry, std::string_view key) {
   return secret;
 }
 
-// Without what a path may not have, and with a scheme.
+// Returns the server's URL with a scheme, and without a query, a fragment or trailing slashes.
 std::string server_of(const Entry& entry, bool encrypted) {
   std::string server = entry.text("server");
   const auto refuse = [&](std::string_view why) { entry.find("server")->fail(why); };
@@ -189,7 +189,7 @@ void read_user(const Entry& entry, const Entry& cluster, Access& access) {
   }
 }
 
-// The part that a context names, as its "cluster".
+// Returns the part that a context names by `key`, such as its "cluster".
 Entry part_of(const Files& files, const Entry& context, const std::string& name, std::string_view key,
               std::string_view list) {
   const std::string wanted = context.text(key);

@@ -19,9 +19,9 @@ using nlohmann::json;
 
 constexpr std::size_t kLargestConfig = std::size_t{4} << 20;
 constexpr int kDeepestConfig = 64;
-constexpr int kMostSettings = 10000;  // of a plugin's settings
+constexpr int kMostSettings = 10000;  // values in a plugin's settings
 
-// JSON is YAML, but for tabs and some escapes; written again it is.
+// yaml-cpp rejects tabs and some escapes of JSON, so JSON is serialised again without them.
 std::string plain_yaml(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first == std::string_view::npos || text[first] != '{') return std::string(text);
@@ -30,7 +30,7 @@ std::string plain_yaml(std::string_view text) {
 }
 
 json scalar_json(const YAML::Node& node) {
-  if (node.Tag() == "!") return node.Scalar();  // in quotes
+  if (node.Tag() == "!") return node.Scalar();  // quoted
   const json value = parse_foreign_json(node.Scalar());
   return value.is_number() || value.is_boolean() ? value : json(node.Scalar());
 }

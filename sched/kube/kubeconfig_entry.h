@@ -1,7 +1,6 @@
-// A part of a kubeconfig file, which knows where it stands, so that whatever is wrong with it can be told by file and
-// line.
+// A part of a kubeconfig file that knows its position, so that errors can name the file and the line.
 //
-// Threading: as a value, one thread at a time with all entries of a text. Lifetime: keeps what it was read from.
+// Threading: all entries of one text must be used by one thread at a time. Lifetime: keeps the text's nodes alive.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -18,26 +17,26 @@ namespace adaptdl::kube {
 
 class Entry {
  public:
-  // The whole text, which `name` stands for in messages; relative paths in it are meant from `directory`. Throws Error.
+  // Parses a whole text. Messages refer to it as `name`; relative paths refer to `directory`. Throws Error.
   static Entry parse(std::string_view text, const std::string& name, const std::filesystem::path& directory);
 
-  // What a map has under a key, if it has it and it is not null. Throws Error if this is no map.
+  // Returns a map's value for a key; nothing if it is missing or null. Throws Error if this entry is not a map.
   std::optional<Entry> find(std::string_view key) const;
-  // The parts of a list; none if the key is not there. Throws Error if it is no list.
+  // Returns the items of the list under a key; empty if the key is missing. Throws Error if the value is not a list.
   std::vector<Entry> list(std::string_view key) const;
-  // The text, or the value as true or false, under a key; "" and false if it is not there. Throw Error if it is
-  // something else.
+  // Return the text or boolean under a key; "" or false if the key is missing. Throw Error if the value has another
+  // type.
   std::string text(std::string_view key) const;
   bool flag(std::string_view key) const;
-  // A path under a key, from the kubeconfig's directory if it is relative; "" if it is not there.
+  // Returns a path under a key, resolved from the kubeconfig's directory; "" if the key is missing.
   std::string path(std::string_view key) const;
-  // Decoded from base64. Throws Error.
+  // Returns the value under a key, decoded from base64. Throws Error.
   std::string data(std::string_view key) const;
-  // The text that this is.
+  // Returns this entry's text. Throws Error if it is not a scalar.
   std::string scalar() const;
-  // All that a map has.
+  // Returns all fields of a map.
   std::vector<std::pair<std::string, Entry>> fields() const;
-  // As JSON. Throws Error if it is too much for any sensible setting.
+  // Converts the entry to JSON. Throws Error if it is too deep or too large.
   nlohmann::json json() const;
 
   const std::filesystem::path& directory() const { return source_->directory; }
@@ -51,7 +50,7 @@ class Entry {
     std::filesystem::path directory;
   };
   Entry(YAML::Node node, std::shared_ptr<const Source> source) : node_(std::move(node)), source_(std::move(source)) {}
-  // Throws Error if an escape has made it something else than text.
+  // Throws Error if an escape has produced invalid UTF-8.
   Entry at(const YAML::Node& node) const;
   nlohmann::json json(int depth, int& left) const;
 

@@ -5,15 +5,15 @@
 namespace adaptdl::kube {
 namespace {
 
-constexpr std::size_t kRecord = 16384;  // bytes, of containerd, CRI-O and Docker alike
-constexpr std::size_t kStamp = 40;      // bytes of a time, at most
+constexpr std::size_t kRecord = 16384;  // bytes; the same in containerd, CRI-O and Docker
+constexpr std::size_t kStamp = 40;      // maximum length of a time in bytes
 constexpr std::chrono::seconds kClockSetBack{10};
 
 }  // namespace
 
 std::string LogPosition::since() const {
   if (!newest_) return "";
-  // Servers drop the fraction; without it, it is certain what they make of it.
+  // Servers ignore fractions of a second, so none is sent.
   return to_string(begin()).substr(0, 19) + 'Z';
 }
 
@@ -22,10 +22,10 @@ bool LogPosition::take(Time time) {
     if (--again->second == 0) again_.erase(again);
     return false;
   }
-  // New lines come after all that were shown, unless the log was rotated.
+  // New lines are not older than the first shown line, unless the log was rotated.
   if (!again_.empty() && time < *first_) return false;
   if (!first_) first_ = time;
-  // The clock was set back, and the log must be requested from there.
+  // The clock was set back, so the log must be requested from that time on.
   if (newest_ && time < begin() - kClockSetBack) first_ = newest_ = time;
   ++shown_[time];
   newest_ = newest_ ? std::max(*newest_, time) : time;
@@ -46,7 +46,7 @@ bool TimedLines::add(std::string_view bytes, const Sink& sink) {
   }
   begun_ += bytes;
   if (begun_.size() < kLongest + kStamp) return true;
-  // What may be the beginning of a time stays for the next piece.
+  // The rest may be the beginning of a time and stays for the next piece.
   const bool more = give(std::string_view(begun_).substr(0, kLongest), false, sink);
   begun_.erase(0, kLongest);
   return more;

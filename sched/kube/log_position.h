@@ -1,9 +1,9 @@
-// How far a log has been shown, so that it can be asked for again without a line lost or doubled.
+// Records how much of a log has been shown, so that it can be requested again without losing or repeating a line.
 //
-// A log is requested again from a time on, so lines that come again must be distinguished from new ones: for each time,
-// as many lines come again as were shown. Times may decrease by less than a second from line to line, because container
-// runtimes read standard output and standard error separately. Lines before those that were shown, which were not asked
-// for, may come as well.
+// A log is requested again from a time on, so repeated lines must be distinguished from new ones: for each time, as
+// many lines are repeated as were shown. Times may decrease by less than a second from line to line, because container
+// runtimes read standard output and standard error separately. The answer may also include lines from before the first
+// shown line, which were not requested.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -22,50 +22,50 @@ namespace adaptdl::kube {
 
 class LogPosition {
  public:
-  // To be called when the log is asked for again: what comes then begins at since().
+  // Call this when the log is requested again; the new answer begins at since().
   void reopen() { again_ = shown_; }
-  // From when on to ask; empty as long as nothing was shown.
+  // The time from which to request the log; empty while nothing has been shown.
   std::string since() const;
-  // The latest time of a line that was shown.
+  // The latest time of a shown line.
   std::optional<Time> newest() const { return newest_; }
-  // Whether the next line, of that time, has not been shown yet; it counts as shown from then on.
+  // Returns whether the next line, which has that time, is new. It then counts as shown.
   bool take(Time time);
 
  private:
-  // When a log that is requested again begins. REQUIRES newest_.
+  // When a log that is requested again begins. REQUIRES: newest_ is set.
   Time begin() const { return std::chrono::floor<std::chrono::seconds>(*newest_) - std::chrono::seconds(1); }
 
-  std::optional<Time> first_, newest_;  // of the lines that were shown: the first one, and the latest
-  std::map<Time, std::size_t> shown_;   // number of lines by time, from begin() on
-  std::map<Time, std::size_t> again_;   // of these, those that have not come again since reopen()
+  std::optional<Time> first_, newest_;  // of the shown lines: the first one's, and the latest
+  std::map<Time, std::size_t> shown_;   // number of shown lines by time, from begin() on
+  std::map<Time, std::size_t> again_;   // the part of these that has not been repeated since reopen()
 };
 
-// Cuts what comes of a log with timestamps into lines. A line of endless length is given out in pieces of one time.
+// Cuts a log with timestamps into lines. Very long lines are passed on in pieces that share one time.
 //
-// Container runtimes keep a long line in records of 16 KiB, and kubelets before 1.21 put the time before each record,
-// in the middle of the line: these are taken out. The time of a line is that of its last record, for a log that is
-// asked for again may begin with any of them.
+// Container runtimes store a long line in records of 16 KiB, and kubelets before 1.21 write the time before each
+// record, in the middle of the line; these times are removed. A line has the time of its last record, because a log
+// that is requested again may begin with any record.
 class TimedLines {
  public:
-  static constexpr std::size_t kLongest = std::size_t{1} << 20;        // bytes of a piece
-  using Sink = std::function<bool(Time time, std::string_view text)>;  // false: no more
+  static constexpr std::size_t kLongest = std::size_t{1} << 20;        // bytes per piece
+  using Sink = std::function<bool(Time time, std::string_view text)>;  // false: stop
 
-  // Returns false once `sink` did.
+  // Returns false once `sink` has returned false.
   bool add(std::string_view bytes, const Sink& sink);
-  // The end of the log: gives out a line without an end.
+  // Ends the log: passes on a last line without a line break.
   bool finish(const Sink& sink);
-  // Forgets a line that was begun: it will come again.
+  // Forgets an incomplete line; it will be sent again.
   void reset();
 
  private:
   bool give(std::string_view line, bool ends, const Sink& sink);
-  // Takes a time off the front of a text, if one is there.
+  // Removes a time from the front of `text` and keeps it in last_. Returns false if there is none.
   bool strip_time(std::string_view& text);
 
-  std::string begun_;          // of a line
-  bool in_line_ = false;       // pieces of the line were given out
+  std::string begun_;          // the incomplete line
+  bool in_line_ = false;       // pieces of the line were passed on
   std::size_t in_record_ = 0;  // bytes of the line's last record so far
-  Time last_{};                // that was read last
+  Time last_{};                // the last time that was parsed
 };
 
 }  // namespace adaptdl::kube

@@ -12,15 +12,15 @@ namespace {
 
 constexpr auto kFirstReopenPause = std::chrono::milliseconds(100);
 constexpr auto kLongestReopenPause = std::chrono::milliseconds(2000);
-// How long a log that is not followed is tried again without a line coming.
+// How long the reading of a log that is not followed is retried without a new line.
 constexpr auto kPatience = std::chrono::seconds(8);
-// How long the log of a pod that is gone may be silent before the rest of it is given up.
+// How long the log of a deleted pod may be silent before the rest is given up.
 constexpr auto kPodFarewell = std::chrono::seconds(2);
 constexpr auto kLookAtFarewellEvery = std::chrono::milliseconds(100);
 
-// Whether waiting may help: the server, or the node behind it, is not there now.
+// Returns whether waiting may help, because the server or the node is temporarily unavailable.
 bool may_pass(const ApiError& error) { return error.code() >= 500 || error.code() == 429; }
-// Whether the server refused the user. A server that starts may do so before it knows its own rules.
+// Returns whether the server refused the user. A starting server may do so before it has loaded its own rules.
 bool is_refusal(const ApiError& error) { return error.code() == 401 || error.code() == 403; }
 
 }  // namespace
@@ -61,9 +61,9 @@ void LogStream::run(std::stop_token stop) {
   }
   auto pause_for = kFirstReopenPause;
   auto last_line = Clock::now();
-  bool last_read = !options_.follow;  // nothing is written any more, or no more is wanted
+  bool last_read = !options_.follow;  // the next read does not follow: the pod has ended, or `follow` is off
   bool opened = false;                // the server may have accepted a request
-  std::optional<Clock::time_point> refused;  // since when it has refused the user
+  std::optional<Clock::time_point> refused;  // since when the server has refused the user
   for (int known_restarts = replica_.restarts; !stop.stop_requested();) {
     const auto before = position_.newest();
     Outcome outcome = Outcome::kBroken;
@@ -94,14 +94,14 @@ void LogStream::run(std::stop_token stop) {
       try {
         const auto now = look(stop);
         if (!now) return;
-        // The end of a container that has been started again since is in its log of before.
+        // The last lines of a container that has restarted since then are in its previous log.
         if (now->restarts > known_restarts) read(stop, false, true);
         known_restarts = now->restarts;
-        // Whatever ended the log, all of it is there to be read once more.
+        // Once the pod has ended, its whole log can be read, whatever ended the last read.
         last_read = now->ended;
         if (last_read && outcome == Outcome::kEnded) continue;
       } catch (const Error&) {
-        // The server is away: the log will be asked for again.
+        // The server is unavailable; the log is requested again.
       }
     }
     if (!pause(stop, pause_for)) return;
@@ -130,7 +130,7 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
   splitter_.reset();
   position_.reopen();
   const auto sink = [&](Time time, std::string_view text) { return put(stop, time, text); };
-  // A pod that is gone is left even where nothing comes any more.
+  // A deleted pod's log is given up even if nothing arrives any more.
   std::stop_source over;
   const std::stop_callback stopped(stop, [&over] { over.request_stop(); });
   std::jthread farewell;
@@ -141,7 +141,7 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
       const auto from = Clock::now();
       while (!ended.stop_requested()) {
         const auto until = std::max(from, last_line_) + kPodFarewell;
-        // Lines that wait to be taken may keep others from coming.
+        // Lines that have not been popped yet may block further ones.
         if (lines_.empty() && Clock::now() >= until) return static_cast<void>(over.request_stop());
         signal_.changed.wait_for(lock, ended, kLookAtFarewellEvery, [] { return false; });
       }
@@ -152,11 +152,11 @@ LogStream::Outcome LogStream::read(std::stop_token stop, bool follow, bool previ
                    [&](std::string_view bytes) { return splitter_.add(bytes, sink); });
   } catch (const ApiError& error) {
     if (error.not_found()) return Outcome::kGone;
-    if (error.code() == 400 && !previous) return Outcome::kWaits;  // no container has been started yet
+    if (error.code() == 400 && !previous) return Outcome::kWaits;  // no container has started yet
     throw;
   }
   if (stop.stop_requested()) return Outcome::kBroken;
-  // Of a log that goes on, a line without an end will come again, whole.
+  // While following, an incomplete line is not lost: it is sent again in the next read.
   if (!follow) splitter_.finish(sink);
   return Outcome::kEnded;
 }
@@ -170,7 +170,7 @@ bool LogStream::put(std::stop_token stop, Time time, std::string_view text) {
   lines_.push_back({time, last_line_, std::string(text)});
   waiting_ += text.size();
   heard_ = true;
-  // Whoever reads waits for a first line only.
+  // Readers wait only for the first line of a queue.
   if (lines_.size() == 1) signal_.changed.notify_all();
   return true;
 }

@@ -1,7 +1,7 @@
-// The log of one replica as it comes, over whatever breaks its connection, in a queue of bounded size.
+// Streams the log of one replica into a queue of bounded size, and reconnects when the connection breaks.
 //
-// Threading: a thread of its own reads; `Lines` is shared by all streams of a job and guarded by its mutex. Lifetime:
-// the client and the shared state must outlive it; it ends within a moment when it goes.
+// Threading: each stream reads in its own thread; its queue is guarded by the LogSignal that all streams of a job
+// share. Lifetime: the client and the signal must outlive the stream, whose destructor stops it within a moment.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,16 @@
 
 namespace adaptdl::kube {
 
-// What all streams wait with.
+// Guards the queues of a job's streams and notifies waiters of changes.
 struct LogSignal {
   std::mutex mutex;
   std::condition_variable_any changed;
 };
 
 struct LogStreamOptions {
-  std::optional<std::chrono::seconds> since;  // not older than that
-  std::optional<int> tail;                    // no more than so many lines of before
-  bool previous = false;                      // of the container before the present one
+  std::optional<std::chrono::seconds> since;  // maximum age of lines
+  std::optional<int> tail;                    // maximum number of lines from before
+  bool previous = false;                      // of the previous container
   bool follow = false;
 };
 
@@ -41,32 +41,32 @@ class LogStream {
     Clock::time_point came;
     std::string text;
   };
-  static constexpr std::size_t kFull = std::size_t{256} << 10;  // bytes that may wait
+  static constexpr std::size_t kFull = std::size_t{256} << 10;  // limit of queued bytes
 
   LogStream(Client& client, LogSignal& signal, Replica replica, LogStreamOptions options);
 
   const Replica& replica() const { return replica_; }
   Clock::time_point opened() const { return opened_; }
 
-  // These want the signal's mutex held.
+  // REQUIRES: the signal's mutex is held, here and for the members below.
   const Line* head() const { return lines_.empty() ? nullptr : &lines_.front(); }
   Line pop();
-  bool done() const { return done_; }    // nothing comes any more
-  bool heard() const { return heard_; }  // something has come
+  bool done() const { return done_; }    // no line will follow
+  bool heard() const { return heard_; }  // a line has arrived
   const std::exception_ptr& failed() const { return failed_; }
 
-  // The pod is gone: what does not come within a moment, never will.
+  // Call this when the pod is gone; what does not arrive within a moment is then given up.
   void leave();
 
  private:
   enum class Outcome { kEnded, kBroken, kWaits, kGone };
   void run(std::stop_token stop);
-  // Reads until the log ends or the connection does.
+  // Reads until the log or the connection ends.
   Outcome read(std::stop_token stop, bool follow, bool previous);
   Query query(bool follow, bool previous) const;
-  // Queues a line; false if the stream is to stop.
+  // Queues a line; returns false if the stream must stop.
   bool put(std::stop_token stop, Time time, std::string_view text);
-  // The pod as it is now; null if there is none.
+  // Returns the pod's current state; null if it no longer exists.
   std::optional<Replica> look(std::stop_token stop);
   bool pause(std::stop_token stop, std::chrono::milliseconds span);
 
@@ -82,8 +82,8 @@ class LogStream {
   bool done_ = false, heard_ = false;
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
-  Clock::time_point last_line_ = Clock::now();  // when one came, or was taken
-  std::jthread thread_;  // last: it uses all else
+  Clock::time_point last_line_ = Clock::now();  // when a line arrived or was popped last
+  std::jthread thread_;  // last, as it uses all other members
 };
 
 }  // namespace adaptdl::kube

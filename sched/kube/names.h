@@ -1,6 +1,4 @@
-// The names that objects of a cluster may have.
-//
-// Threading: pure functions.
+// Validates and generates the names of a cluster's objects.
 #pragma once
 
 #include <string>
@@ -8,16 +6,17 @@
 
 namespace adaptdl::kube {
 
-// Why this is no DNS label, as a name of containers and namespaces is to be ("is 'A_b', and …"); empty if it is.
+// Returns why this is not a DNS label, which names of containers and namespaces must be ("is 'A_b', and …"); empty if
+// it is one.
 std::string not_a_label(std::string_view name);
-// The same for the name of a job, of which the host names JOB-GROUP-RANK of its replicas are made, and for the
-// beginning of one, to which generate_name adds.
+// Do the same for the name of a job, which must fit into its replicas' host names JOB-GROUP-RANK, and for a prefix of
+// such a name, to which generate_name appends.
 std::string not_a_job_name(std::string_view name);
 std::string not_a_job_prefix(std::string_view prefix);
 
-// The prefix with five characters drawn at random, as the API server does for generateName.
+// Appends five random characters to the prefix, as the API server does for generateName.
 std::string generate_name(std::string_view prefix);
-// Drawn at random (RFC 4122, version 4).
+// Returns a random UUID (RFC 4122, version 4).
 std::string make_uuid();
 
 }  // namespace adaptdl::kube

@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Listens on every address of the name, all on one port.
+// Listens on every address of a host name, on the same port.
 std::vector<tcp::acceptor> listen(asio::io_context& context, const std::string& address, std::uint16_t port) {
   error_code error;
   tcp::resolver resolver(context);
@@ -74,12 +74,12 @@ struct PortForward::Impl {
     target.reset();
   }
 
-  // In a thread of the connection's.
+  // Runs in the connection's thread.
   void open(Relay& relay) {
     try {
       relay.open(client, options.name_space, current());
     } catch (const Error&) {
-      // The pod may be gone; a service has others.
+      // The pod may have been deleted, but a service may have others.
       if (options.service.empty()) throw;
       forget();
       relay.open(client, options.name_space, current());
@@ -103,7 +103,7 @@ struct PortForward::Impl {
     if (notice && *notice) (*notice)(line);
   }
 
-  // In the thread of `serve`.
+  // Runs in the thread of `serve`.
   void accept(tcp::acceptor& acceptor) {
     connections.remove_if([](const Connection& each) { return each.over.load(); });
     auto& fresh = waiting.emplace_back();
@@ -119,7 +119,7 @@ struct PortForward::Impl {
       accept(acceptor);
     });
   }
-  // Out of descriptors: some come back when connections end.
+  // File descriptors have run out; some become free when connections end.
   void retry(tcp::acceptor& acceptor) {
     auto timer = std::make_shared<asio::steady_timer>(context, std::chrono::milliseconds(200));
     timer->async_wait([this, timer, &acceptor](error_code) {
@@ -160,7 +160,7 @@ void PortForward::serve(std::stop_token stop, const std::function<void(const std
   }
   for (tcp::acceptor& acceptor : impl_->acceptors) acceptor.close();
   for (Impl::Connection& connection : impl_->connections) {
-    // Again and again, as one that is being opened begins to run only later.
+    // Repeat this, because a connection that is being opened starts to run only later.
     for (; !connection.over; std::this_thread::sleep_for(std::chrono::milliseconds(10))) connection.relay.stop();
   }
   impl_->connections.clear();

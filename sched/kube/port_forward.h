@@ -1,8 +1,8 @@
-// Serves a port of a pod, or of a service's ready pods, on this machine, through the API server.
+// Forwards a local port to a port of a pod, or of a service's ready pods, through the API server.
 //
-// Bytes are passed as they are, so HTTP, redirects, WebSockets and uploads behave as if the server were here. Each
-// local connection is a stream of its own; one that fails takes no other along. A service's pod that goes is replaced
-// by another ready one for the connections that come after.
+// Bytes are passed unchanged, so HTTP, redirects, WebSockets and uploads behave as if the server were local. Each local
+// connection has its own stream, whose failure does not affect others. If a service's pod disappears, later connections
+// use another ready pod.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,23 @@ namespace adaptdl::kube {
 
 struct ForwardOptions {
   std::string name_space;
-  std::string pod;                    // or
-  std::string service;                // one of its ready pods
-  std::string port;                   // a number or a name; of the service where one is given; empty: its only or first
-  std::string address = "127.0.0.1";  // to listen on, a host name or address of this machine
-  std::uint16_t local_port = 0;       // 0: a free one
+  std::string pod;                    // the pod, or else `service`
+  std::string service;                // one of its ready pods is used
+  std::string port;                   // number or name, of the service if one is given; empty: the first
+  std::string address = "127.0.0.1";  // host name or address of this machine to listen on
+  std::uint16_t local_port = 0;       // 0: a free port
 };
 
 class PortForward {
  public:
-  // Listens from here on; who connects waits until it serves. Throws UsageError if the port is taken or the address not
-  // this machine's.
+  // Starts to listen; clients that connect wait until `serve` runs. Throws UsageError if the port is taken or the
+  // address does not belong to this machine.
   PortForward(Client& client, const ForwardOptions& options);
   ~PortForward();
-  // Looks for the pod, so that it is known before anybody comes. Throws ApiError and Error if there is no such service
-  // or pod.
+  // Finds the pod before any client connects. Throws ApiError and Error if there is no such service or pod.
   void find();
   std::uint16_t local_port() const;
-  // Serves in this thread until a stop is asked for. `notice` gets a line for each connection that could not be served.
+  // Serves in this thread until a stop is requested. `notice` receives a line for each connection that failed.
   void serve(std::stop_token stop, const std::function<void(const std::string&)>& notice);
 
  private:

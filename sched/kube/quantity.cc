@@ -16,7 +16,7 @@ using boost::multiprecision::cpp_int;
 using Format = Quantity::Format;
 
 constexpr std::size_t kLongestText = 200;
-constexpr std::int64_t kLargestShift = 400;  // powers of ten; any digit that is moved so far is out of all bounds
+constexpr std::int64_t kLargestShift = 400;  // powers of ten; a larger shift makes any amount too large or negligible
 constexpr std::int64_t kNano = 1'000'000'000;
 constexpr std::string_view kDecimalSuffixes[] = {"n", "u", "m", "", "k", "M", "G", "T", "P", "E"};  // 10^-9, 10^-6, ...
 constexpr std::string_view kBinarySuffixes[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};            // 2^0, 2^10, ...
@@ -62,11 +62,11 @@ cpp_int power_of_ten(std::int64_t exponent) {
   return boost::multiprecision::pow(cpp_int(10), static_cast<unsigned>(exponent));
 }
 
-// `digits` scaled to nanos, rounded up.
+// Scales `digits` to nanos and rounds up.
 cpp_int to_nanos(const std::string& digits, std::int64_t decimals, const Scale& scale) {
   const std::size_t first = digits.find_first_not_of('0');
   if (first == std::string::npos) return 0;
-  cpp_int amount(digits.substr(first));  // a leading zero would make it octal
+  cpp_int amount(digits.substr(first));  // a leading zero would be parsed as octal
   std::int64_t shift = 9 - decimals;
   if (scale.base == 2)
     amount <<= static_cast<unsigned>(scale.exponent);

@@ -1,7 +1,7 @@
-// Kubernetes' quantities ("1500m", "2Gi", "1e3"): k8s.io/apimachinery, pkg/api/resource.
+// Kubernetes quantities ("1500m", "2Gi", "1e3"), as in k8s.io/apimachinery, pkg/api/resource.
 //
-// Plain values. What the API server takes is taken, and written in the same canonical form; but amounts beyond 8*10^28
-// are refused, which no machine has.
+// The API server's syntax is accepted, and quantities are written in the same canonical form. Only amounts beyond
+// 8*10^28, which no machine has, are refused.
 #pragma once
 
 #include <compare>
@@ -11,18 +11,19 @@
 
 namespace adaptdl::kube {
 
-// An exact amount, from a nano to beyond an exa.
+// An exact amount in steps of a nano.
 class Quantity {
  public:
   enum class Format { kDecimalSi, kBinarySi, kDecimalExponent };
   Quantity() = default;
-  // What is finer than a nano is rounded away from zero; binary ones end at 2^63-1. Throws Error that quotes the text.
+  // Rounds away from zero to a whole nano; amounts with a binary suffix are limited to 2^63-1. Throws an Error that
+  // quotes the text.
   static Quantity parse(std::string_view text);
   std::string to_string() const;  // in canonical form, as the API server writes it
   double value() const;
-  std::int64_t ceil() const;        // whole units, rounded away from zero; at most INT64_MAX, at least -INT64_MAX
-  std::int64_t ceil_milli() const;  // thousandths, the same
-  // The format is the left side's, unless that is zero. Throw Error where the sum is beyond all bounds.
+  std::int64_t ceil() const;        // whole units, rounded away from zero and limited to ±INT64_MAX
+  std::int64_t ceil_milli() const;  // thousandths, rounded and limited in the same way
+  // The result keeps the left side's format, unless that is zero. Throw Error if the result overflows.
   Quantity& operator+=(const Quantity& other);
   Quantity& operator-=(const Quantity& other);
   friend std::strong_ordering operator<=>(const Quantity& a, const Quantity& b) { return a.nano_ <=> b.nano_; }

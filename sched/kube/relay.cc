@@ -11,10 +11,10 @@ namespace asio = boost::asio;
 using boost::beast::error_code;
 
 constexpr std::size_t kRelayPiece = std::size_t{64} << 10;
-constexpr std::size_t kPortHeader = 2;  // each channel begins with the number of its port
+constexpr std::size_t kPortHeader = 2;  // each channel begins with its port number
 constexpr std::size_t kLongestError = 2000;
-// The protocol cannot tell the pod that one direction has ended, nor can a local end that is gone be told from one that
-// only listens: it is taken for gone when the pod says nothing for so long.
+// The protocol cannot signal the end of one direction, and a local client that has gone looks like one that only
+// listens. After its end of file, the client counts as gone once the pod has sent nothing for this long.
 constexpr std::chrono::seconds kSilence(20);
 enum PortChannel : unsigned char { kData = 0, kError = 1 };
 

@@ -1,6 +1,6 @@
-// One local connection that is passed on to a port of a pod, over a WebSocket of its own.
+// Relays one local connection to a port of a pod, over its own WebSocket.
 //
-// Threading: `run` blocks the thread that calls it until the connection is over; `stop` may be called from any other.
+// Threading: `run` blocks its caller until the connection has ended; `stop` may be called from any other thread.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -14,11 +14,11 @@ namespace adaptdl::kube {
 class Relay {
  public:
   Relay() : local_(context_) {}
-  // Where to accept the local connection.
+  // The socket for accepting the local connection.
   boost::asio::ip::tcp::socket& local() { return local_; }
-  // Opens the way to the pod. Throws what WebSocket does.
+  // Opens the WebSocket to the pod, and throws what its constructor throws.
   void open(Client& client, const std::string& name_space, const ForwardTarget& target);
-  // Passes bytes on, both ways, until both have ended. Returns why the pod's port could not be reached, or nothing.
+  // Passes bytes in both directions until the connection ends. Returns why the pod's port could not be reached, or "".
   std::string run();
   void stop() { context_.stop(); }
 
@@ -32,9 +32,9 @@ class Relay {
   boost::asio::io_context context_{1};
   boost::asio::ip::tcp::socket local_;
   std::unique_ptr<WebSocket> remote_;
-  std::unique_ptr<boost::asio::steady_timer> silence_;  // after the local end has said all it wants
+  std::unique_ptr<boost::asio::steady_timer> silence_;  // started when the local client ends its output
   std::vector<char> from_remote_, from_local_;
-  std::size_t headers_[2] = {0, 0};  // bytes seen of what comes first on each channel
+  std::size_t headers_[2] = {0, 0};  // bytes received of each channel's header
   bool message_begins_ = true;
   unsigned char channel_ = 0;
   std::string error_;

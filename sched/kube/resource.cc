@@ -17,7 +17,7 @@ bool is_number(std::string_view text) {
 }
 
 void append_segment(std::string& path, std::string_view segment) {
-  // Escaped or not, these would name something else.
+  // Even when escaped, these would refer to another path.
   if (segment == "." || segment == "..") throw UsageError(fmt::format("'{}' can be no name in a cluster", segment));
   path += '/';
   for (const char c : segment) {

@@ -1,4 +1,4 @@
-// Where the API server keeps objects of a kind.
+// The kinds of objects in a cluster, and their paths on the API server.
 #pragma once
 
 #include <string>
@@ -35,13 +35,13 @@ inline constexpr Resource kResourceClaimTemplates{"resource.k8s.io", "v1", "reso
 inline constexpr Resource kResourceSlices{"resource.k8s.io", "v1", "resourceslices", "ResourceSlice"};
 inline constexpr Resource kAdaptDLJobs{"adaptdl.petuum.com", "v1", "adaptdljobs", "AdaptDLJob"};
 
-// The path of a collection, of one object, or of its part (as "log", "exec", "status"). An empty namespace: of all
-// namespaces, or of what has none. Names are escaped.
+// Returns the path of a collection, an object, or a subresource (such as "log", "exec", "status"). An empty namespace
+// means all namespaces, or a cluster-wide object. Names are escaped.
 std::string path(const Resource& resource, std::string_view name_space, std::string_view name = {},
                  std::string_view subresource = {});
 
-// Whether resourceVersion `a` is older than `b`. Formally they are opaque, but all known API servers use numbers; false
-// if one of them is not a number.
+// Returns whether resourceVersion `a` is older than `b`. They are formally opaque, but all known API servers use
+// numbers; returns false if one of them is not a number.
 bool is_older_version(std::string_view a, std::string_view b);
 
 }  // namespace adaptdl::kube

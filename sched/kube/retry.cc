@@ -16,7 +16,7 @@ bool may_retry(const Failure& failure) {
       return failure.read || failure.retry_after;
     case 502:
     case 504:
-      return failure.read;  // a proxy's word: the server may have done it
+      return failure.read;  // a proxy's answer: the server may have executed the call
     default:
       return false;
   }

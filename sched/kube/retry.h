@@ -1,6 +1,5 @@
-// Whether, and when, a call to an API server is made once more.
-//
-// Pure functions, so that the rules can be tested without a server.
+// Decides whether, and when, a call to an API server is retried. These are pure functions, so that the rules can be
+// tested without a server.
 #pragma once
 
 #include <chrono>
@@ -8,22 +7,22 @@
 
 namespace adaptdl::kube {
 
-// How a call has failed.
+// Describes how a call failed.
 struct Failure {
   bool read = false;      // the call changes nothing
-  bool answered = false;  // else the connection failed
-  bool sent = false;      // not answered, but the server may have got it
-  int status = 0;         // of the answer
+  bool answered = false;  // false: the connection failed
+  bool sent = false;      // no answer came, but the server may have received the call
+  int status = 0;         // HTTP status of the answer
   std::optional<std::chrono::seconds> retry_after;
 };
 
 struct RetryRule {
-  std::chrono::milliseconds patience;  // from the first try to the start of the last
+  std::chrono::milliseconds patience;  // maximum time from the first attempt's start to the last one's
   std::chrono::milliseconds first = std::chrono::milliseconds(100), most = std::chrono::milliseconds(2000);
 };
 
-// The pause before the next try, or none if there is to be none. `attempt` counts from 1, `elapsed` is since the first
-// began, `random` from 0 to 1 spreads many clients of a server that comes back.
+// Returns the pause before the next attempt; null if there must be none. `attempt` counts from 1, `elapsed` is the time
+// since the first one began, and `random`, from 0 to 1, spreads the clients of a server that becomes available again.
 std::optional<std::chrono::milliseconds> retry_pause(const RetryRule& rule, const Failure& failure, int attempt,
                                                      std::chrono::milliseconds elapsed, double random);
 

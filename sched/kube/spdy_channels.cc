@@ -24,9 +24,9 @@ namespace beast = boost::beast;
 using boost::system::error_code;
 
 constexpr const char* kProtocol = "v4.channel.k8s.io";
-constexpr std::size_t kSpdyFrame = std::size_t{1} << 20;  // of data sent at once
+constexpr std::size_t kSpdyFrame = std::size_t{1} << 20;  // maximum size of a data frame that is sent
 constexpr std::size_t kMostHead = std::size_t{64} << 10;
-constexpr std::size_t kMostAnswers = 1000;  // to pings, that the server has not read
+constexpr std::size_t kMostAnswers = 1000;  // answers to pings that the server has not read yet
 
 struct Stream {
   Channel channel;
@@ -38,7 +38,7 @@ class SpdyChannels : public Channels {
   SpdyChannels(asio::io_context& context, std::unique_ptr<RawConnection> connection)
       : connection_(std::move(connection)), socket_(socket_of(context, *connection_)), ping_(context) {}
 
-  // False: the answer is no 101, but `declined`.
+  // Returns false if the server answers anything but 101, and stores that answer in `declined`.
   bool upgrade(asio::io_context& context, Client& client, const std::string& path, const Query& query,
                Declined& declined) {
     beast::http::request<beast::http::empty_body> request{beast::http::verb::post,
@@ -79,7 +79,7 @@ class SpdyChannels : public Channels {
     return true;
   }
 
-  // Asks for the streams that the query has, in the order in which others do.
+  // Requests the streams that the query enables, in the same order as other clients.
   void open_streams(const Query& query) {
     const auto wants = [&query](const std::string& name) {
       return std::ranges::find(query, std::pair<std::string, std::string>(name, "true")) != query.end();
@@ -105,7 +105,7 @@ class SpdyChannels : public Channels {
       const bool ended = std::ranges::find(open_, channel) == open_.end();
       if (event.kind == Kind::kReset) {
         if (!ended) return done(asio::error::connection_reset, {}, {});
-        continue;  // of the input's: the command takes no more
+        continue;  // reset of the input: the command reads no more
       }
       if (event.ends) std::erase(open_, channel);
       if (event.data.empty() || channel == Channel::kIn) continue;
@@ -161,7 +161,8 @@ class SpdyChannels : public Channels {
                             });
   }
 
-  // The server's pings have even numbers; those of ours come back. False: it asks without reading the answers.
+  // Answers the server's pings, which have even ids; odd ids are answers to ours. Returns false if the server sends
+  // pings without reading the answers.
   bool answer_ping(std::uint32_t id) {
     if (id % 2 != 0) return true;
     if (++answers_ > kMostAnswers) return false;
@@ -191,9 +192,9 @@ class SpdyChannels : public Channels {
   asio::steady_timer ping_;
   std::uint32_t pings_ = 1;
   std::vector<Stream> streams_;  // by their ids: 1, 3, 5, ...
-  std::vector<Channel> open_;    // of those that the server writes
+  std::vector<Channel> open_;    // channels that the server still writes
   std::deque<Frame> queue_;
-  std::size_t answers_ = 0;  // among these, to pings
+  std::size_t answers_ = 0;  // number of queued answers to pings
   spdy::FrameReader frames_;
 };
 

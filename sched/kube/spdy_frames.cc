@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kHead = 8;
 constexpr std::size_t kMostControl = std::size_t{64} << 10;
-constexpr unsigned kVersion = 0x8003;  // with the bit that tells control frames from data
+constexpr unsigned kVersion = 0x8003;  // including the bit that distinguishes control frames from data
 constexpr unsigned char kFin = 1;
 enum Control : unsigned { kSynStream = 1, kReset = 3, kPing = 6 };
 
@@ -26,11 +26,11 @@ std::string control_frame(Control type, const std::string& payload) {
   std::string frame;
   put(frame, kVersion, 2);
   put(frame, type, 2);
-  put(frame, static_cast<std::uint32_t>(payload.size()));  // with no flags before the length's three bytes
+  put(frame, static_cast<std::uint32_t>(payload.size()));  // no flags, and three bytes of length
   return frame + payload;
 }
 
-// One header, as a part of the connection's one zlib stream: it stays uncompressed, and so needs no dictionary.
+// Encodes one header as a part of the connection's zlib stream; it is not compressed and so needs no dictionary.
 std::string header_block(std::string_view name, std::string_view value, bool first) {
   std::string header;
   put(header, 1);
@@ -46,7 +46,7 @@ std::string header_block(std::string_view name, std::string_view value, bool fir
     block += bytes;
   };
   stored(header);
-  stored("");  // has the other end take what it got
+  stored("");  // an empty block flushes the receiver's decompressor
   return block;
 }
 
@@ -97,15 +97,15 @@ std::span<char> FrameReader::room() {
 std::string open_stream(std::uint32_t id, std::string_view type, bool first) {
   std::string payload;
   put(payload, id);
-  put(payload, 0);     // of no other stream
-  put(payload, 0, 2);  // of no priority, without credentials
+  put(payload, 0);     // no associated stream
+  put(payload, 0, 2);  // no priority, no credentials
   return control_frame(kSynStream, payload + header_block("streamtype", type, first));
 }
 
 std::string data_head(std::uint32_t id, std::size_t size) {
   std::string head;
   put(head, id);
-  put(head, static_cast<std::uint32_t>(size));  // with no flags before the length's three bytes
+  put(head, static_cast<std::uint32_t>(size));  // no flags, and three bytes of length
   return head;
 }
 

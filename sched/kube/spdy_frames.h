@@ -1,6 +1,6 @@
-// Frames of SPDY/3.1 (sections 2.2 and 2.6), as far as commands in containers need them.
+// Encodes and decodes the frames of SPDY/3.1 (sections 2.2 and 2.6) that commands in containers need.
 //
-// Threading: a FrameReader belongs to one thread at a time; the rest are plain functions.
+// Threading: a FrameReader is used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -12,23 +12,23 @@
 
 namespace adaptdl::kube::spdy {
 
-// Takes frames out of bytes as they come, whoever sent them. Data is passed on before all of its frame is there.
+// Decodes frames from the received bytes of an untrusted peer. Data is passed on before its frame is complete.
 class FrameReader {
  public:
   struct Event {
     enum class Kind { kMore, kData, kReset, kPing, kMalformed };
-    Kind kind = Kind::kMore;  // kMore: first receive some
-    std::uint32_t id = 0;     // of the stream, or the ping's
-    std::string_view data{};  // of kData; lasts until `room`
-    bool ends = false;        // of kData: the stream ends with it
+    Kind kind = Kind::kMore;  // kMore: more bytes must be received first
+    std::uint32_t id = 0;     // of the stream or the ping
+    std::string_view data{};  // of kData; valid until `room`
+    bool ends = false;        // of kData: these are the stream's last bytes
   };
 
-  // What comes next. Frames that change nothing here are passed over. Nothing follows kMalformed.
+  // Returns the next event. Frames that have no meaning here are skipped. No event follows kMalformed.
   Event next();
-  // Where what is received goes. Never empty after kMore.
+  // Returns the space for received bytes. It is never empty after kMore.
   std::span<char> room();
   void received(std::size_t size) { end_ += size; }
-  // Whether a frame has begun that has not ended.
+  // Returns whether a frame is incomplete.
   bool in_frame() const { return data_left_ > 0 || begin_ < end_; }
 
  private:
@@ -36,15 +36,15 @@ class FrameReader {
   Event take_control(unsigned type, std::string_view payload) const;
 
   std::array<char, std::size_t{128} << 10> buffer_;
-  std::size_t begin_ = 0, end_ = 0;  // of what was not taken yet
-  std::uint32_t id_ = 0;             // of the stream whose data is received
-  std::size_t data_left_ = 0;        // of its frame
-  bool ends_ = false;                // the stream, with this frame
+  std::size_t begin_ = 0, end_ = 0;  // of the bytes that were not decoded yet
+  std::uint32_t id_ = 0;             // stream of the current data frame
+  std::size_t data_left_ = 0;        // bytes missing of that frame
+  bool ends_ = false;                // the stream ends with that frame
 };
 
-// Opens a stream whose one header is "streamtype". `first`: of the connection.
+// Opens a stream whose only header is "streamtype". `first`: it is the first stream of the connection.
 std::string open_stream(std::uint32_t id, std::string_view type, bool first);
-// What is before so many bytes of data.
+// Returns the head of a frame with `size` bytes of data.
 std::string data_head(std::uint32_t id, std::size_t size);
 std::string ping(std::uint32_t id);
 

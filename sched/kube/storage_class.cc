@@ -18,11 +18,11 @@ using nlohmann::json;
 
 constexpr const char* kOldDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class";
 
-// Provisioners of shared file systems, by a part of their names between '.', '/' and '-'.
+// Provisioners of shared file systems, identified by a word of their name between '.', '/' and '-'.
 constexpr std::array<std::string_view, 17> kSharedWords{
     "efs",  "nfs",     "cephfs", "azurefile", "filestore", "glusterfs", "fsx",     "lustre",   "beegfs",
     "weka", "juicefs", "smb",    "longhorn",  "quobyte",   "cfs",       "moosefs", "seaweedfs"};
-// Others, by a part of their whole names.
+// Other such provisioners, identified by a part of their name.
 constexpr std::array<std::string_view, 6> kSharedNames{"microk8s.io/hostpath",     "file.csi.azure.com",
                                                        "kubernetes.io/azure-file", "vpc.file.csi.ibm.io",
                                                        "ibm.io/ibmc-file",         "nfs-subdir-external-provisioner"};
@@ -72,7 +72,7 @@ StorageChoice choose_job_storage(const std::vector<json>& classes, const std::st
   }
   if (chosen != nullptr) return {name_of(*chosen)};
   if (!several) {
-    // What only one node can mount is enough where there is but one.
+    // A volume that only one node can mount is enough if there is only one.
     const auto found = classes.size() == 1 ? classes.begin() : std::ranges::find_if(classes, is_default_storage);
     if (found != classes.end()) return {name_of(*found), "ReadWriteOnce"};
   }

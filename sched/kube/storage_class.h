@@ -1,6 +1,4 @@
-// Storage classes: which of those of a cluster makes volumes that all replicas of a job can share.
-//
-// Threading: pure functions; choose_job_storage as its client.
+// Chooses the storage class of a cluster whose volumes all replicas of a job can share.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,10 +9,10 @@
 
 namespace adaptdl::kube {
 
-// What marks the default class, in its annotations.
+// The annotation that marks the default class.
 inline constexpr const char* kDefaultClassAnnotation = "storageclass.kubernetes.io/is-default-class";
 
-// Whether its provisioner is known to make volumes that several nodes can mount for writing.
+// Returns whether its provisioner is known to create volumes that several nodes can mount for writing.
 bool is_shared_storage(const nlohmann::json& storage_class);
 bool is_default_storage(const nlohmann::json& storage_class);
 
@@ -23,13 +21,13 @@ struct StorageChoice {
   std::string access_mode = "ReadWriteMany";
 };
 
-// The class of the volume of a job: the one asked for; else one that nodes are known to share, the default before
-// others; else, where there is a single node (`several` is false), the default or only one. Throws Error that lists
-// what there is.
+// Returns the class for a job's volume: `wanted` if not empty; else a class that is known to be shared, the default one
+// first; else, if there is a single node (`several` is false), the default or only class. Throws an Error that lists
+// the classes.
 StorageChoice choose_job_storage(const std::vector<nlohmann::json>& classes, const std::string& wanted, bool several);
 
-// The same of a cluster. What the user may not look at is taken as it would be in a cluster of several nodes, and the
-// class asked for as if it were there. Throws as Client does.
+// Does the same for a cluster. If the user may not list the nodes, several are assumed; if the user may not list the
+// classes, `wanted` is assumed to exist. Throws Error, and like Client.
 StorageChoice choose_job_storage(Client& client, const std::string& wanted);
 
 }  // namespace adaptdl::kube

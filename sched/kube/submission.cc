@@ -86,7 +86,7 @@ std::string claim_path(const Submission& one) {
   return path(kPersistentVolumeClaims, one.name_space(), text_field(one.claim, {"metadata", "name"}));
 }
 
-// The pod of a replica, as far as it is known before the scheduler makes it.
+// Returns the pod of a replica, as far as it is known before the scheduler creates it.
 json sample_pod(const json& job) {
   json pod = job["spec"]["template"];
   json labels = field(pod, {"metadata", "labels"}), notes = field(pod, {"metadata", "annotations"});
@@ -99,7 +99,7 @@ json sample_pod(const json& job) {
   return pod;
 }
 
-// A name that the file or the user gave belongs to another job.
+// Another job has the name that the file or the user gave.
 [[noreturn]] void refuse_taken(const Submission& one) {
   throw Error(fmt::format(
       "there is a job {} in namespace {} already: delete it with `adaptdl delete {}`, or choose another by --name",
@@ -151,7 +151,7 @@ Submission make_submission(json job, const SubmissionOptions& options) {
   add_volumes(pod, claim, options.tensorboard.empty() ? "" : "adaptdl-tensorboard-" + options.tensorboard);
   Submission made;
   made.claim = make_claim(claim, job, options);
-  // What it was generated from says, as in jobs of kubectl, that the name may be any other.
+  // As in jobs created by kubectl, generateName records that the name was generated.
   if (!options.name.empty()) metadata["generateName"] = options.name + '-';
   made.job = std::move(job);
   return made;
@@ -173,14 +173,14 @@ Submission Submitter::dry_run(const Submission& one) {
 void Submitter::check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice) {
   for (const Submission& one : all) {
     dry_run(one);
-    // The server takes any pod in a job; whether it is one shows when the scheduler makes it, or here.
+    // The server accepts any pod template in a job, and checks it only when the scheduler creates a pod, or here.
     try {
       client_.create(path(kPods, one.name_space()), sample_pod(one.job),
                      {{"dryRun", "All"}, {"fieldValidation", "Strict"}});
     } catch (const ApiError& error) {
       if (error.code() == 422 || error.code() == 400)
         throw Error(fmt::format("the pods of job {} would be refused: {}", one.name(), error.what()));
-      // Who submits jobs need not be permitted to make pods.
+      // Users who submit jobs need no permission to create pods.
       if (error.code() == 403 &&
           std::string_view(error.what()).find("cannot create resource") == std::string_view::npos)
         notice(fmt::format("the pods of job {} would be refused at present: {}", one.name(), error.what()));
@@ -210,7 +210,7 @@ void Submitter::begin(const Submission& one) {
 
 json Submitter::create_one(Submission one, const std::stop_token& stop) {
   if (stop.stop_requested()) throw http::Stopped();
-  // The claim first: a job without it would be stuck, a claim without a job is nobody's.
+  // The claim comes first: a job without its claim would be stuck, but a claim without a job is unused.
   begin(one);
   client_.create(path(kPersistentVolumeClaims, one.name_space()), one.claim);
   if (stop.stop_requested()) throw http::Stopped();
@@ -243,7 +243,7 @@ void Submitter::undo(const std::function<void(const std::string&)>& notice) {
   };
   for (const Submission& one : begun) {
     attempt("job " + one.name(), [&] {
-      // An answer that was lost leaves open whether it was made; another of that name is not ours.
+      // If an answer was lost, the job may exist or not; a job of that name with another claim is not ours.
       const json job = client_.get(job_path(one));
       if (claim_of(job) != claim_of(one.job)) return;
       client_.remove(job_path(one),

@@ -1,7 +1,7 @@
-// Jobs on their way into a cluster: what is added to those of a job file, and how job and volume are made so that a
-// failure on the way leaves neither.
+// Submits jobs to a cluster: completes the jobs of a job file, and creates each job with its volume so that a failure
+// leaves neither.
 //
-// Threading: values and pure functions; Submitter as its client, and its `undo` from any thread.
+// Threading: a Submitter is used by one thread at a time, but `undo` may be called from any thread.
 #pragma once
 
 #include <functional>
@@ -24,48 +24,48 @@ inline constexpr const char* kSharePath = "/adaptdl/share";
 inline constexpr const char* kTensorBoardPath = "/adaptdl/tensorboard";
 
 struct SubmissionOptions {
-  std::string name_space;              // of jobs that name none
-  bool name_space_asked_for = false;   // a job that names another is refused
-  std::string name;                    // in place of the file's: NAME-xxxxx
-  std::string image;                   // of the first container; empty: the file's own
-  std::string pull_secret;             // of the image's registry; empty: none
-  std::vector<std::string> arguments;  // of the first container, in place of the file's; none: the file's own
+  std::string name_space;              // for jobs without a namespace
+  bool name_space_asked_for = false;   // a job with another namespace is refused
+  std::string name;                    // replaces the file's name, by NAME-xxxxx
+  std::string image;                   // of the first container; empty: the file's
+  std::string pull_secret;             // for the image's registry; empty: none
+  std::vector<std::string> arguments;  // replaces those of the first container; empty: the file's
   std::optional<int> min_replicas, max_replicas;
-  std::string tensorboard;  // its name; empty: none
-  std::string claim;        // name of the claim of the job's volume; empty: a random one
+  std::string tensorboard;  // name of a TensorBoard; empty: none
+  std::string claim;        // name of the job's volume claim; empty: a random one
   std::string storage_size = "1Gi";
-  std::optional<StorageChoice> storage;  // none: it is left to the cluster, and unknown
+  std::optional<StorageChoice> storage;  // null: the cluster's default class
 };
 
-// A job with a name and the claim of its volume, which it is to own.
+// A job with a name, and the claim of its volume, which the job must own.
 struct Submission {
   nlohmann::json job, claim;
   std::string name() const;
   std::string name_space() const;
 };
 
-// The name of the claim of the job's volume; empty if it has none.
+// Returns the name of the claim of the job's volume; empty if it has none.
 std::string claim_of(const nlohmann::json& job);
-// Has the job, as the server returned it, own the claim of its volume. Throws as Client does.
+// Makes the job, as returned by the server, the owner of its volume's claim. Throws like Client.
 void own_claim(Client& client, const nlohmann::json& job);
 
-// REQUIRES: a job of parse_job_file. Throws UsageError on a wrong name, size or number of replicas.
+// Completes a job of parse_job_file. Throws UsageError for an invalid name, size or number of replicas.
 Submission make_submission(nlohmann::json job, const SubmissionOptions& options);
 
 class Submitter {
  public:
   explicit Submitter(Client& client) : client_(client) {}
 
-  // Has the server look at all of it and make nothing. `notice` gets what may keep a job waiting. Throws Error for what
-  // it refuses.
+  // Checks all submissions on the server without creating anything, and throws Error if it refuses one. `notice`
+  // receives what may keep a job waiting.
   void check(const std::vector<Submission>& all, const std::function<void(const std::string&)>& notice);
-  // What the server makes of one, without making it.
+  // Returns what the server would create for a submission, without creating it.
   Submission dry_run(const Submission& one);
-  // Makes each claim, then the job, then has the job own the claim. Whatever goes wrong, or at a stop (which throws
-  // http::Stopped): takes away all it made; what it cannot take away is told by `notice`. Returns the jobs.
+  // Creates each claim, then the job, then makes the job own the claim, and returns the jobs. On an error or a stop
+  // (http::Stopped), deletes everything it created; `notice` receives what could not be deleted.
   std::vector<nlohmann::json> create(std::vector<Submission> all, const std::stop_token& stop,
                                      const std::function<void(const std::string&)>& notice);
-  // Takes away what a `create` under way has made so far.
+  // Deletes what a `create` in progress has created so far.
   void undo(const std::function<void(const std::string&)>& notice);
 
  private:

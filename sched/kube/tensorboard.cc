@@ -43,7 +43,7 @@ bool exists(Client& client, const std::string& at) {
   }
 }
 
-// False: it was gone already.
+// Returns false if the object did not exist.
 bool remove(Client& client, const std::string& at, Propagation propagation) {
   try {
     client.remove(at, {.propagation = propagation});
@@ -71,7 +71,7 @@ std::string why_not_ready(const std::vector<json>& pods, const std::string& name
     if (pod.value("/metadata/labels"_json_pointer, json::object()).value(kLabel, "") != name) continue;
     if (const std::string trouble = pod_trouble(pod); !trouble.empty()) return trouble;
   }
-  // Without a pod, the Deployment knows why, as of a quota.
+  // Without a pod, the Deployment has the reason, such as a quota.
   for (const json& condition : deployment.value("/status/conditions"_json_pointer, json::array())) {
     if (condition.value("type", "") == "ReplicaFailure") return condition.value("message", "");
   }
@@ -105,7 +105,7 @@ TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options) {
                        {"command", {"tensorboard"}},
                        {"args", {"--host=0.0.0.0", "--logdir=/adaptdl/tensorboard"}},
                        {"ports", {{{"containerPort", kTensorBoardPort}}}},
-                       // Until it answers, a Service has nobody to send a browser to.
+                       // With this probe, the Service does not route browsers to it before it answers.
                        {"readinessProbe", {{"tcpSocket", {{"port", kTensorBoardPort}}}, {"periodSeconds", 2}}},
                        {"volumeMounts", {{{"name", "logdir"}, {"mountPath", "/adaptdl/tensorboard"}}}}};
   const json volume{{"name", "logdir"}, {"persistentVolumeClaim", {{"claimName", name}}}};
@@ -166,7 +166,7 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
       throw Error(fmt::format("there is a {} {} in namespace {}: choose another name, or delete that TensorBoard first",
                               resource.kind, name, name_space));
   }
-  // Refused now, and nothing is made: what admission, quotas and permissions have to say.
+  // A dry run finds what admission, quotas and permissions refuse before anything is created.
   const Query dry{{"dryRun", "All"}};
   client.create(path(kPersistentVolumeClaims, name_space), objects.claim, dry);
   client.create(path(kServices, name_space), objects.service, dry);
@@ -185,7 +185,7 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
     try {
       remove_all(client, name_space, name);
     } catch (const Error&) {
-      // What went wrong first is what is told.
+      // The first error is the one to report.
     }
     throw;
   }

@@ -1,7 +1,5 @@
-// TensorBoards of a cluster: a Deployment, the volume that jobs write to, and a Service, as AdaptDL's Python command
-// makes them, so that either command sees what the other made.
-//
-// Threading: as their client.
+// Manages the TensorBoards of a cluster. Each is a Deployment, the volume that jobs write to, and a Service, all as
+// AdaptDL's Python command creates them, so that both commands can be mixed.
 #pragma once
 
 #include <functional>
@@ -19,25 +17,25 @@ inline constexpr int kTensorBoardPort = 6006;
 
 struct TensorBoardOptions {
   std::string name;
-  std::string storage_class;  // empty: the cluster's own choice
+  std::string storage_class;  // empty: see choose_storage_class
   std::string size = "1Gi";
   std::string image = "tensorflow/tensorflow";
   bool node_port = false;
 };
 
 struct TensorBoardObjects {
-  nlohmann::json deployment, claim, service;  // the latter two without an owner
+  nlohmann::json deployment, claim, service;  // claim and service have no owner yet
 };
 
-// "adaptdl-tensorboard-NAME", of all its objects. Throws UsageError if that is no name in a cluster.
+// Returns "adaptdl-tensorboard-NAME", the name of all its objects. Throws UsageError if that is not a valid name.
 std::string tensorboard_object_name(const std::string& name);
-// Throws UsageError on a wrong name or size.
+// Throws UsageError for an invalid name or size.
 TensorBoardObjects tensorboard_objects(const TensorBoardOptions& options);
 
-// The class to use: the one asked for, the cluster's default, or one that several nodes can share. Throws Error.
+// Returns `wanted`, or else the cluster's default class, or one that several nodes can share. Throws Error.
 std::string choose_storage_class(const std::vector<nlohmann::json>& classes, const std::string& wanted);
 
-// Throws Error if there is one, or if not all of it can be made: then nothing of it is left.
+// Throws Error if one of the objects exists already, or cannot be created; in the latter case none is left.
 void create_tensorboard(Client& client, const std::string& name_space, const TensorBoardOptions& options);
 
 struct TensorBoard {
@@ -45,19 +43,20 @@ struct TensorBoard {
   std::optional<int> node_port;
   std::optional<std::string> size;
   int ready = 0, wanted = 0;
-  std::string why;  // it is not ready
+  std::string why;  // why it is not ready
 };
 std::vector<TensorBoard> list_tensorboards(Client& client, const std::string& name_space);
 
-// Throws Error if there is none.
+// Throws Error if it does not exist.
 TensorBoard get_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
-// Waits until it is ready. `notice` is told what keeps it from that, and that it goes on if it took long to be so; a
-// stop ends it.
+// Waits until it is ready or a stop is requested. `notice` receives one line at the start, and each reason why it is
+// not ready. Throws Error if it does not exist, or if such reasons last for 60 s.
 void wait_until_ready(Client& client, const std::string& name_space, const std::string& name, std::stop_token stop,
                       const std::function<void(const std::string&)>& notice);
 
-// Removes all of it, and waits until its pods and volume are gone. Throws Error if there is none, or it takes too long.
+// Deletes all its objects, and waits until its pods and volume are gone. Throws Error if it does not exist, or if this
+// takes longer than 90 s.
 void delete_tensorboard(Client& client, const std::string& name_space, const std::string& name);
 
 }  // namespace adaptdl::kube

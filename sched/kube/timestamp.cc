@@ -14,7 +14,7 @@ __extension__ using Wide = __int128;
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Reads from the front of a text; what does not match makes it bad, for good.
+// Reads from the front of a text. Once something does not match, good() remains false.
 class TimeReader {
  public:
   explicit TimeReader(std::string_view text) : text_(text) {}
@@ -27,7 +27,7 @@ class TimeReader {
     return true;
   }
   void expect(std::string_view expected) { good_ = skip(expected) && good_; }
-  // A number of exactly so many digits, and at most `most`.
+  // Reads a number of exactly `digits` digits that is at most `most`.
   int number(std::size_t digits, int most) {
     int value = 0;
     good_ = good_ && text_.size() >= digits;
@@ -39,7 +39,7 @@ class TimeReader {
     good_ = good_ && value <= most;
     return value;
   }
-  // The digits behind a point, as nanoseconds; finer ones are dropped.
+  // Reads the digits after a decimal point, as nanoseconds; further digits are dropped.
   int fraction() {
     int value = 0, unit = 100'000'000;
     good_ = good_ && !text_.empty() && is_digit(text_[0]);
@@ -47,7 +47,7 @@ class TimeReader {
       value += unit * (text_[0] - '0');
     return value;
   }
-  // "Z" or "+01:30".
+  // Reads "Z" or an offset such as "+01:30".
   std::chrono::minutes offset() {
     if (skip("Z") || skip("z")) return {};
     const bool east = skip("+");
@@ -72,7 +72,8 @@ std::optional<std::int64_t> unit_of(std::string_view name) {
   return {};
 }
 
-// The nanoseconds of one part, as "1.5h", which is taken from the text's front. Null: it is none, or too long.
+// Removes one part, such as "1.5h", from the front of the text and returns its nanoseconds. Returns null if it is
+// invalid or too long.
 std::optional<Wide> take_part(std::string_view& text) {
   Wide whole = 0, fraction = 0, scale = 1;
   std::size_t at = 0, digits = 0;
@@ -83,7 +84,7 @@ std::optional<Wide> take_part(std::string_view& text) {
   }
   if (at < text.size() && text[at] == '.')
     for (++at; at < text.size() && is_digit(text[at]); ++at, ++digits) {
-      if (scale >= 1'000'000'000'000'000) continue;  // finer than a nanosecond of any unit
+      if (scale >= 1'000'000'000'000'000) continue;  // less than a nanosecond in any unit
       fraction = 10 * fraction + (text[at] - '0');
       scale *= 10;
     }
@@ -116,7 +117,7 @@ std::optional<Time> parse_time(std::string_view text) {
   const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day))};
   if (!reader.good() || !reader.at_end() || !date.ok()) return {};
-  // The system's clock ends before the years do.
+  // system_clock has a smaller range than the years of RFC 3339.
   if (year < 1678 || year > 2261) return {};
   return Time(std::chrono::sys_days(date)) + std::chrono::hours(hours) + std::chrono::minutes(minutes) +
          std::chrono::seconds(seconds) + std::chrono::duration_cast<Time::duration>(nanoseconds(nanos)) - offset;

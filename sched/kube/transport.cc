@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostAnswer = std::size_t{1} << 30;
-constexpr milliseconds kShortestConnect(1000);  // a last try is given a chance
+constexpr milliseconds kShortestConnect(1000);  // gives the last attempt a chance
 
 milliseconds since(Clock::time_point start) { return std::chrono::duration_cast<milliseconds>(Clock::now() - start); }
 
@@ -28,7 +28,7 @@ double random_fraction() {
   return std::uniform_real_distribution<>()(generator);
 }
 
-// False if a stop came first.
+// Returns false if a stop was requested before the time was over.
 bool pause(milliseconds time, const std::stop_token& stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -51,7 +51,7 @@ class TunnelConnection : public RawConnection {
 
 }  // namespace
 
-// Who this is, and what TLS makes of it, which stays the same object as long as nothing changes: so do connections.
+// The credentials and the TLS settings. Unchanged settings remain the same object, so that connections are reused.
 struct Transport::Identity {
   explicit Identity(const Access& of) : access(of), credentials(of) {}
 

@@ -1,6 +1,6 @@
-// One call to an API server: credentials, tries and refusals.
+// Sends calls to an API server: adds credentials, retries, and turns refusals into errors. Used only by Client.
 //
-// Threading: every member may be called from any thread at once. Private to the client.
+// Threading: every member may be called from any thread at any time.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@
 namespace adaptdl::kube {
 
 struct Call {
-  std::string method, path;  // the path escaped
-  Query query;               // unescaped
+  std::string method, path;  // the path is percent-encoded
+  Query query;               // not percent-encoded
   std::string body, content_type;
 };
 
@@ -29,15 +29,15 @@ class Transport {
   ~Transport();
   const Access& access() const { return access_; }
 
-  // The body of a 2xx answer; tried again as retry.h says. Throws ApiError, http::ConnectionError, http::Stopped,
-  // Error.
+  // Returns the body of a 2xx answer; retries as retry.h describes. Throws ApiError, http::ConnectionError,
+  // http::Stopped, Error.
   std::string call(const Call& call, const std::stop_token& stop);
-  // Once.
+  // Sends the call once, and again only after a first 401.
   void stream(const Call& call, const std::stop_token& stop, const std::function<bool(std::string_view)>& sink);
   std::unique_ptr<RawConnection> connect();
   std::vector<std::string> authorization_headers();
 
-  // What an answer that is no success says of a call; for requests that were made on a raw connection too.
+  // Throws the ApiError for an unsuccessful answer, including one on a raw connection.
   [[noreturn]] void refuse(const std::string& method, const std::string& path, int code, std::string_view body) const;
 
  private:

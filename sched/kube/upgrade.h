@@ -1,6 +1,4 @@
-// What the protocols have in common that begin as an HTTP request to an API server.
-//
-// Threading: plain functions.
+// Shared parts of the protocols that begin with an HTTP request to an API server.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -13,19 +11,19 @@
 
 namespace adaptdl::kube {
 
-// An API server waits up to half a minute for a node before it says that it is away.
+// An API server waits up to 30 s for a node before it reports that it is unavailable.
 inline constexpr std::chrono::seconds kHandshakeTimeout(40);
-// What lies between may forget a connection that is silent for long.
+// Proxies and firewalls may drop a connection that is silent for long.
 inline constexpr std::chrono::seconds kPing(30);
 
-// Another descriptor of the connection. Throws Error.
+// Returns a socket on a duplicate of the connection's descriptor. Throws Error.
 boost::asio::local::stream_protocol::socket socket_of(boost::asio::io_context& context,
                                                       const RawConnection& connection);
 
-// What the request line asks for.
+// Returns the target of the request line.
 std::string request_target(const RawConnection& connection, const std::string& path, const Query& query);
 
-// "Name: value" as both.
+// Splits "Name: value" into name and value.
 std::pair<std::string, std::string> split_header(const std::string& header);
 
 }  // namespace adaptdl::kube

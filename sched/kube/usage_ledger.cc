@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLedgerData = "usage.json";
-constexpr std::size_t kMaxUser = 256;  // bytes; longer names are not those of users
+constexpr std::size_t kMaxUser = 256;  // bytes; a longer name is not a user's
 
 std::optional<double> number(const json& object, const char* name) {
   const json& value = field(object, {name});
@@ -177,14 +177,14 @@ void UsageLedger::record(const std::vector<UsageRecord>& existing, const std::ve
   }
 }
 
-// Returns what a job had used when the month ended, by its stored usage and its usage now.
+// Returns what a job had used when the month ended, given its stored and its current usage.
 JobUsage UsageLedger::until_end(JobUsage stored, JobUsage current) const {
   const Time end = month_.end();
   const bool exact = current.since && *current.since <= end;
   stored.release(end);
   current.release(end);
   if (exact) return current;
-  // It has been released since the month ended, or held something else, so that it may have used more by now.
+  // Since the month ended, the job has released its resources or holds others, so its current usage may be too high.
   stored.gpu_seconds = std::min(stored.gpu_seconds, current.gpu_seconds);
   if (stored.cost && current.cost) stored.cost = std::min(*stored.cost, *current.cost);
   return stored;

@@ -1,11 +1,9 @@
-// What jobs have used in a calendar month, also of jobs that were deleted. The operator stores it in a ConfigMap per
-// month, so its size is limited to 1 MiB: about 3,000 jobs that have not been deleted.
+// The usage of all jobs in a calendar month, including deleted jobs. The operator stores it in one ConfigMap per month,
+// so its size is limited to 1 MiB: about 3,000 jobs that have not been deleted.
 //
-// The usage of a job that exists is that of its status (job_usage.h), less what it had used when the month began. A
-// deleted job is added to a sum in two steps, so that no step counts twice if its answer is lost and it is repeated:
-// first the job is marked as deleted, and once that is stored, it is replaced by a larger sum.
-//
-// Threading: plain values and functions.
+// The usage of an existing job is that of its status (job_usage.h), less what it had used when the month began. A
+// deleted job is added to a sum in two steps, so that repeating a step whose answer was lost counts nothing twice:
+// first the job is marked as deleted, and once that is stored, the sum is increased and the job removed.
 #pragma once
 
 #include <compare>
@@ -23,7 +21,7 @@
 
 namespace adaptdl::kube {
 
-// The annotation of a job with the name of the user who created it, as the API server knows it.
+// The annotation with the name of the user who created the job, as known to the API server.
 inline constexpr const char* kSubmitterAnnotation = "adaptdl/submitter";
 
 // The label app.kubernetes.io/name of the ConfigMaps.
@@ -36,7 +34,7 @@ inline ListOptions usage_ledgers() {
 class Month {
  public:
   static Month of(Time time);
-  // "2026-11"; empty if it is not a month.
+  // Parses "2026-11"; returns null if it is not a month.
   static std::optional<Month> parse(std::string_view text);
 
   Time begin() const;
@@ -49,11 +47,11 @@ class Month {
   std::chrono::year_month month_;
 };
 
-// Returns the month of a ConfigMap, by its name NAME-YYYY-MM.
+// Returns the month of a ConfigMap from its name, NAME-YYYY-MM.
 std::optional<Month> month_of(const nlohmann::json& config_map);
 
 struct UsageSum {
-  std::string user, name_space;  // user: empty if not known
+  std::string user, name_space;  // user: empty if unknown
   int jobs = 0;
   double gpu_hours = 0;
   std::optional<double> cost;
@@ -61,7 +59,7 @@ struct UsageSum {
   UsageSum& operator+=(const UsageSum& other);
 };
 
-// The usage of a job at some time.
+// A job's usage at some time.
 struct UsageRecord {
   std::string uid, name_space, name, user;
   JobUsage usage;
@@ -73,25 +71,25 @@ class UsageLedger {
  public:
   explicit UsageLedger(Month month) : month_(month) {}
 
-  // Parses the data of a ConfigMap. Throws Error if it is not JSON; fields that are missing or invalid count as 0.
+  // Parses the data of a ConfigMap. Throws Error if it is not a JSON object; missing or invalid fields count as 0.
   static UsageLedger parse(Month month, const nlohmann::json& config_map);
   // Returns the data of a ConfigMap.
   nlohmann::json data() const;
 
   Month month() const { return month_; }
-  // Whether the job is marked as deleted.
+  // Returns whether the job is marked as deleted.
   bool is_deleted(const std::string& uid) const;
 
-  // Takes the usage of all jobs of the cluster, and of jobs that were deleted since the last call, of which nothing is
-  // held any more. A job that is in neither of them was deleted, too; it is charged until `now`. REQUIRES that the
-  // ledger is stored as it is.
+  // Records the usage of all existing jobs, and of jobs that were deleted since the last call and no longer hold
+  // anything. A job in neither list was deleted as well, and is charged until `now`. REQUIRES: the ledger is stored in
+  // its current state.
   void record(const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted, Time now);
 
-  // Closes this month, and returns the ledger of a later one, in which the jobs have used nothing yet. What a job used
-  // between its last record in this month and the end of the month counts for the later one, unless it still holds it.
+  // Closes this month and returns the ledger of a later one, in which the jobs have used nothing yet. What a job used
+  // between its last record and the end of this month counts for the later one, unless the job still holds it.
   UsageLedger close(Month later, const std::vector<UsageRecord>& existing, const std::vector<UsageRecord>& deleted);
 
-  // Returns what was used until `now`, or until the month ended, by user and namespace.
+  // Returns the usage until `now`, or until the end of the month, by user and namespace.
   std::vector<UsageSum> sums(Time now) const;
 
  private:

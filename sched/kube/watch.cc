@@ -21,7 +21,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr int kShortest = 240, kLongest = 480;  // seconds of one watch, spread so that not all of them end at once
+constexpr int kShortest = 240, kLongest = 480;  // duration of one watch in s, random so that not all end at once
 constexpr milliseconds kFirstWatchPause{100}, kLongestWatchPause{4000};
 constexpr std::size_t kLongestLine = std::size_t{64} << 20;
 
@@ -40,14 +40,14 @@ class Watcher {
 
   void run() {
     list();
-    options_.from_memory = false;  // from here on, what is older than what was told must not come
+    options_.from_memory = false;  // objects older than those already reported must not follow
     while (!done()) {
       try {
         if (interrupted_) probe();
         if (expired_) list();
         follow();
       } catch (const http::ConnectionError& error) {
-        refused_since_.reset();  // a server that has been away starts again
+        refused_since_.reset();  // the server is starting again
         pause(error.what());
       } catch (const ApiError& error) {
         if (error.gone())
@@ -69,7 +69,8 @@ class Watcher {
     if (!done() && !handle_({kind, std::move(object), std::move(message)})) ended_ = true;
   }
 
-  // What there is, or how it differs from what was told. What is gone comes first, as its name may be in use again.
+  // Reports the objects, or their differences from those reported before. Deletions come first, because a new object
+  // may have the same name.
   void list() {
     std::vector<json> objects;
     std::unordered_map<std::string, Known> gone = known_;
@@ -123,7 +124,7 @@ class Watcher {
       if (partial.size() > kLongestLine) throw Error(fmt::format("{}: an object is over 64 MiB", collection_));
       return !done() && !expired_;
     });
-    // One that ends at once, and well, is not to be begun again all the time.
+    // Do not repeat watches without a pause if the server ends each one at once, even without an error.
     if (!done() && Clock::now() - begin < std::chrono::seconds(1)) pause("the server ends each watch");
   }
 
@@ -157,14 +158,14 @@ class Watcher {
                     parse_status(status, object.dump(-1, ' ', false, json::error_handler_t::replace)).message));
   }
 
-  // After an interruption that was told: says that it is over once it is.
+  // Reports the end of an interruption once the server answers.
   void probe() {
     client_.get(collection_, {{"limit", "1"}}, stop_);
     interrupted_ = false;
     if (!expired_) tell(Change::Kind::kSynced);
   }
 
-  // Throws the error if it will not get better.
+  // Throws the error if waiting does not fix it.
   void check(const ApiError& error) {
     const bool may_pass = error.code() >= 500 || error.code() == 429 || error.code() == 408;
     if (may_pass) return;
@@ -177,7 +178,7 @@ class Watcher {
     refused_since_.reset();
   }
 
-  // The first failure is passed over in silence: connections do break, and mostly come back at once.
+  // Does not report the first failure: most connections that break can be reopened at once.
   void pause(const std::string& why) {
     ++failures_;
     if (failures_ > 1 && !interrupted_) {
@@ -196,11 +197,11 @@ class Watcher {
   ListOptions options_;
   const std::stop_token stop_;
   const std::function<bool(Change&&)>& handle_;
-  std::unordered_map<std::string, Known> known_;  // what was told, by uid
-  std::string version_;                           // up to which all was told
-  bool expired_ = false;                          // the server knows it no more
+  std::unordered_map<std::string, Known> known_;  // reported objects, by uid
+  std::string version_;                           // everything up to it was reported
+  bool expired_ = false;                          // the server no longer has version_
   bool ended_ = false, interrupted_ = false;
-  int failures_ = 0;  // since it went well
+  int failures_ = 0;  // since the last success
   std::optional<Clock::time_point> refused_since_;
   std::minstd_rand random_{std::random_device{}()};
 };
@@ -212,7 +213,7 @@ void watch(Client& client, const std::string& collection, const ListOptions& opt
   try {
     Watcher(client, collection, options, stop, handle).run();
   } catch (const http::Stopped&) {
-    // as asked
+    // The caller requested the stop.
   }
 }
 

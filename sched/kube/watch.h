@@ -1,8 +1,8 @@
-// Follows a collection: first every object that is there, then each change, for as long as wanted.
+// Watches a collection: first reports every existing object, then each change, as long as the caller wants.
 //
-// It goes on over whatever ends a watch: from the last resourceVersion (bookmarks keep it fresh) after a connection
-// that broke or an API server that started again; by a new list, of which only the differences are told, after 410. So
-// no change of state is lost or told twice, though several changes of one object may be told as one.
+// Watching resumes whenever a watch ends: from the last resourceVersion (kept recent by bookmarks) after a broken
+// connection or a restart of the API server; after 410 with a new list, of which only the differences are reported. So
+// no change of state is lost or reported twice, though several changes of one object may be reported as one.
 #pragma once
 
 #include <chrono>
@@ -20,18 +20,18 @@ struct Change {
     kAdded,
     kModified,
     kDeleted,
-    kSynced,      // without an object: all that was there at the start, or after a new list, has been told; or the
-                  // server is back after kInterrupted, and what has changed meanwhile follows
-    kInterrupted  // without an object: the server cannot be reached; `message` says why. It is tried again.
+    kSynced,      // no object: all objects of the first or of a new list were reported; or the server answers
+                  // again after kInterrupted, and the changes since then follow
+    kInterrupted  // no object: the server is unreachable because of `message`; the watch is retried
   };
   Kind kind;
-  nlohmann::json object;  // of one that is found deleted by a new list, only the metadata's name, namespace and uid
+  nlohmann::json object;  // if a new list reveals the deletion, it has only the name, namespace and uid
   std::string message;
 };
 
-// Calls `handle` in this thread until it returns false or a stop is asked for, which ends it within 0.1 s. Throws what
-// the first list throws, and later ApiError for what does not get better by waiting (403, 404); but for kStarting, as a
-// server that starts may answer so before it knows its own rules and resources.
+// Calls `handle` in this thread until it returns false or a stop is requested, which takes effect within 0.1 s. Throws
+// what the first list throws. Later, throws ApiError for errors that waiting does not fix (403, 404), but only after
+// kStarting, because a starting server may answer so before it has loaded its own rules and resources.
 inline constexpr std::chrono::seconds kStarting{15};
 void watch(Client& client, const std::string& collection, const ListOptions& options, std::stop_token stop,
            const std::function<bool(Change&&)>& handle);

@@ -20,10 +20,10 @@ WebSocket::WebSocket(asio::io_context& context, Client& client, const std::strin
     : connection_(client.connect()), stream_(socket_of(context, *connection_)), ping_(context) {
   using Field = boost::beast::http::field;
   stream_.binary(true);
-  stream_.auto_fragment(false);  // a server takes each frame for a message
+  stream_.auto_fragment(false);  // servers treat each frame as a message
   stream_.write_buffer_bytes(kWriteBuffer);
   stream_.read_message_max(0);
-  // No bound on silence: a program may well take its time, and so may one that does not read.
+  // There is no idle timeout: programs may write or read nothing for a long time.
   stream_.set_option(
       beast::websocket::stream_base::timeout{kHandshakeTimeout, beast::websocket::stream_base::none(), false});
   stream_.set_option(beast::websocket::stream_base::decorator(
@@ -41,7 +41,7 @@ WebSocket::WebSocket(asio::io_context& context, Client& client, const std::strin
   stream_.async_handshake(response, connection_->host(), request_target(*connection_, path, query),
                           [&](beast::error_code error) {
                             result = error;
-                            context.stop();  // a time limit of the handshake may be left over
+                            context.stop();  // a timer of the handshake may still be pending
                           });
   context.restart();
   context.run();

@@ -1,7 +1,6 @@
-// A WebSocket to an API server, on a connection of the client's.
+// A WebSocket to an API server, on a raw connection of the client. Used only by exec and port-forward.
 //
-// Threading: as Beast's: one thread at a time, which is the one that runs the context. Private to exec and
-// port-forward.
+// Threading: used by one thread at a time, which runs the context.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,13 +20,13 @@ class WebSocket {
   using Stream = boost::beast::websocket::stream<boost::asio::local::stream_protocol::socket, false>;
 
   // Connects, and runs `context` until the server has agreed to one of the protocols (separated by ", "). Throws
-  // ApiError where it refused, http::ConnectionError and Error.
+  // ApiError if the server refuses, http::ConnectionError and Error.
   WebSocket(boost::asio::io_context& context, Client& client, const std::string& path, const Query& query,
             const std::string& protocols);
 
   Stream& stream() { return stream_; }
   const std::string& protocol() const { return protocol_; }
-  // Pings from now on, as what lies between may forget a connection that is silent. It keeps the context busy.
+  // Sends pings from now on, because proxies may drop a silent connection; this also keeps the context busy.
   void keep_alive();
 
  private:

@@ -14,8 +14,8 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr std::size_t kWebSocketFrame = std::size_t{64} << 10;  // sent at once
-constexpr std::size_t kWebSocketPiece = std::size_t{64} << 10;  // received at once
+constexpr std::size_t kWebSocketFrame = std::size_t{64} << 10;  // maximum size sent at once
+constexpr std::size_t kWebSocketPiece = std::size_t{64} << 10;  // maximum size received at once
 
 class WebSocketChannels : public Channels {
  public:
@@ -55,7 +55,7 @@ class WebSocketChannels : public Channels {
   WebSocket socket_;
   std::vector<char> buffer_;
   Channel channel_{};
-  bool begins_ = true;  // what comes next is the beginning of a message: its channel
+  bool begins_ = true;  // the next byte begins a message and is its channel
 };
 
 }  // namespace

@@ -21,9 +21,9 @@ using nlohmann::json;
 
 constexpr std::size_t kLargestDocument = std::size_t{4} << 20;
 constexpr int kDeepestDocument = 64;
-constexpr int kMostDocumentValues = 100'000;  // aliases may multiply what is written once
+constexpr int kMostDocumentValues = 100'000;  // aliases may multiply values
 
-// A word without quotes. As in kubectl's YAML 1.1, yes and on are true.
+// Converts an unquoted scalar. As in kubectl's YAML 1.1, yes and on are true.
 json plain_scalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   bool flag = false;
@@ -61,7 +61,7 @@ class DocumentReader {
       if (object.contains(word)) fail(key, fmt::format("'{}' is here for the second time", word));
       const std::string pointer = (json::json_pointer(at) / word).to_string();
       object[word] = read(value, pointer, depth - 1);
-      // What is wrong with a value is looked for where its key stands.
+      // Errors in a value are reported at its key.
       document_.lines[pointer] = key.Mark().line + 1;
     }
     return object;
@@ -80,7 +80,7 @@ class DocumentReader {
   int left_ = kMostDocumentValues;
 };
 
-// Before a comma, or what else begins no value, yaml-cpp finds empty documents without end.
+// Before a comma, and other characters that begin no value, yaml-cpp finds an endless sequence of empty documents.
 class EndlessDocuments : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark& mark) override {

@@ -1,6 +1,4 @@
-// YAML as kubectl reads it: documents as JSON, which know the lines of their values.
-//
-// Threading: plain values and functions.
+// Parses YAML as kubectl does, into JSON documents that know the lines of their values.
 #pragma once
 
 #include <map>
@@ -13,11 +11,11 @@ namespace adaptdl::kube {
 
 struct YamlDocument {
   nlohmann::json value;
-  std::map<std::string, int> lines;  // of each value, from 1, by its JSON pointer
+  std::map<std::string, int> lines;  // line of each value, from 1, by its JSON pointer
 };
 
-// All documents of a text but empty ones; `name` stands for it in messages. Throws Error that names the line: it is no
-// YAML, a key is twice in a map, or there is more of it than any such file needs.
+// Returns all documents of a text except empty ones. Messages refer to the text as `name`. Throws an Error with the
+// line if the YAML is invalid, a map has a duplicate key, or the text is too large or too deep.
 std::vector<YamlDocument> parse_yaml_documents(std::string_view text, const std::string& name);
 
 }  // namespace adaptdl::kube

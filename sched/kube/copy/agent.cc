@@ -11,10 +11,11 @@
 namespace adaptdl::kube {
 namespace {
 
-// $1: the file's name, $2: its size in blocks, $3: the machine that it is for, $4: a further directory; then what the
-// agent is to do. Nobody else's file is written over, and that nothing can be executed shows in a script of one line.
-// dd takes no byte that comes behind the program.
-// The shell stays: containerd may end the input early of a command that reads it itself.
+// Arguments: the file's name ($1), its size in blocks ($2), the machine it is built for ($3), a further directory ($4),
+// and the agent's own arguments. The script overwrites no existing file (set -C), and tests with a one-line script
+// whether files can be executed. dd reads no byte beyond the program.
+//
+// The shell does not exec the agent: containerd may end the input early for a command that reads it itself.
 constexpr std::string_view kRun = R"sh(name=$1 blocks=$2 machine=$3 last=$4
 shift 4
 [ "$(uname -sm)" = "Linux $machine" ] || exit 99
@@ -42,7 +43,7 @@ std::string this_machine() {
   return name.machine;
 }
 
-// Gives the program first.
+// Returns a feed of the program, followed by `feed`.
 Feed behind_program(const Feed& feed) {
   return [&feed, first = true]() mutable { return std::exchange(first, false) ? kAgentProgram : feed(); };
 }

@@ -1,11 +1,11 @@
-// The copy agent (agent/agent.cc): a small program of ours that takes large files in, gives them out and computes their
-// checksums at the other end of a copy, faster than the tools of images do. Each command brings it along at the
-// beginning of its input, and its file is removed before it runs, so that nothing stays whatever breaks.
+// The copy agent (agent/agent.cc) is a small program that receives large files, sends them and computes their checksums
+// at the remote end of a copy, faster than the tools of images do. Each command sends the program at the beginning of
+// its input, and its file is removed before it runs, so that nothing is left behind after any failure.
 //
-// Where it cannot run (another machine's instructions, no directory that is writable and executable), and for what is
-// not worth its way, the image's own tools are used.
+// The image's own tools are used if the agent cannot run (another architecture, no writable and executable directory),
+// and if sending it does not pay off.
 //
-// Threading: used by one thread at a time. Lifetime: the shell outlives it.
+// Threading: used by one thread at a time. Lifetime: the shell must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,37 @@
 
 namespace adaptdl::kube {
 
-// The program, for machines as this one; empty: it could not be built.
+// The program, built for this machine's architecture; empty if it could not be built.
 extern const std::string_view kAgentProgram;
 
-// It turned out that there is no agent: what was under way is to be done from the beginning, with the image's tools.
+// The agent turned out not to run: repeat the operation from its beginning, with the image's tools.
 struct NoAgent {};
 
 class Agent {
  public:
-  // From this size of a file on it is worth its way.
+  // The file size from which sending the agent pays off.
   static constexpr std::uint64_t kWorth = std::uint64_t{32} << 20;
 
-  // For files of up to `largest` bytes. It looks for a place in /tmp, /var/tmp and `directory`.
+  // Copies files of up to `largest` bytes. The agent is placed in /tmp, /var/tmp or `directory`.
   Agent(Shell& shell, std::uint64_t largest, const std::string& directory = "/tmp");
 
-  // Whether it is there, as far as is known.
+  // Returns whether the agent is used, as far as is known.
   explicit operator bool() const { return there_; }
-  // What files are to be compared by.
+  // The kind of checksum that files are compared by.
   SumKind kind() const { return there_ ? SumKind::kXxh128 : SumKind::kSha256; }
 
-  // The sum of so many bytes at the beginning of a file; null: the place has no tool for it. Throws Broken, Error.
+  // Returns the checksum of a file's first `size` bytes; null if the remote end has no tool for it. Throws Broken,
+  // Error.
   std::optional<std::string> sum(const std::string& path, std::uint64_t size);
 
-  // Writes what `feed` gives, `size` bytes in all, to a file from `offset` on; its output is their sum. Throws NoAgent,
-  // Broken. REQUIRES *this.
+  // Writes the `size` bytes from `feed` to a file at `offset`. The outcome's `out` is their checksum. Throws NoAgent,
+  // Broken. REQUIRES: *this is true.
   Outcome receive(const std::string& path, std::uint64_t offset, std::uint64_t size, const Feed& feed);
 
-  // A command, whose input is kAgentProgram, that writes the first `size` bytes of a file but `offset` of them to its
-  // output, and the sum of all of them, in a line, to its error output. REQUIRES *this.
+  // Returns a command, whose input must be kAgentProgram, that writes a file's bytes from `offset` to `size` to its
+  // output, and a line with the checksum of all `size` bytes to its error output. REQUIRES: *this is true.
   std::vector<std::string> send(const std::string& path, std::uint64_t offset, std::uint64_t size) const;
-  // Throws NoAgent if that is how the command ended, and Error if that comes when something was copied already.
+  // Throws NoAgent if the command ended because the agent cannot run, but Error if something was copied before.
   void check(const Outcome& outcome, bool begun = false);
 
  private:

@@ -12,7 +12,7 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry& all = *new Registry;  // outlives every cleanup, of static objects too
+  static Registry& all = *new Registry;  // never destroyed, because static objects may have cleanups
   return all;
 }
 
@@ -41,7 +41,7 @@ void Cleanup::run_all() {
   for (auto entry = registry().actions.rbegin(); entry != registry().actions.rend(); ++entry) {
     if (*entry) (*entry)();
   }
-  // Nobody else does it again.
+  // Keep the mutex locked, so that no other thread runs an action again.
   static_cast<void>(lock.release());
 }
 

@@ -1,4 +1,4 @@
-// What is to be taken away again, however a copy ends.
+// Actions that must run however a copy ends.
 //
 // Threading: run_all may be called by any thread, at the end of the process, while others hold cleanups.
 #pragma once
@@ -12,13 +12,13 @@ class Cleanup {
  public:
   // `action` must not throw.
   explicit Cleanup(std::function<void()> action);
-  // Does it, unless it was done or released.
+  // Runs the action, unless it was run or released before.
   ~Cleanup();
   Cleanup(const Cleanup&) = delete;
   Cleanup& operator=(const Cleanup&) = delete;
   void release();
 
-  // Does all there are, the youngest first: for a process that cannot wait for its threads.
+  // Runs all pending actions, the newest first, for a process that cannot wait for its threads.
   static void run_all();
 
  private:

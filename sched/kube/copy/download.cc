@@ -23,7 +23,7 @@ constexpr std::string_view kReadFile = R"sh(exec cat "$1")sh";
 constexpr std::string_view kReadFileFrom = R"sh(exec tail -c "+$2" "$1")sh";
 
 constexpr std::string_view kTar = R"sh(exec tar -C "$1" -cf - .)sh";
-// Of a pipe only the last command's end is known.
+// A pipeline's exit code is only that of its last command, so tar's is written to the error output.
 constexpr std::string_view kTarFrom =
     R"sh({ tar -C "$1" -cf - . || echo "adaptdl: status $?" >&2; } | tail -c "+$2")sh";
 constexpr std::string_view kStatus = "adaptdl: status ";
@@ -33,7 +33,7 @@ constexpr int kMostStarts = 5;
 
 constexpr std::uint64_t kWorthThread = std::uint64_t{1} << 20;
 
-// The directory is another than when its copy began.
+// The directory has changed since its copy began.
 struct Changed {};
 
 ResumedOutput::Command from(std::string_view whole, std::string_view rest, const std::string& path,
@@ -62,10 +62,10 @@ Found found_here(const fs::path& path) {
 
 struct Sums {
   std::string here;
-  std::optional<std::string> there;  // if it came along
+  std::optional<std::string> there;  // null if the command did not send it
 };
 
-// Passes the bytes of a file on.
+// Passes the bytes of a file to `sink`.
 Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
                   const Process::Sink& sink) {
   const auto command = [&](std::uint64_t offset) -> ResumedOutput::Command {
@@ -73,7 +73,7 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
     return from(kReadFile, kReadFileFrom, source, offset);
   };
   ResumedOutput output(shell, events, command, agent.kind());
-  output.limit(size);  // one that grows meanwhile is copied as long as it was
+  output.limit(size);  // a file that grows meanwhile is copied up to its first size
   events.tell(0, size);
   while (output.bytes() < size) {
     const std::string_view piece = output.read();
@@ -83,7 +83,7 @@ Sums pass_file_on(Shell& shell, Agent& agent, const std::string& source, std::ui
   }
   if (output.bytes() == size) {
     Sums sums{output.sum(), {}};
-    // The sum comes behind the last byte.
+    // The agent sends the checksum after the last byte.
     if (agent && output.read().empty() && output.outcome().err.size() == sums.here.size() + 1)
       sums.there = output.outcome().err.substr(0, sums.here.size());
     return sums;
@@ -102,7 +102,7 @@ void check_download(const Shell& shell, const std::string& source, const std::op
       shell.name(), *there, here));
 }
 
-// Reads a file while its place computes what it is to be compared with. Throws NoAgent before the first byte.
+// Reads a file and compares its checksum with the remote one. Throws NoAgent before the first byte.
 void read_compared(Shell& shell, Agent& agent, const std::string& source, std::uint64_t size, const CopyEvents& events,
                    const Process::Sink& sink) {
   const auto sum_there = [&] {
@@ -136,7 +136,7 @@ ResumedOutput read_tar(Shell& shell, const std::string& source, const CopyEvents
   return {shell, events, [source](std::uint64_t offset) { return from(kTar, kTarFrom, source, offset); }};
 }
 
-// A copy can go on only with the archive that it began with.
+// A copy can be resumed only if the beginning of the archive is the same as before.
 void check_prefix(Shell& shell, const std::string& source, const ResumedOutput& output) {
   const Outcome outcome = run(shell, kTarPrefix, {as_argument(source), std::to_string(output.bytes())});
   if (!outcome.out.starts_with(output.sum())) throw Changed();
@@ -170,7 +170,7 @@ void unpack_once(Shell& shell, const std::string& source, const fs::path& target
   } catch (const Interrupted&) {
     throw;
   } catch (const Error&) {
-    if (ended) check_tar(shell, source, output, events);  // an archive that is cut off has a reason
+    if (ended) check_tar(shell, source, output, events);  // the failure of tar explains an incomplete archive
     throw;
   }
   while (!pull().empty()) {
@@ -217,7 +217,7 @@ void download(Shell& shell, const std::string& source, const std::string& target
     if (!device) fail("write " + path.string());
     return download_stream(shell, source, device.get(), events);
   }
-  // What a link stands for is replaced, not the link.
+  // The file that a symbolic link refers to is replaced, not the link.
   download_file(shell, source, file, there == Found::kFile ? fs::canonical(path) : path, events);
 }
 

@@ -1,4 +1,4 @@
-// What whoever asked for a copy is told while it goes on, and how it is stopped.
+// How a copy reports its progress to the caller, and how it is stopped.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@ namespace adaptdl::kube {
 
 struct CopyEvents {
   std::stop_token stop;
-  // Bytes copied so far, and in all where that is known. Called often.
+  // Receives the bytes copied so far, and the total if it is known. Called often.
   std::function<void(std::uint64_t done, std::optional<std::uint64_t> total)> progress;
-  // What is worth to know, in a line; warnings of what was left out among it.
+  // Receives useful information in one line, including warnings about what was left out.
   std::function<void(const std::string&)> notice;
-  // A connection broke, and the copy goes on.
+  // Receives a line when a connection broke and the copy continues.
   std::function<void(const std::string&)> trouble;
   std::chrono::milliseconds patience = Persistence::kPatience, first_pause = Persistence::kFirstPause;
 

@@ -19,7 +19,7 @@ constexpr const char* kVolume = "adaptdl-pvc";
 constexpr const char* kContainer = "copy";
 constexpr std::size_t kLongestLabel = 63;
 constexpr auto kLookEvery = std::chrono::milliseconds(200);
-constexpr auto kTroubleLasts = std::chrono::seconds(20);  // what may mend itself, as an image that comes slowly
+constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may resolve, such as a slow image pull
 constexpr auto kLongestStart = std::chrono::minutes(3);
 
 std::string label_of(const std::string& job) { return job.substr(0, kLongestLabel); }
@@ -30,7 +30,7 @@ json at(const json& object, const json::json_pointer& path) {
 
 bool is_volume(const json& value) { return value.is_object() && value.value("name", "") == kVolume; }
 
-// Where the job's containers see the volume.
+// Returns the mounts of the volume in the job's containers, one per path.
 json mounts_of(const json& containers) {
   json mounts = json::array();
   for (const json& container : containers) {
@@ -114,7 +114,7 @@ HelperPod::HelperPod(Client& client, const json& job, const std::string& image, 
     try {
       client_.remove(path_, {.grace = std::chrono::seconds(0)});
     } catch (const Error&) {
-      // It has a deadline and an owner.
+      // The pod has a deadline and an owner.
     }
   });
   client.create(pods, object);

@@ -1,9 +1,9 @@
-// A pod that has nothing but a job's volume and tools to copy, for the time of a copy.
+// A temporary pod with nothing but a job's volume and the tools to copy.
 //
-// It belongs to the job, waits for input that never comes, and is deleted when the copy ends; if whoever started it is
-// killed, it ends by its deadline, and the next copy of that job takes it away.
+// The pod is owned by the job, waits for input that never comes, and is deleted when the copy ends. If the process that
+// created it is killed, the pod ends at its deadline, and the next copy of that job deletes it.
 //
-// Threading: as its client. Lifetime: the pod goes with the object, or with Cleanup::run_all.
+// Threading: as its client. Lifetime: the destructor or Cleanup::run_all deletes the pod.
 #pragma once
 
 #include <chrono>
@@ -19,18 +19,18 @@
 namespace adaptdl::kube {
 
 inline constexpr const char* kCopyLabel = "adaptdl/cli-copy";  // its value is the job's name
-inline constexpr auto kCopyDeadline = std::chrono::hours(1);   // a longer copy goes on in another pod
+inline constexpr auto kCopyDeadline = std::chrono::hours(1);   // a longer copy continues in another pod
 
-// The pod's object, for an AdaptDLJob. An empty image: the job's own. Throws Error if the job has no volume to copy
-// from.
+// Returns the pod's object for an AdaptDLJob. If `image` is empty, the job's is used. Throws Error if the job has no
+// volume to copy from.
 nlohmann::json helper_pod_object(const nlohmann::json& job, const std::string& name, const std::string& image);
 
-// Whether a pod of that label is none that works for a copy any more.
+// Returns whether a pod with that label no longer works for a copy.
 bool is_leftover(const nlohmann::json& pod, std::chrono::system_clock::time_point now);
 
 class HelperPod {
  public:
-  // Waits until it runs. Throws Error with what keeps it from that, and Interrupted.
+  // Waits until the pod runs. Throws an Error with the reason if it does not start, and Interrupted.
   HelperPod(Client& client, const nlohmann::json& job, const std::string& image, std::stop_token stop,
             const std::function<void(const std::string&)>& notice);
   const std::string& name() const { return name_; }

@@ -1,7 +1,6 @@
-// libarchive, opened when something first needs it: linked, it would cost every start of the command several
-// milliseconds.
+// Loads libarchive on its first use: linking it would cost every start of the command several milliseconds.
 //
-// Threading: may be called from any thread. Lifetime: it stays open.
+// Threading: may be called from any thread. Lifetime: the library is never closed.
 #pragma once
 
 #include <archive.h>
@@ -28,7 +27,7 @@ struct Libarchive {
 };
 #undef ADAPTDL_FUNCTION
 
-// Throws Error if it is not installed, with the package to install.
+// Throws an Error with the package to install if it is not installed.
 const Libarchive& libarchive();
 
 }  // namespace adaptdl::kube

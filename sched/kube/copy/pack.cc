@@ -125,7 +125,7 @@ bool Pack::add(const PackedEntry& entry, bool final_modes) {
     const ssize_t got = ::read(file.get(), buffer.data(), std::min<std::uint64_t>(left, buffer.size()));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read " + path.string());
-    if (got == 0) return false;  // the archive fills it up
+    if (got == 0) return false;  // libarchive pads the entry
     writer_->expect(
         libarchive().archive_write_data(writer_->handle.get(), buffer.data(), static_cast<std::size_t>(got)));
     left -= static_cast<std::uint64_t>(got);

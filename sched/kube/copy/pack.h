@@ -1,7 +1,5 @@
-// A directory of this machine as what is to be sent of it: small things in tar archives of some size, large files one
-// by one.
-//
-// What is sent in pieces can go on after a break with the piece that was under way.
+// Divides a local directory for sending: small entries are packed into tar archives of limited size, and large files
+// are sent one by one. After a break, an upload continues with the interrupted archive or file.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -21,26 +19,26 @@ namespace adaptdl::kube {
 struct PackedEntry {
   enum class Kind { kDirectory, kFile, kLink, kHardLink };
   Kind kind = Kind::kFile;
-  std::string name;  // below the directory, "a/b"
-  std::string to;    // of a link, or the name that a hard link is another of
+  std::string name;  // relative to the directory, "a/b"
+  std::string to;    // target of a link, or the first name of a hard link's file
   mode_t mode = 0;
   std::time_t modified = 0;
   std::uint64_t size = 0;
 };
 
-// All that is in a directory, each directory before what is in it, in an order that does not change. `notice` gets a
-// line for what is none of these kinds. Throws Error.
+// Lists a directory's entries in a fixed order, each directory before its contents. `notice` receives a line for each
+// entry of another kind. Throws Error.
 std::vector<PackedEntry> list_tree(const std::filesystem::path& directory,
                                    const std::function<void(const std::string&)>& notice);
 
-// Puts entries into a tar archive in memory.
+// Writes entries to a tar archive in memory.
 class Pack {
  public:
   explicit Pack(const std::filesystem::path& directory) : directory_(directory) {}
-  // A directory is made open for what is to be written in it, unless these are its `final_modes`. A file has as many
-  // bytes as its entry says; false: it has fewer by now, and zeros take their place. Throws Error.
+  // Directories are made writable by their owner, unless `final_modes` is set. A file gets as many bytes as its entry
+  // states; if it has become shorter, it is padded with zeros and `add` returns false. Throws Error.
   bool add(const PackedEntry& entry, bool final_modes = false);
-  // The archive with its end.
+  // Returns the complete archive.
   std::string finish();
 
  private:

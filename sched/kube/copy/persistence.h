@@ -1,4 +1,4 @@
-// How long a copy goes on trying over a connection that breaks: as long as something gets through now and then.
+// Decides how long a copy is retried over a connection that breaks: as long as bytes get through now and then.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -17,17 +17,17 @@ class Persistence {
  public:
   using Notice = std::function<void(const std::string&)>;
   static constexpr auto kPatience = std::chrono::seconds(60);
-  // Each break after which nothing got through doubles it.
+  // The pause doubles after each break without progress.
   static constexpr auto kFirstPause = std::chrono::milliseconds(100);
 
   Persistence(std::stop_token stop, Notice notice, std::chrono::milliseconds patience = kPatience,
               std::chrono::milliseconds first_pause = kFirstPause)
       : stop_(std::move(stop)), notice_(std::move(notice)), patience_(patience), first_pause_(first_pause) {}
 
-  // To be called after a break, with how many bytes have got through in all: waits a little, or throws an Error with
-  // `why` if nothing has for too long.
+  // Call this after a break with the number of bytes that have got through in all. Waits a little, or throws an Error
+  // with `why` if there was no progress for too long.
   void wait(const Broken& why, std::uint64_t bytes);
-  // The same where nothing was to get through.
+  // Does the same when no progress was expected.
   void wait(const Broken& why) { wait(why, bytes_); }
 
  private:
@@ -35,11 +35,11 @@ class Persistence {
   Notice notice_;
   std::chrono::milliseconds patience_, first_pause_;
   std::uint64_t bytes_ = 0;
-  int breaks_ = 0;  // since something got through
+  int breaks_ = 0;  // breaks since the last progress
   std::chrono::steady_clock::time_point since_{};
 };
 
-// Calls `action` until the connection lasts for it.
+// Repeats `action` until the connection does not break.
 template <typename Action>
 auto persist(Persistence& persistence, const Action& action) {
   for (;;) {

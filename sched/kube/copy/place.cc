@@ -53,7 +53,7 @@ std::string as_argument(const std::string& path) { return path.starts_with('-') 
 std::string target_path(const std::string& source, Found source_is, const std::string& target, Found target_is) {
   if (target_is == Found::kDirectory) {
     const std::string name = base_name(source);
-    if (name.empty()) return target;  // what is in it
+    if (name.empty()) return target;  // the directory's contents are copied
     return target.ends_with('/') ? target + name : target + '/' + name;
   }
   if (source_is != Found::kDirectory && target.ends_with('/'))

@@ -1,4 +1,4 @@
-// Names of sources and targets, and what cp makes of them. Pure functions.
+// Parses the names of sources and targets, and applies cp's rules to them.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,23 @@ struct Place {
   bool stream() const { return job.empty() && path == "-"; }
 };
 
-// "JOB:PATH", or a path of this machine. What has a colon behind the name of a job is the former; "./" before it makes
-// it a path. Throws UsageError where a path is missing.
+// Parses "JOB:PATH", or a path of this machine. A text with a colon after a valid job name is the former; "./" before
+// it makes it a path. Throws UsageError if a path is missing.
 Place parse_place(const std::string& text);
 
-// The last part of a path, without slashes at its end; empty for "/", ".", ".." and what ends in these.
+// Returns the last part of a path without trailing slashes; empty if that is "", "." or "..".
 std::string base_name(const std::string& path);
-// What is before it; "." where there is nothing.
+// Returns the path before the last part; "." if there is none.
 std::string directory_of(const std::string& path);
 
-// A path that no command takes for an option.
+// Returns a path that no command mistakes for an option.
 std::string as_argument(const std::string& path);
 
-// What is at a path.
+// What exists at a path.
 enum class Found { kNothing, kFile, kDirectory, kOther };
 
-// Where the copy of `source` goes: a target that is a directory gets it under its own name. Throws UsageError where
-// cp would refuse: a directory over a file, a file to a name that ends in a slash.
+// Returns the path of the copy of `source`: a target directory receives it under its own name. Throws UsageError if cp
+// would refuse: a directory over a file, or a file to a name that ends in a slash.
 std::string target_path(const std::string& source, Found source_is, const std::string& target, Found target_is);
 
 }  // namespace adaptdl::kube

@@ -91,7 +91,7 @@ std::unique_ptr<Process> PodShell::start(const std::vector<std::string>& command
   } catch (const http::ConnectionError& error) {
     throw Broken(error.what());
   } catch (const ApiError& error) {
-    // 401 and 403 do not get better with another pod.
+    // Another pod does not help against 401 and 403.
     if (!worked_ || error.code() == 401 || error.code() == 403) throw;
     worked_ = false;
     const std::string gone = std::exchange(pod_, "");

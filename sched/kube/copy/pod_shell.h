@@ -1,9 +1,9 @@
-// The shell of a pod of a job: a running replica's, else that of a helper pod on the job's volume.
+// The shell in a pod of a job: a running replica, or else a helper pod with the job's volume.
 //
-// A pod that goes while a copy is under way, as replicas do when a job is rescaled, is replaced by another, as if the
-// connection had broken.
+// If the pod disappears during a copy, as replicas do when a job is rescaled, another one replaces it, as after a
+// broken connection.
 //
-// Threading: as every Shell. Lifetime: ends before its client; a helper pod goes with it.
+// Threading: as every Shell. Lifetime: the client must outlive it; it deletes its helper pod.
 #pragma once
 
 #include <functional>
@@ -22,9 +22,9 @@
 namespace adaptdl::kube {
 
 struct PodChoice {
-  std::optional<int> rank;  // none: any replica
+  std::optional<int> rank;  // null: any replica
   std::string container;    // empty: the first
-  std::string image;        // not empty: a helper pod of this image, though replicas may run
+  std::string image;        // if not empty, use a helper pod with this image even if replicas run
 };
 
 class PodShell : public Shell {
@@ -44,9 +44,9 @@ class PodShell : public Shell {
   std::stop_token stop_;
   std::function<void(const std::string&)> notice_;
   mutable std::mutex mutex_;
-  std::string pod_, container_;  // empty: to be chosen
+  std::string pod_, container_;  // empty: not chosen yet
   std::unique_ptr<HelperPod> helper_;
-  bool worked_ = false;  // of this pod
+  bool worked_ = false;  // a command was started in this pod
 };
 
 }  // namespace adaptdl::kube

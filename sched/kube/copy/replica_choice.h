@@ -1,4 +1,4 @@
-// Which replica of a job a copy goes through. A pure function.
+// Chooses the replica of a job that a copy uses.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace adaptdl::kube {
 
-// The replica to copy from: of the newest group, the lowest rank that runs. Null: there is none.
+// Returns the running replica of the newest group with the lowest rank, or with `rank` if given; null if there is none.
 const Replica* choose_replica(std::span<const Replica> replicas, std::optional<int> rank);
 
 }  // namespace adaptdl::kube

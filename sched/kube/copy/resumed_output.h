@@ -1,6 +1,6 @@
-// What a command writes, over as many connections as it takes.
+// Reads a command's output over as many connections as necessary.
 //
-// The command must write the same each time it is started; it is started again from where the last piece ended.
+// The command must write the same output each time it is started; it is started again where the last piece ended.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -25,23 +25,24 @@ class ResumedOutput {
     std::vector<std::string> words;
     std::string_view input = {};
   };
-  // The one that leaves out so many bytes.
+  // Returns the command that skips the first `offset` bytes.
   using CommandAt = std::function<Command(std::uint64_t offset)>;
   ResumedOutput(Shell& shell, const CopyEvents& events, CommandAt command, SumKind kind = SumKind::kSha256)
       : shell_(shell), events_(events), persistence_(events.persistence()), command_(std::move(command)), sum_(kind) {}
 
-  // Called before it goes on after a break; what it throws ends all.
+  // Sets a check that is called before the output is resumed after a break; what it throws ends the reading.
   void before_resume(std::function<void()> check) { before_resume_ = std::move(check); }
 
-  // Reads no more than so many bytes in all, by default as many as there are.
+  // Sets the maximum number of bytes to read in all; by default there is none.
   void limit(std::uint64_t bytes) { most_ = bytes; }
 
-  // The next piece; nothing: the command has ended. Throws Interrupted, and Error after long without a connection.
+  // Returns the next piece; empty if the command has ended. Throws Interrupted, and Error after a long time without a
+  // connection.
   std::string_view read();
 
   std::uint64_t bytes() const { return bytes_; }                         // read so far
-  std::string sum() const { return sum_.hex(); }                         // of these
-  Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES the end
+  std::string sum() const { return sum_.hex(); }                         // of the bytes read so far
+  Outcome outcome() const { return {process_->exit_code(), "", err_}; }  // REQUIRES: read() returned the end
 
  private:
   bool read_some();

@@ -1,4 +1,4 @@
-// SHA-256 of bytes as they come, in hexadecimal as `sha256sum` prints it.
+// Computes SHA-256 incrementally, in hexadecimal as `sha256sum` prints it.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -15,7 +15,7 @@ class Sha256 {
  public:
   Sha256();
   void update(std::string_view bytes);
-  // Of everything so far.
+  // Returns the digest of all bytes so far.
   std::string hex() const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 constexpr int kNoSuchCommand = 127;
 constexpr std::size_t kMostOutput = std::size_t{1} << 20;
 
-// What went wrong first, without what would steer a terminal.
+// Returns the first line of an error output, without control characters.
 std::string first_line(std::string text) {
   text.erase(0, text.find_first_not_of("\r\n"));
   text.resize(std::min(text.size(), text.find_first_of("\r\n")));
@@ -39,7 +39,7 @@ void feed_to(Process& process, const Feed& feed) {
   try {
     for (std::string_view piece; !(piece = feed()).empty();) process.write(piece);
   } catch (const Broken&) {
-    // To be met again, or not, by who reads.
+    // The reader meets this error again, unless the process has ended.
   }
 }
 

@@ -1,9 +1,9 @@
-// The other end of a copy: a place that runs commands, with connections to it that may break.
+// The remote end of a copy: a place that runs commands over connections that may break.
 //
-// Names of files go to scripts as arguments, never into their text, so that no name can be anything but a name. A
-// script ends by itself: it knows how much it is to read.
+// File names are passed to scripts as arguments, never in their text, so that no name is interpreted. A script ends by
+// itself, because it knows how much input to read.
 //
-// Threading: commands may be started by several threads at once; a Process may be written by one while another reads.
+// Threading: several threads may start commands at once; one thread may write to a Process while another reads.
 #pragma once
 
 #include <functional>
@@ -17,36 +17,36 @@
 
 namespace adaptdl::kube {
 
-// The connection broke; what was under way can be gone on with.
+// The connection broke; the copy can be resumed.
 class Broken : public Error {
   using Error::Error;
 };
 
-// A stop was asked for.
+// A stop was requested.
 class Interrupted : public Error {
  public:
   Interrupted() : Error("interrupted") {}
 };
-// Throws Interrupted if so.
+// Throws Interrupted if a stop was requested.
 void check(const std::stop_token& stop);
 
 class Process {
  public:
   using Sink = std::function<void(std::string_view)>;
   virtual ~Process() = default;
-  // Waits for output and passes it on. False: it has ended. Throws Broken, Error.
+  // Waits for output and passes it to the sinks. Returns false when the process has ended. Throws Broken, Error.
   virtual bool read(const Sink& out, const Sink& err) = 0;
   virtual void write(std::string_view bytes) = 0;
-  // REQUIRES read() said false.
+  // REQUIRES: read() returned false.
   virtual int exit_code() = 0;
 };
 
 class Shell {
  public:
   virtual ~Shell() = default;
-  // Throws Broken, and Error if commands cannot be run there.
+  // Throws Broken, and Error if no command can be run there.
   virtual std::unique_ptr<Process> start(const std::vector<std::string>& command, bool with_input) = 0;
-  // For messages: "pod digits-0".
+  // The name in messages, such as "pod digits-0".
   virtual std::string name() const = 0;
 };
 
@@ -55,20 +55,20 @@ struct Outcome {
   std::string out, err;
 };
 
-// The command that runs a script with these arguments as $1, $2 and so on.
+// Returns the command that runs a script with these arguments as $1, $2 and so on.
 std::vector<std::string> script(std::string_view text, const std::vector<std::string>& arguments);
 
-// Gives the next piece of what is to be sent; nothing: that was all.
+// Returns the next piece of the input; empty at its end.
 using Feed = std::function<std::string_view()>;
 
-// Writes it all, or what is taken of it: a process that has ended takes no more. Whether it has, or the connection
-// broke, reading tells.
+// Writes the whole feed, or as much as the process accepts: one that has ended accepts no more. Reading tells whether
+// it has ended or the connection broke.
 void feed_to(Process& process, const Feed& feed);
 
-// Runs a script to its end, and feeds it if there is anything to feed.
+// Runs a script until it ends, with the input from `feed` if there is one.
 Outcome run(Shell& shell, std::string_view text, const std::vector<std::string>& arguments, const Feed& feed = {});
 
-// Throws Error with what the shell said of why `action` failed, and the way out where it is known.
+// Throws an Error with the reason from the shell's output, and what to do if that is known.
 [[noreturn]] void refuse(const Shell& shell, const std::string& action, const Outcome& outcome);
 
 }  // namespace adaptdl::kube

@@ -1,7 +1,7 @@
-// What files are compared by: a checksum of bytes as they come, in hexadecimal as the tool of its name prints it.
+// The checksum that files are compared by, computed incrementally, in hexadecimal as the tool of its name prints it.
 //
-// XXH3-128 is the one where both ends can compute it: it takes far less time than SHA-256. Both find what was
-// damaged or changed meanwhile; against forgery there is TLS.
+// XXH3-128 is used if both ends can compute it, because it is much faster than SHA-256. Both detect damage and
+// concurrent changes; TLS protects against forgery.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -27,7 +27,7 @@ class Sum {
     if (auto* xxh = std::get_if<checkpoint::Checksum>(&sum_)) return xxh->update(std::as_bytes(std::span(bytes)));
     std::get<Sha256>(sum_).update(bytes);
   }
-  // Of everything so far.
+  // Returns the checksum of all bytes so far.
   std::string hex() const {
     return std::visit([](const auto& sum) { return sum.hex(); }, sum_);
   }

@@ -79,7 +79,7 @@ void TargetTree::make_directory(const std::vector<std::string>& name, const Attr
 
 void TargetTree::take_place(int directory, const std::string& temporary, const std::vector<std::string>& name) {
   if (::renameat(directory, temporary.c_str(), directory, name.back().c_str()) == 0) {
-    // Of two names of one file, a rename keeps both.
+    // If both names refer to the same file, rename() does nothing.
     ::unlinkat(directory, temporary.c_str(), 0);
     return;
   }
@@ -132,7 +132,7 @@ void TargetTree::write(std::string_view bytes, std::uint64_t offset) {
 
 void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
   const timespec times[] = {{0, UTIME_OMIT}, {attributes.modified, 0}};
-  // The size too, as a file may end with a hole.
+  // Set the size as well, because a file may end with a hole.
   if (::ftruncate(file_.get(), static_cast<off_t>(size)) != 0 || ::fchmod(file_.get(), attributes.mode) != 0 ||
       ::futimens(file_.get(), times) != 0 || ::close(file_.release()) != 0)
     fail("write " + shown(file_name_));
@@ -141,7 +141,7 @@ void TargetTree::end_file(std::uint64_t size, const Attributes& attributes) {
 }
 
 void TargetTree::finish() {
-  // What is below first, since a directory's time changes with what is in it and its mode may close it.
+  // Contents come first, because they change the directory's time, and its mode may forbid access to them.
   for (auto made = made_.rbegin(); made != made_.rend(); ++made) {
     const timespec times[] = {{0, UTIME_OMIT}, {made->attributes.modified, 0}};
     const sched::Fd directory = open_directory(made->name, false);

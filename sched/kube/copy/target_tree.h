@@ -1,9 +1,9 @@
-// A directory into which names that nobody vouches for are written.
+// Writes files with untrusted names below a directory.
 //
-// Names are relative, with no "." or ".." in them (split_name sees to that); each part is opened below the last and
+// Names are relative, without "." or ".." (split_name ensures this); each part is opened below the previous one and
 // never through a link.
 //
-// Threading: used by one thread at a time. Lifetime: a file that is not finished when it goes leaves nothing.
+// Threading: used by one thread at a time. Lifetime: the destructor removes an unfinished file.
 #pragma once
 
 #include <sys/types.h>
@@ -26,21 +26,21 @@ struct Attributes {
   std::time_t modified = 0;
 };
 
-// The parts of a name, without those that are "."; none for the directory itself. Throws Error if the name is empty,
-// absolute or has "..".
+// Returns the parts of a name except "."; none for the directory itself. Throws Error if the name is empty, absolute or
+// contains "..".
 std::vector<std::string> split_name(std::string_view name);
 
 class TargetTree {
  public:
   explicit TargetTree(std::filesystem::path directory);
 
-  // Makes it, if it is not there; it gets its mode and time at the end, in finish().
+  // Creates a directory if it does not exist; finish() then sets its mode and time.
   void make_directory(const std::vector<std::string>& name, const Attributes& attributes);
   void make_link(const std::vector<std::string>& name, const std::string& to);
-  // Another name of a file that was written here.
+  // Adds another name for a file that was written here.
   void make_hard_link(const std::vector<std::string>& name, const std::vector<std::string>& of);
 
-  // A new file that takes its name in `end_file`.
+  // Creates a file that gets its name in `end_file`.
   void begin_file(const std::vector<std::string>& name);
   void write(std::string_view bytes, std::uint64_t offset);
   void end_file(std::uint64_t size, const Attributes& attributes);
@@ -52,12 +52,12 @@ class TargetTree {
     std::vector<std::string> name;
     Attributes attributes;
   };
-  // The directory that `name` is in, made if it is missing.
+  // Returns the directory that contains `name`, which is created if it is missing.
   int parent(const std::vector<std::string>& name);
   sched::Fd open_directory(const std::vector<std::string>& name, bool make);
   std::string temporary_name();
   std::string shown(const std::vector<std::string>& name) const;
-  // Gives what was made under a temporary name its own.
+  // Renames what was created under a temporary name.
   void take_place(int directory, const std::string& temporary, const std::vector<std::string>& name);
 
   std::filesystem::path directory_;

@@ -17,7 +17,7 @@ namespace {
 
 void check_room(const std::filesystem::path& directory, std::uint64_t size) {
   struct statvfs room {};
-  if (::statvfs(directory.c_str(), &room) != 0) return;  // to open the file says why
+  if (::statvfs(directory.c_str(), &room) != 0) return;  // opening the file will report why
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   if (size > free) {
     throw Error(fmt::format("{} has {} MiB free, and {} MiB are needed", directory.string(), free >> 20,

@@ -1,6 +1,6 @@
-// A file that is written beside the one that it is to become, and takes its place when it is complete.
+// A file that is written beside its target and replaces it when it is complete.
 //
-// Threading: used by one thread at a time. Lifetime: one that goes before commit() leaves nothing.
+// Threading: used by one thread at a time. Lifetime: without commit(), the destructor removes the file.
 #pragma once
 
 #include <sys/types.h>
@@ -19,10 +19,10 @@ namespace adaptdl::kube {
 
 class TemporaryFile {
  public:
-  // In the directory of `target`, where `size` bytes are needed. Throws Error if there is no room, or no permission.
+  // Creates the file in the directory of `target`. Throws Error if there is no room for `size` bytes or no permission.
   TemporaryFile(const std::filesystem::path& target, std::uint64_t size);
   void write(std::string_view bytes);
-  // Gives it mode and time, and its name. A file that is there is replaced.
+  // Sets the mode and time, and renames the file to the target, which is replaced if it exists.
   void commit(mode_t mode, std::time_t modified);
 
  private:
@@ -31,10 +31,10 @@ class TemporaryFile {
   std::unique_ptr<Cleanup> cleanup_;
 };
 
-// Writes all of it. Throws Error with the path.
+// Writes all bytes. Throws an Error with the path.
 void write_all(int fd, std::string_view bytes, const std::filesystem::path& path);
 
-// Throws Error: "cannot ACTION: why", by errno.
+// Throws Error: "cannot ACTION: REASON", with the reason from errno.
 [[noreturn]] void fail(const std::string& action);
 
 }  // namespace adaptdl::kube

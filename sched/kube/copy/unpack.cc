@@ -18,7 +18,7 @@ namespace {
 
 constexpr mode_t kKeptModes = 0777 | S_ISVTX;
 
-// An archive as libarchive reads it, from what `pull` gives. What `pull` throws waits until libarchive has returned.
+// Reads an archive with libarchive. What `pull` throws is rethrown after libarchive has returned.
 class Reader {
  public:
   explicit Reader(const Pull& pull) : pull_(pull), archive_(libarchive().archive_read_new()) {
@@ -28,13 +28,13 @@ class Reader {
     expect(library.archive_read_open(archive_.get(), this, nullptr, &Reader::read, nullptr));
   }
 
-  // Null: the end.
+  // Returns null at the end.
   archive_entry* next() {
     archive_entry* entry = nullptr;
     return expect(libarchive().archive_read_next_header(archive_.get(), &entry)) ? entry : nullptr;
   }
 
-  // False: the end of this entry's.
+  // Returns false at the end of the entry's data.
   bool data(std::string_view& bytes, std::uint64_t& offset) {
     const void* start = nullptr;
     std::size_t size = 0;
@@ -129,7 +129,7 @@ class Unpacker {
   Reader reader_;
   TargetTree tree_;
   const std::function<void(const std::string&)>& notice_;
-  std::set<std::vector<std::string>> files_;  // that may have another name
+  std::set<std::vector<std::string>> files_;  // files that may get hard links
 };
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Unpacks a tar archive that nobody vouches for into a directory of this machine.
+// Unpacks an untrusted tar archive into a directory of this machine.
 //
-// Nothing is written outside that directory, whatever the archive says: a name that is absolute or has "..", a way
-// through a link that is not a directory of the target, and a hard link to what the archive did not bring are errors;
-// devices, pipes and sockets are left out. Each part of a name is opened below the last and never through a link, so
-// this holds too while others change the directory. Links are kept as they are and never followed.
+// Nothing is written outside that directory, whatever the archive contains. Absolute names, names with "..", paths
+// through a link, and hard links to files that the archive did not contain are errors; devices, pipes and sockets are
+// left out. Each part of a name is opened below the previous one and never through a link, so this holds even while
+// others change the directory. Links are kept as they are and never followed.
 //
-// A file takes its name when it is complete, so one that was there is whole at any time. Modes (but the bits that lend
-// rights), times, links, hard links and empty directories are kept; owners are not.
+// A file gets its name when it is complete, so an existing one is whole at any time. Modes (except set-user-ID and
+// set-group-ID), times, links, hard links and empty directories are kept; owners are not.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -19,11 +19,11 @@
 
 namespace adaptdl::kube {
 
-// The next piece of the archive; nothing: its end.
+// Returns the next piece of the archive; empty at its end.
 using Pull = std::function<std::string_view()>;
 
-// Throws Error that names the entry, and what `pull` throws. `notice` gets a line for each entry that is left out.
-// Returns how many entries there were.
+// Returns the number of entries. `notice` receives a line for each entry that is left out. Throws an Error that names
+// the entry, and what `pull` throws.
 std::uint64_t unpack(const Pull& pull, const std::filesystem::path& directory,
                      const std::function<void(const std::string&)>& notice);
 

@@ -18,12 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Two writers of one file, of whom one does not know yet that its connection broke, write the same bytes to the same
-// places.
-// containerd may end the input of a command early, without an error, where the command itself reads it: behind a pipe
-// it does not.
-// Takes "$2" bytes of the input, which has no end of its own. `head -c` of busybox reads in small pieces, so where dd
-// can fill its blocks those are its.
+// After a break, an old writer of a file may still run beside the new one; both write the same bytes at the same
+// offsets.
+//
+// kTake copies "$2" bytes of the input, which has no end of file. busybox's `head -c` reads small pieces, so dd copies
+// the whole blocks if it can fill them. The bytes go through a pipe because containerd may end the input early, without
+// an error, for a command that reads it itself.
 constexpr std::string_view kTake = R"sh({
 if dd count=0 iflag=fullblock </dev/null >/dev/null 2>&1; then
   dd bs=65536 count=$(($2 / 65536)) iflag=fullblock 2>/dev/null
@@ -44,18 +44,18 @@ constexpr std::string_view kUnpackFile = R"sh(tar -C "$1" -xpof "$2" && rm -f "$
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::uint64_t kLargestPack = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallestPack = std::uint64_t{256} << 10;
-constexpr std::size_t kMostEntries = 5000;  // of a pack
+constexpr std::size_t kMostEntries = 5000;  // in a pack
 
 std::string take(std::string_view into) { return fmt::format("{} {}", kTake, into); }
 
-// Runs a script that must do its work, over as many connections as it takes.
+// Runs a script that must succeed, over as many connections as necessary.
 void must(Shell& shell, Persistence& persistence, std::string_view text, const std::vector<std::string>& arguments,
           const std::string& action) {
   const Outcome outcome = persist(persistence, [&] { return run(shell, text, arguments); });
   if (outcome.exit_code != 0) refuse(shell, action, outcome);
 }
 
-// A file on its way: written beside its target, of which a connection that breaks leaves a beginning to go on from.
+// A file that is being uploaded: it is written beside its target, and continued after a broken connection.
 class Part {
  public:
   Part(Shell& shell, Agent& agent, const CopyEvents& events, const std::string& directory, const std::string& target)
@@ -69,7 +69,7 @@ class Part {
 
   const std::string& path() const { return path_; }
 
-  // Sends what comes from `read_at(offset, most)`, until `size` bytes are there. `base` of them are there for sure.
+  // Sends what `read_at(offset, most)` returns, until `size` bytes have arrived; `base` of them have arrived before.
   using ReadAt = std::function<std::string_view(std::uint64_t offset, std::size_t most)>;
   void send(const ReadAt& read_at, std::uint64_t base, std::uint64_t size,
             const std::function<void(std::uint64_t)>& sent) {
@@ -93,7 +93,7 @@ class Part {
           fmt::format("of {} {} bytes are in {}, where {} were sent: try again", target_, there, shell_.name(), size));
   }
 
-  // Of all of it; null: the place has no tool for that.
+  // Returns the checksum of the whole file; null if the remote end has no tool for it.
   std::optional<std::string> sum(std::uint64_t size) {
     if (received_) return received_;
     return persist(persistence_, [&] { return agent_.sum(path_, size); });
@@ -145,7 +145,7 @@ class Part {
     try {
       run(shell_, kRemove, {path_});
     } catch (const Error&) {
-      // There is no way to it any more.
+      // The remote end is unreachable.
     }
   }
 
@@ -154,7 +154,7 @@ class Part {
   Persistence persistence_;
   std::stop_token stop_;
   std::string target_, path_;
-  std::optional<std::string> received_;  // the sum of all, as it was received in one go
+  std::optional<std::string> received_;  // the checksum, if the agent received the whole file in one go
   Cleanup cleanup_;
 };
 
@@ -189,7 +189,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
     if (got < 0) fail("read " + source.string());
     if (got == 0) throw Error(fmt::format("{} became shorter while it was copied: try again", source.string()));
     const std::string_view piece(buffer.data(), static_cast<std::size_t>(got));
-    // What is sent again was summed before.
+    // Bytes that are sent again are already in the checksum.
     if (offset + piece.size() > summed) {
       sum.update(piece.substr(summed - offset));
       summed = offset + piece.size();
@@ -203,7 +203,7 @@ void try_upload(Shell& shell, Agent& agent, const fs::path& source, const std::s
   part.take_place(status.st_mode, status.st_mtime);
 }
 
-// `before` bytes of what is copied are there already.
+// `before` bytes of the whole copy have already been sent.
 void upload_file(Shell& shell, Agent& agent, const fs::path& source, const std::string& target, std::uint64_t before,
                  std::optional<std::uint64_t> total, const CopyEvents& events) {
   try {
@@ -213,7 +213,7 @@ void upload_file(Shell& shell, Agent& agent, const fs::path& source, const std::
   }
 }
 
-// Sends a directory's entries in packs, large files by themselves.
+// Sends a directory's entries in packs, and large files one by one.
 class TreeUpload {
  public:
   TreeUpload(Shell& shell, const fs::path& source, const std::string& target, const CopyEvents& events)
@@ -248,8 +248,8 @@ class TreeUpload {
     return size;
   }
 
-  // Packs what follows `first`, sends it, and returns what is next. After a break it packs less: what is sent must
-  // get through between two breaks.
+  // Packs entries from `first` on, sends them, and returns the next one. After a break packs become smaller, because a
+  // pack must get through between two breaks.
   std::size_t send_pack(std::size_t first) {
     Pack pack(source_);
     std::size_t next = first;
@@ -272,7 +272,7 @@ class TreeUpload {
     return next;
   }
 
-  // Now that nothing is written in them any more, directories get their modes and times, those below first.
+  // Sets the directories' modes and times, contents first, now that nothing more is written in them.
   void send_directories() {
     Pack pack(source_);
     for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
@@ -306,7 +306,7 @@ class TreeUpload {
   std::uint64_t total_ = 0, done_ = 0, pack_limit_ = kLargestPack;
 };
 
-// Where a file from `source` is written: what a link stands for is replaced, not the link.
+// Returns where a file from `source` is written: a link's file is replaced, not the link.
 std::string file_place(Shell& shell, Persistence& persistence, const std::string& source, const std::string& target,
                        RemoteFile there) {
   const std::string path = target_path(source, Found::kFile, target, there.found);
@@ -316,7 +316,7 @@ std::string file_place(Shell& shell, Persistence& persistence, const std::string
   return there.behind_link.empty() ? path : there.behind_link;
 }
 
-// Fills the buffer; less only at the end.
+// Fills the buffer; returns less than its size only at the end of the input.
 std::size_t fill(int from, std::string& buffer) {
   std::size_t filled = 0;
   while (filled < buffer.size()) {
@@ -363,7 +363,7 @@ void upload_stream(Shell& shell, int from, const std::string& target, const Copy
   Part part(shell, agent, events, place, path);
   Sum sum(agent.kind());
   std::uint64_t done = 0;
-  // Memory holds what was sent last, to send it again.
+  // The buffer holds the last bytes sent, to send them again after a break.
   for (;; filled = fill(from, buffer)) {
     check(events.stop);
     if (filled == 0 && done > 0) break;

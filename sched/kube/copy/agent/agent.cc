@@ -1,14 +1,14 @@
-// The copy agent: what a copy of a large file puts into a container for as long as it takes (copy/agent.h). It needs
-// nothing of the container's, as it is linked statically, and is used because the tools of images are slow.
+// The copy agent, which a copy of a large file runs in a container (copy/agent.h). It is linked statically, so that it
+// needs nothing from the container, and is used because the tools of images are slow.
 //
-//   agent                           ends with 0: it can run here
+//   agent                           ends with 0 to show that it can run
 //   agent sum FILE SIZE             prints the XXH3-128 of the first SIZE bytes
 //   agent receive FILE OFFSET SIZE  writes the next SIZE bytes of standard input to FILE from OFFSET on, and prints
 //                                   their XXH3-128
-//   agent send FILE OFFSET SIZE     writes the first SIZE bytes of FILE but OFFSET of them to standard output, and the
-//                                   XXH3-128 of all SIZE to standard error
+//   agent send FILE OFFSET SIZE     writes the bytes of FILE from OFFSET to SIZE to standard output, and the XXH3-128
+//                                   of the first SIZE bytes to standard error
 //
-// Ends with 1 and a line on standard error when something fails.
+// On an error it ends with 1 and a line on standard error.
 #define XXH_INLINE_ALL
 #include <fcntl.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t{128} << 10;  // what a core's own cache holds
+constexpr std::size_t kBuffer = std::size_t{128} << 10;  // fits into a core's own cache
 constexpr int kPipe = 1 << 20;
 char buffer[kBuffer];
 
@@ -32,7 +32,7 @@ char buffer[kBuffer];
 }
 [[noreturn]] void fail(const char* file) { fail(file, std::strerror(errno)); }
 
-// What there is of `left` bytes; never nothing.
+// Reads up to `left` bytes into the buffer, and at least one.
 std::size_t read_some(int from, std::uint64_t left, const char* file) {
   for (;;) {
     const ssize_t got = ::read(from, buffer, left < kBuffer ? left : kBuffer);
@@ -57,7 +57,7 @@ class Sum {
  public:
   Sum() { XXH3_128bits_reset(&state_); }
 
-  // Of `size` bytes more, which are passed on to `to` if that is a file.
+  // Adds the next `size` bytes of `from`, and writes them to `to` unless that is negative. Closes `to`.
   void pass(int from, int to, std::uint64_t size, const char* file) {
     while (size > 0) {
       const std::size_t got = read_some(from, size, file);
@@ -87,7 +87,7 @@ int open_source(const char* file) {
   return from;
 }
 
-// A larger pipe, where it may be had, lets both ends go on for longer.
+// With a larger pipe, if permitted, both ends wait for each other less often.
 void widen(int pipe) { ::fcntl(pipe, F_SETPIPE_SZ, kPipe); }
 
 }  // namespace
