@@ -1,6 +1,4 @@
-// Base64, as credentials and certificates are written in files of text.
-//
-// Threading: plain functions.
+// Base64, the encoding of credentials and certificates in text files.
 #pragma once
 
 #include <optional>
@@ -9,7 +7,7 @@
 
 namespace adaptdl {
 
-// Standard base64 with its padding, in which white space does not count; null if it is none.
+// Decodes standard base64 with padding, ignoring white space. Returns none if `text` is not valid.
 std::optional<std::string> decode_base64(std::string_view text);
 std::string encode_base64(std::string_view bytes);
 

@@ -13,8 +13,8 @@
 namespace adaptdl {
 namespace {
 
-// The descriptor of a file in memory. It is never closed: the dynamic loader recognizes a library by its path, and
-// another library must not get the same one.
+// Returns the descriptor of a file in memory. It is never closed, because the dynamic loader identifies a library by
+// its path, and another library must not get the same path.
 int write_to_memory(const EmbeddedLibrary& library) {
   const int file = ::memfd_create("adaptdl-library", MFD_CLOEXEC);
   for (std::string_view left = library.bytes; !left.empty();) {

@@ -1,7 +1,7 @@
-// Shared libraries whose bytes are part of the command's own file. A solver and all that it is linked with are then
-// loaded when something first needs them, instead of at every start of the command, which remains a single file.
+// Shared libraries that are embedded in the executable file of the command. A solver and its dependencies are loaded
+// only when they are first needed, instead of at every start of the command, which is still a single file.
 //
-// Functions may be called from any thread. A library stays loaded until the process ends.
+// Threading: may be called from any thread. Lifetime: a library stays loaded until the process ends.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,11 @@ namespace adaptdl {
 
 struct EmbeddedLibrary {
   std::string_view bytes;
-  const char* purpose;  // of its function, for the error: "integer programs"
-  const char* package;  // what must be installed, and how
+  const char* purpose;  // purpose of its function, for the error message: "integer programs"
+  const char* package;  // package to install, and how, for the error message
 };
 
-// Loads the library and returns its function `name`. Throws Error if a library that it is linked with is missing.
+// Loads the library and returns its function `name`. Throws Error if that fails, as when a dependency is missing.
 void* load_function(const EmbeddedLibrary& library, const char* name);
 
 }  // namespace adaptdl

@@ -21,7 +21,7 @@ std::optional<std::string> text(const char* name) {
   return value;
 }
 
-// A whole number from `low` to `high`; `note` says where the bounds come from, if that is not plain.
+// Returns an integer from `low` to `high`. `note` explains the bounds in the error, if they need an explanation.
 std::optional<int> number(const char* name, int low, int high, std::string_view note = "") {
   const auto value = text(name);
   if (!value) return std::nullopt;
@@ -42,7 +42,7 @@ struct Membership {
   int rank, replicas, nodes;
 };
 
-// Changed as a whole; the earlier ones are kept, for other threads may still read them.
+// Replaced as a whole; earlier ones are never freed, because other threads may still read them.
 std::atomic<const Membership*> membership{nullptr};
 
 }  // namespace
@@ -120,15 +120,15 @@ std::chrono::milliseconds parse_duration(const std::string& text, const std::str
                                      : unit == "h"                 ? 3600e3
                                      : unit == "d"                 ? 86400e3
                                                                    : 0;
-  // from_chars takes "inf" and "nan" as well; a duration begins with a digit or a point.
+  // from_chars also accepts "inf", "nan" and a minus sign; a duration begins with a digit or a point.
   const bool begins_well = !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text[0] == '.');
   if (error == std::errc::result_out_of_range) refuse("is too long, 100 years at most");
   if (error != std::errc{} || !begins_well || milliseconds_a_unit == 0)
     refuse("takes a duration such as 90s, 1.5h or 500ms (units ms, s, m, h, d; a bare number is seconds)");
   const double milliseconds = count * milliseconds_a_unit;
-  // A century can still be added to any clock's now without overflow.
+  // 100 years can be added to the current time of any clock without overflow.
   if (milliseconds > 100 * 365 * 86400e3) refuse("is too long, 100 years at most");
-  // Rounded up: a tiny duration must not become 0, which has a meaning of its own.
+  // Round up, because a tiny duration must not become 0, which has a special meaning.
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(milliseconds)));
 }
 

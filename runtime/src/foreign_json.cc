@@ -6,7 +6,7 @@ namespace adaptdl {
 
 namespace {
 
-// Calls `use` with each character outside of strings, and its place, until it returns false.
+// Calls `use` with each character outside of strings, and its position, until it returns false.
 template <typename Use>
 void each_outside_strings(std::string_view text, Use use) {
   bool in_string = false;

@@ -7,17 +7,17 @@
 
 namespace adaptdl {
 
-// Deeper than any valid document, and shallow enough for the recursion of copies and dump().
+// The maximum depth: no valid document is nested deeper, and copies and dump() can recurse so far.
 inline constexpr int kDeepestJson = 200;
 
 // Returns whether arrays and objects are nested deeper than `deepest`. The text need not be valid JSON.
 bool is_nested_deeper(std::string_view text, int deepest);
 
-// Returns about how many values the text has, each of which takes up to 100 bytes of memory once it is parsed.
+// Returns approximately how many values the text has. Each uses up to 100 bytes of memory once it is parsed.
 std::size_t count_values(std::string_view text);
 
-// Returns the value, or a discarded one (is_discarded()) if the text is not valid JSON, has a number out of range, or
-// is nested deeper than `deepest`.
+// Parses the text. Returns a discarded value (is_discarded()) if it is not valid JSON, has a number out of range, or is
+// nested deeper than `deepest`.
 nlohmann::json parse_foreign_json(std::string_view text, int deepest = kDeepestJson);
 
 // The same, but arrays and objects that are nested deeper are replaced by null.

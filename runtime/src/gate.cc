@@ -24,7 +24,7 @@ Gate::Gate(Options options, net::Fd listener, Judge judge)
       listener_(std::move(listener)),
       judge_(std::move(judge)) {
   if (!epoll_) throw Error("no file descriptors left to listen with; see `ulimit -n`");
-  // Where it is missing, its owner hears of it here, and not the thread that serves the gate.
+  // If the library is missing, the owner gets the error here, and not the thread that serves the gate.
   if (!options_.terms.secret.empty()) libcrypto();
   watch(listener_.get());
 }
@@ -45,7 +45,7 @@ void Gate::close() noexcept {
 void Gate::serve() {
   epoll_event events[64];
   const int count = ::epoll_wait(epoll_.get(), events, 64, 0);
-  // Strangers first: some of those that come may take the place of others.
+  // Handle strangers first, because new connections may replace them.
   for (int i = 0; i < count; ++i)
     if (const auto stranger = strangers_.find(events[i].data.fd); stranger != strangers_.end()) hear(stranger);
   for (int i = 0; i < count; ++i)
@@ -61,13 +61,13 @@ void Gate::on_tick(net::Clock::time_point now) {
 }
 
 void Gate::accept_all() {
-  for (int i = 0; i < kMaxAccepts; ++i) {  // then others get their turn
+  for (int i = 0; i < kMaxAccepts; ++i) {  // leave time for other events
     std::string from;
     net::Fd fd = net::accept_from(listener_.get(), from);
     if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!fd) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      // No descriptors left: the connection stays in the queue, and the event would come again and again.
+      // No descriptors are left: the connection stays in the queue, and its event would be reported again and again.
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
       accepting_ = false;
       return;
@@ -82,7 +82,7 @@ void Gate::accept_all() {
                          net::Clock::now() + options_.handshake_time});
     if (!fresh) continue;
     watch(number);
-    hear(stranger);  // a replica says something at once: often it is there already
+    hear(stranger);  // a replica sends its opening at once, so it has often arrived already
     if (!listener_) return;
   }
 }

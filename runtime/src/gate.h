@@ -1,10 +1,10 @@
-// The door of a listener: accepts connections, and lets in those that prove that they belong to the job.
+// Accepts connections on a listener and admits those that prove that they belong to the job.
 //
 // A connection is a stranger until its handshake is complete and its request is accepted. A stranger occupies one
 // descriptor and the memory of one request, for a few seconds at most. The number of strangers is limited: if another
-// one connects, the oldest is closed, and a replica that this hits tries again.
+// one connects, the oldest is closed; if that was a replica, it tries again.
 //
-// Threading: none of its own; its owner guards it.
+// Threading: not thread-safe; the owner must guard it.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ class Gate {
  public:
   struct Verdict {
     std::string answer;
-    // Takes the connection, after the answer was sent on it. Empty: it is closed.
+    // Called with the connection after the answer was sent on it. If empty, the connection is closed.
     std::function<void(net::Fd fd)> admit;
-    // If it is closed, why, for last_refusal().
+    // The reason why the connection is closed, for last_refusal().
     std::string refusal = {};
   };
-  // Asked about each request that was proved; `from` is the address of its sender.
+  // Decides about each request whose proof is valid; `from` is the address of its sender.
   using Judge = std::function<Verdict(std::string_view request, const std::string& from)>;
 
   struct Options {
@@ -38,16 +38,16 @@ class Gate {
     std::chrono::milliseconds handshake_time = std::chrono::seconds(5);
   };
 
-  // Throws Error if the process has no descriptors left, or the library that proofs need is missing.
+  // Throws Error if the process has no descriptors left, or if libcrypto, which proofs need, is missing.
   Gate(Options options, net::Fd listener, Judge judge);
 
-  // Readable when there is something to do.
+  // A descriptor that is readable when serve() has something to do.
   int fd() const noexcept { return epoll_.get(); }
-  // Does what there is to do; never waits.
+  // Handles all events that are pending; never waits.
   void serve();
-  // To be called once a second: drops strangers that took too long, and accepts again after a shortage of descriptors.
+  // Must be called once per second. Drops strangers that took too long, and accepts again after descriptors ran out.
   void on_tick(net::Clock::time_point now);
-  // Why the last one that spoke this protocol was refused, with its address, or "".
+  // Why the last stranger that used this protocol was refused, with its address, or "".
   const std::string& last_refusal() const noexcept { return last_refusal_; }
   // Closes the listener and drops all strangers. Idempotent.
   void close() noexcept;

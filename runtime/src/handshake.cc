@@ -83,8 +83,8 @@ Step End::take_body(std::string& body) {
   return Step::kProved;
 }
 
-// HMAC-SHA256 with the secret of: the side, 0, the purpose, 0, the nonce of the connecting end, that of the other,
-// body.
+// Returns the HMAC-SHA256, with the secret as the key, of: side, 0, purpose, 0, the nonces of the connecting and the
+// accepting end, body.
 std::string End::proof(Side side, std::string_view body) const {
   if (terms_.secret.empty()) return std::string(kProofSize, '\0');
   std::string message = side == Side::kConnecting ? "connecting" : "accepting";
@@ -99,7 +99,7 @@ Step AcceptingEnd::take(std::string_view bytes, std::string& reply) {
   received_.append(bytes);
   if (!opened_) {
     const Step step = take_opening();
-    // An end of another version is told this one's.
+    // The opening also shows an end of another version the version of this one.
     if (step == Step::kProved || !why().empty()) reply = opening();
     if (step != Step::kProved) return step;
     opened_ = true;
@@ -121,7 +121,7 @@ Step ConnectingEnd::take(std::string_view bytes, std::string& reply) {
   received_.append(bytes);
   if (!asked_) {
     if (const Step step = take_opening(); step != Step::kProved) return step;
-    // It cannot answer yet.
+    // The other end cannot answer before it has the request.
     if (!received_.empty()) return Step::kRefused;
     reply = seal(request_);
     asked_ = true;
@@ -133,7 +133,7 @@ Step ConnectingEnd::take(std::string_view bytes, std::string& reply) {
 Step run(ConnectingEnd& end, int fd, const std::function<bool()>& wait) {
   std::string to_send = end.begin();
   for (;;) {
-    // It fits into the empty buffer of a new connection.
+    // The message fits into the empty send buffer of a new connection.
     if (::send(fd, to_send.data(), to_send.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(to_send.size()))
       return Step::kIncomplete;
     to_send.clear();

@@ -1,12 +1,12 @@
-// How the two ends of a new connection between processes of one job recognize each other: each proves that it has the
-// secret, by an HMAC-SHA256 over random numbers of both ends. Format: docs/formats.md, "Handshake".
+// The handshake on a new connection between two processes of a job: each end proves that it has the secret, by an
+// HMAC-SHA256 over random numbers of both ends. The format is in docs/formats.md, "Handshake".
 //
-// The connecting end sends an opening; the accepting end answers with its own; the connecting end sends its request
-// with a proof, and the accepting end, if it is right, its answer with a proof. Requests and answers are protected from
-// changes, but they are not encrypted. With an empty secret nothing is proved.
+// The connecting end sends its opening, and the accepting end answers with its own. Then the connecting end sends its
+// request with a proof, and the accepting end, if that proof is valid, its answer with a proof. Requests and answers
+// are protected from changes, but they are not encrypted. With an empty secret, nothing is proved.
 //
-// These classes do no input or output. Memory: each holds what it is sent, up to the size of one message.
-// Threading: each object is used by one thread at a time.
+// These classes do no input or output. Each holds the received bytes, up to the size of one message.
+// Threading: not thread-safe.
 #pragma once
 
 #include <array>
@@ -21,37 +21,37 @@ namespace adaptdl::handshake {
 
 inline constexpr std::uint32_t kVersion = 3;
 
-// What both ends have to agree on.
+// The values that must be the same at both ends.
 struct Terms {
   std::string secret;
-  std::string purpose;  // of the connection: a proof for one purpose is of no use for another
+  std::string purpose;  // of the connection; a proof is valid for only one purpose
 };
 
 enum class Step {
-  kIncomplete,  // more has to come
-  kRefused,     // the connection is of no use; why() says why
+  kIncomplete,  // more bytes must arrive
+  kRefused,     // the connection must be closed; why() returns the reason
   kProved,      // the other end has the secret
 };
 
 using Nonce = std::array<char, 32>;
 
-// What both ends have in common.
+// The common part of both ends.
 class End {
  public:
-  // Of kRefused. Empty if the other end does not speak this protocol.
+  // The reason for kRefused. Empty if the other end does not use this protocol.
   const std::string& why() const noexcept { return why_; }
 
  protected:
   enum class Side { kConnecting, kAccepting };
-  // `max_body`: bytes of the other end's request or answer.
+  // `max_body` is the maximum size of the other end's request or answer in bytes.
   End(Side side, Terms terms, std::size_t max_body);
 
   std::string opening() const;
   std::string seal(std::string_view body) const;
-  // Take the other end's message out of what was received.
+  // Remove the other end's message from the received bytes.
   Step take_opening();
   Step take_body(std::string& body);
-  // Bytes that are missing from such a message, at least.
+  // Return the minimum number of bytes that are missing from such a message.
   std::size_t missing_of_opening() const;
   std::size_t missing_of_body() const;
 
@@ -72,10 +72,10 @@ class AcceptingEnd : public End {
  public:
   AcceptingEnd(Terms terms, std::size_t max_request) : End(Side::kAccepting, std::move(terms), max_request) {}
 
-  // Processes received bytes. If `reply` is not empty afterwards, send it. REQUIRES that every earlier call returned
-  // kIncomplete. Bytes after the request are an error, since the other end must wait for the answer.
+  // Processes received bytes. If `reply` is not empty afterwards, it must be sent. REQUIRES that every earlier call
+  // returned kIncomplete. Bytes after the request are an error, since the other end must wait for the answer.
   Step take(std::string_view bytes, std::string& reply);
-  // After kProved: what the other end asks, and what to send as the answer.
+  // After kProved: the other end's request, and the bytes that answer it with `body`.
   const std::string& request() const noexcept { return request_; }
   std::string answer(std::string_view body) const { return seal(body); }
 
@@ -89,15 +89,15 @@ class ConnectingEnd : public End {
   ConnectingEnd(Terms terms, std::string request, std::size_t max_answer)
       : End(Side::kConnecting, std::move(terms), max_answer), request_(std::move(request)) {}
 
-  // How many bytes have to come at least: whoever reads no more leaves what comes after the answer in the socket.
+  // Returns the minimum number of bytes that must still arrive. Read no more, to leave what follows in the socket.
   std::size_t missing() const;
-  // What to send first.
+  // Returns the bytes to send first.
   std::string begin() const { return opening(); }
-  // As that of AcceptingEnd.
+  // See AcceptingEnd::take.
   Step take(std::string_view bytes, std::string& reply);
-  // After kProved: what the other end answers.
+  // After kProved: the other end's answer.
   const std::string& answer() const noexcept { return answer_; }
-  // Whether the request was sent. If the other end then closes the connection, it may not have accepted the proof.
+  // Returns whether the request was sent. If the connection is closed after that, the proof was probably rejected.
   bool asked() const noexcept { return asked_; }
 
  private:
@@ -106,8 +106,8 @@ class ConnectingEnd : public End {
   bool asked_ = false;
 };
 
-// Runs `end` on a connected socket that does not block, and reads nothing beyond the answer. `wait` waits until it can
-// be read, or gives up and returns false. Returns kIncomplete if it gave up, or the connection was closed.
+// Runs `end` on a connected, non-blocking socket and reads nothing after the answer. `wait` must wait until the socket
+// is readable, or return false to give up. Returns kIncomplete if `wait` gave up or the connection was closed.
 Step run(ConnectingEnd& end, int fd, const std::function<bool()>& wait);
 
 }  // namespace adaptdl::handshake

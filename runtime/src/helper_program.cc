@@ -28,7 +28,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-// A socket at whose other end that is all to read; no descriptor, and errno says why, if it does not fit its buffer.
+// Returns a socket from which `input` can be read. If it does not fit the buffer, returns none and sets errno.
 Fd socket_with(const std::string& input) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return Fd();
@@ -39,7 +39,7 @@ Fd socket_with(const std::string& input) {
   return sent == static_cast<ssize_t>(input.size()) ? std::move(read) : Fd();
 }
 
-// A started helper; killed, unless it was waited for.
+// A started helper, which is killed on destruction unless it has ended.
 class Process {
  public:
   ~Process() {
@@ -49,7 +49,7 @@ class Process {
     }
   }
 
-  // 0, or the errno of why it cannot be.
+  // Returns 0, or the errno with which the start failed.
   int start(const HelperProgram& program) {
     int ends[2];
     if (::pipe2(ends, O_CLOEXEC) != 0) return errno;
@@ -61,7 +61,7 @@ class Process {
     return spawn(program, input, output);
   }
 
-  // Takes all that it prints, until it closes its output, and how it ended.
+  // Reads its output to the end and waits until it has ended.
   HelperOutcome finish(Clock::time_point deadline, const std::stop_token& stop) {
     const auto is_over = [&] { return stop.stop_requested() || Clock::now() >= deadline; };
     HelperOutcome outcome{End::kExited, 0, ""};
@@ -86,7 +86,7 @@ class Process {
   }
 
  private:
-  // It shares nothing with this process's handling of signals.
+  // The helper starts with default signal handlers and no blocked signals, regardless of those of this process.
   int spawn(const HelperProgram& program, const Fd& input, const Fd& output) {
     std::vector<std::string> words = program.arguments;
     words.insert(words.begin(), program.name);

@@ -1,7 +1,6 @@
-// Helper programs of others, which are asked something and answer on their standard output: credential helpers and
-// plugins.
+// Runs external helper programs, such as credential helpers and plugins, which answer a request on standard output.
 //
-// Threading: may be called while other threads run. A helper's standard error is this process's.
+// Threading: may be called while other threads run. A helper inherits the standard error of this process.
 #pragma once
 
 #include <chrono>
@@ -14,25 +13,25 @@
 namespace adaptdl {
 
 struct HelperProgram {
-  std::string name;                                       // looked for in the PATH, unless there is a slash in it
-  std::vector<std::string> arguments;                     // behind its name
-  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; none: this process's
-  // All that it can read, of at most 64 KiB; none: this process's own input, and so the terminal's where that is one.
+  std::string name;                                       // searched in the PATH unless it contains a slash
+  std::vector<std::string> arguments;                     // without the name of the program
+  std::optional<std::vector<std::string>> environment{};  // as "NAME=value"; none: that of this process
+  // Its whole standard input, at most 64 KiB. If none, it inherits that of this process, which may be a terminal.
   std::optional<std::string> input{};
 };
 
 struct HelperOutcome {
   enum class End { kExited, kSignalled, kNotStarted, kTimeOver, kStopped, kTooMuch };
   End end;
-  int code;            // the exit code, the signal, or the errno of why it was not started
-  std::string output;  // of one that exited
+  int code;            // exit code, signal, or the errno with which the start failed
+  std::string output;  // empty unless it exited
 };
 
 inline constexpr std::size_t kMostHelperOutput = std::size_t{1} << 20;
 
-// Runs a helper until it has closed its output and ended. One that is not done after `patience` or at a stop, or
-// prints more than kMostHelperOutput, is killed, with all that it started unless it has this process's own input: to be
-// asked at a terminal, it has to be of the terminal's foreground group.
+// Runs a helper until it has closed its output and ended. It is killed if that takes longer than `patience`, if a stop
+// is requested, or if it prints more than kMostHelperOutput bytes. The processes that it started are killed too, unless
+// it inherits the input: it must then stay in the terminal's foreground process group to be able to prompt the user.
 HelperOutcome run_helper(const HelperProgram& program, std::chrono::milliseconds patience,
                          const std::stop_token& stop = {});
 

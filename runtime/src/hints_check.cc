@@ -43,7 +43,7 @@ constexpr std::array<Key, 7> kPerfParams{{{"alpha_c", Kind::kAmount},
                                           {"alpha_r", Kind::kAmount},
                                           {"beta_r", Kind::kAmount},
                                           {"gamma", Kind::kOverlap}}};
-constexpr double kMostExact = 1LL << 53;  // a JSON number is a double to many readers
+constexpr double kMostExact = 1LL << 53;  // many readers parse JSON numbers as doubles
 
 bool is_at_least(const json& value, double least) {
   return value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= least;

@@ -1,4 +1,4 @@
-// The two halves of posting hints: what needs the environment and can be the caller's fault, and what takes time.
+// The two steps of posting hints: building the request, where errors are the caller's, and sending it, which is slow.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,10 +10,10 @@
 
 namespace adaptdl {
 
-// The request that posts these hints; none if there is no supervisor. Throws UsageError as post_sched_hints does.
+// Returns the request that posts these hints, or none without a supervisor. Throws UsageError as post_sched_hints does.
 std::optional<http::Request> hints_request(const nlohmann::json& hints, const std::string& job_id);
 
-// Sends it, until a stop is asked for. Returns what went wrong, as one line; none if nothing did. Throws nothing.
+// Sends the request; a requested stop ends this early, without an error. Returns the error as one line, or none.
 std::optional<std::string> send_hints(const http::Request& request, std::stop_token stop = {}) noexcept;
 
 }  // namespace adaptdl

@@ -1,7 +1,6 @@
-// OpenSSL's libcrypto, opened when something first needs it: linked, it would cost every start of the command several
-// milliseconds.
+// OpenSSL's libcrypto, loaded at its first use. Linking it would add milliseconds to every start of the command.
 //
-// Threading: may be called from any thread. Lifetime: it stays open.
+// Threading: may be called from any thread. Lifetime: the library stays loaded.
 #pragma once
 
 #include <openssl/evp.h>
@@ -20,7 +19,7 @@ struct Libcrypto {
 #undef ADAPTDL_FUNCTION
 };
 
-// Throws Error if it is not installed, with the package to install.
+// Loads the library if necessary. If it is not installed, throws Error, which names the package to install.
 const Libcrypto& libcrypto();
 
 }  // namespace adaptdl

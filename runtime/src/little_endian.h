@@ -1,4 +1,4 @@
-// Unsigned integers as messages have them: little-endian, whatever the machine.
+// Encodes the unsigned integers of messages, which are little-endian on every machine.
 #pragma once
 
 #include <cstddef>

@@ -12,8 +12,8 @@
 namespace adaptdl::log {
 namespace {
 
-// A text of several lines is folded into one, so that every line that carries the prefix is whole. Texts may quote what
-// other programs sent.
+// Folds a text of several lines into one, so that every line has the prefix. Escapes unprintable characters, because a
+// text may quote other programs.
 void write_line(std::string_view prefix, std::string_view text) {
   std::string flat(text);
   std::replace(flat.begin(), flat.end(), '\n', ' ');
@@ -23,7 +23,7 @@ void write_line(std::string_view prefix, std::string_view text) {
   while (left > 0) {
     const ssize_t written = ::write(STDERR_FILENO, rest, left);
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // nobody reads standard error: there is no one to tell
+    if (written <= 0) return;  // standard error is closed, so the failure cannot be reported
     rest += written;
     left -= static_cast<std::size_t>(written);
   }

@@ -20,7 +20,7 @@ void append_escape(std::string& out, char kind, char32_t code) {
   for (int shift = kind == 'x' ? 4 : 12; shift >= 0; shift -= 4) out += "0123456789abcdef"[code >> shift & 0xF];
 }
 
-// All unprintable characters are below U+10000.
+// Four hexadecimal digits suffice, because all unprintable characters are below U+10000.
 std::string escaped(std::string_view text, Newlines newlines, bool json) {
   std::string out;
   out.reserve(text.size());

@@ -27,14 +27,14 @@ using nlohmann::json;
 
 constexpr std::chrono::milliseconds kInterval{100};
 
-// The descriptor of the launcher, used without ever blocking on it.
+// The launcher's descriptor. Writing to it never blocks.
 class Channel {
  public:
   ~Channel() { close_own(); }
 
   void write_line(const std::string& line) {
     if (!open()) return;
-    // Longer lines may be cut in the middle by a pipe that is nearly full.
+    // A pipe that is nearly full may split longer lines.
     if (line.size() > PIPE_BUF) return;
     if (socket_) {
       [[maybe_unused]] const auto sent = ::send(given_, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -47,7 +47,7 @@ class Channel {
   }
 
  private:
-  // Finds the descriptor that the environment names now.
+  // Uses the descriptor that the environment names now. Returns whether there is one.
   bool open() {
     int given = -1;
     try {
@@ -62,7 +62,7 @@ class Channel {
     struct stat info {};
     if (given_ < 0 || ::fstat(given_, &info) != 0) return given_ >= 0;
     socket_ = S_ISSOCK(info.st_mode);
-    // Whether writes block belongs to the open file, which others share. A pipe can be opened once more.
+    // O_NONBLOCK is a property of the open file, which other processes share. A pipe can be opened again.
     if (S_ISFIFO(info.st_mode))
       own_ = ::open(fmt::format("/proc/self/fd/{}", given_).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     return true;
@@ -87,7 +87,7 @@ struct State {
   Channel channel;
 };
 
-// Never destroyed: a thread may still report while the process ends.
+// The state is never destroyed, because a thread may still report while the process exits.
 State& state() {
   static State* const only = new State;
   return *only;

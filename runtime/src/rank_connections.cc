@@ -21,10 +21,10 @@ using collective::CollectiveError;
 constexpr std::chrono::seconds kTick{1};
 constexpr std::chrono::milliseconds kRetryPause{50};
 constexpr int kMostPollMs = 60000;
-constexpr std::size_t kMaxStrangers = 256;  // beyond those who are waited for
+constexpr std::size_t kMaxStrangers = 256;  // in addition to the awaited ranks
 constexpr std::string_view kAccepted = "accepted";
 
-// No descriptor if the other end closed the connection, as it may when strangers crowd it.
+// Returns no descriptor if the other end closed the connection, as it does when it has too many strangers.
 net::Fd try_connect(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                     net::Clock::time_point deadline) {
   const auto fail = [&](const std::string& why) {

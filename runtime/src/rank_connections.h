@@ -1,6 +1,6 @@
-// Connections between replicas that prove to be of one job, and say which rank they are.
+// Connections between replicas that prove that they belong to the same job, and send their ranks.
 //
-// Threading: the functions keep no state.
+// Threading: may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace adaptdl {
 
-// Waits until each of `ranks` is connected to the listener, and closes it. Throws CollectiveError at the deadline, or
-// when the descriptor `stop` can be read, if there is one (-1: none).
+// Waits until each of `ranks` has connected to the listener, then closes the listener and returns the connections.
+// Throws CollectiveError at the deadline, and when the descriptor `stop` becomes readable (-1: none).
 std::map<int, net::Fd> accept_ranks(net::Listener& listener, const handshake::Terms& terms, const std::set<int>& ranks,
                                     net::Clock::time_point deadline, int stop = -1);
 
-// Connects as `rank` to one who waits for it like that. Throws CollectiveError if it cannot be reached, or is no
-// replica that waits for this one, and at the deadline.
+// Connects as `rank` to a replica that waits in accept_ranks. Throws CollectiveError if it cannot be reached, if it is
+// not a replica that waits for this rank, and at the deadline.
 net::Fd connect_as(int rank, const std::string& address, std::uint16_t port, const handshake::Terms& terms,
                    net::Clock::time_point deadline);
 

@@ -31,15 +31,15 @@ std::string result_line(std::string_view metric, double value) {
   return result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Whether the whole line is on disk. One write() to a file opened for appending: lines of other processes stay whole.
+// Returns whether the whole line is on disk. It is one write() with O_APPEND, so lines of several processes do not mix.
 bool append_line(const std::string& file, std::string line) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return false;
   struct stat kind {};
-  // Other output goes to the same pipe or terminal, and may have begun a line.
+  // Other output to the same pipe or terminal may have begun a line.
   if (::fstat(fd, &kind) == 0 && !S_ISREG(kind.st_mode)) line.insert(0, "\n");
   bool written = ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  written = written && (::fdatasync(fd) == 0 || errno == EINVAL || errno == EROFS);  // a pipe has no disk
+  written = written && (::fdatasync(fd) == 0 || errno == EINVAL || errno == EROFS);  // fdatasync does not support pipes
   const int error = errno;
   ::close(fd);
   errno = error;

@@ -1,4 +1,4 @@
-// Secrets by which processes of one job recognize each other.
+// The secrets by which processes of a job authenticate each other.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@ namespace adaptdl {
 // Returns a new secret: 32 hexadecimal digits from the system's random device.
 std::string make_secret();
 
-// The secret for connections that replicas agree on by `once`, which one of them has told the others: `once`, and the
-// job's own (ADAPTDL_SUPERVISOR_TOKEN), if there is one, so that it is of no use to those who heard it on the network.
+// Returns the secret for connections between replicas to which one of them has sent `once`. It combines `once` with the
+// job's secret (ADAPTDL_SUPERVISOR_TOKEN), if there is one, so that overhearing `once` on the network does not suffice.
 std::string secret_for(const std::string& once);
 
-// Compares a given secret with the right one, in a time that does not depend on where they differ.
+// Compares a given secret with the expected one, in a time that does not depend on where they differ.
 bool is_same_secret(std::string_view given, std::string_view secret);
 
 }  // namespace adaptdl

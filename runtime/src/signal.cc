@@ -12,7 +12,7 @@
 namespace adaptdl::signal {
 namespace {
 
-// Shared with signal handlers, which may only use lock-free atomics.
+// Signal handlers use these variables, and may only use lock-free atomics.
 std::atomic<int> stop_number{0};
 std::atomic<bool> save_wanted{false};
 std::atomic<bool> interrupted{false};
@@ -23,7 +23,7 @@ void say(std::string_view line) noexcept {
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-// Ends the process by SIGINT, so that its parent sees how it died. The signal is blocked while its handler runs.
+// Ends the process by SIGINT, so that its parent sees the cause. The running handler blocks the signal, so unblock it.
 void end_by_interrupt() noexcept {
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
@@ -64,7 +64,7 @@ void install() {
   struct sigaction action {};
   action.sa_sigaction = handle;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_SIGINFO | SA_RESTART;  // the program's own reads and writes must not notice
+  action.sa_flags = SA_SIGINFO | SA_RESTART;  // the program's own reads and writes must not fail with EINTR
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
   struct sigaction save {};

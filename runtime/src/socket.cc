@@ -27,13 +27,13 @@ const std::string kLoopback = "127.0.0.1";
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Addresses of `host`, or none, and why.
+// Returns the addresses of `host`; if there are none, sets `why` to the reason.
 Addresses resolve(const std::string& host, std::uint16_t port, int flags, std::string& why) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* found = nullptr;
-  // This one name needs no look-up (RFC 6761), and a bare container has nothing to look it up in.
+  // This name must not need a lookup (RFC 6761), and a minimal container has no /etc/hosts that defines it.
   const std::string& name = host == "localhost" ? kLoopback : host;
   const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
@@ -52,7 +52,7 @@ bool is_loopback(const sockaddr* address) {
 }
 
 void set_option(int fd, int level, int option, int value) {
-  // An option that this kernel lacks costs speed or early notice, not correctness.
+  // Ignore errors: without an option, connections are slower or failures are noticed later, but nothing breaks.
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -96,7 +96,7 @@ std::string text(Address& address) {
   return host;
 }
 
-// Binds and listens, or gives no descriptor and errno.
+// Binds and listens; on failure, returns no descriptor and sets errno.
 Fd try_listen(const sockaddr* address, socklen_t size) {
   Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return {};
@@ -110,7 +110,7 @@ Fd try_listen(const sockaddr* address, socklen_t size) {
   return fd;
 }
 
-// A connection to a free local port can meet itself: both ends then have one address, and nobody listens.
+// A connection to a free local port can connect to itself: its ends have the same address, and no process listens.
 bool connected_to_itself(int fd) {
   Address own, other;
   return ::getsockname(fd, own.get(), &own.size) == 0 && ::getpeername(fd, other.get(), &other.size) == 0 &&
@@ -178,7 +178,7 @@ Listener listen_on(const std::string& host, std::uint16_t port) {
     const bool only_v4 = address && address->ai_family == AF_INET;
     Address any = any_address(only_v4 ? AF_INET : AF_INET6, port);
     fd = try_listen(any.get(), any.size);
-    if (!fd && !only_v4 && errno != EADDRINUSE) {  // a machine without IPv6
+    if (!fd && !only_v4 && errno != EADDRINUSE) {  // the machine may have no IPv6
       any = any_address(AF_INET, port);
       fd = try_listen(any.get(), any.size);
     }

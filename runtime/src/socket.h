@@ -1,6 +1,6 @@
-// TCP sockets for the collective calls: ownership, listening, connecting, and the signs of a lost host.
+// TCP sockets for collective calls: ownership, listening, connecting, and detecting a lost host.
 //
-// All sockets are non-blocking and closed on exec. Threading: the functions keep no state.
+// All sockets are non-blocking and close on exec. Threading: the functions may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace adaptdl::net {
 
 using Clock = std::chrono::steady_clock;
 
-// Owns a file descriptor; -1 is none.
+// Owns a file descriptor; -1 means none.
 class Fd {
  public:
   Fd() = default;
@@ -24,17 +24,17 @@ class Fd {
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
   void reset() noexcept;
-  // Gives it up to the caller.
+  // Passes ownership of the descriptor to the caller.
   int release() noexcept { return std::exchange(fd_, -1); }
 
  private:
   int fd_ = -1;
 };
 
-// "host:port", with brackets around an IPv6 address.
+// Returns "host:port", with brackets around an IPv6 address.
 std::string endpoint(const std::string& host, std::uint16_t port);
 
-// Whether that is "localhost" or a loopback address, with or without brackets. Names are not looked up.
+// Returns whether `host` is "localhost" or a loopback address, with or without brackets. Other names are not resolved.
 bool is_loopback(std::string_view host);
 
 struct Listener {
@@ -42,39 +42,38 @@ struct Listener {
   std::uint16_t port = 0;
 };
 
-// Listens where peers that are told `host` will look for it: on that address if it is a loopback one (or "localhost"),
-// else on all interfaces, because the name of a host may well resolve to a loopback address on that host itself. `port`
-// 0 takes a free one. A socket that only holds the port (bound with SO_REUSEADDR, not listening) is no obstacle. Throws
-// Error.
+// Listens where peers that connect to `host` find it: on that address if it is a loopback address or "localhost", and
+// otherwise on all interfaces, because a host's own name may resolve to a loopback address on that host. `port` 0 means
+// any free port. It may be reserved by a socket that is bound with SO_REUSEADDR but does not listen. Throws Error.
 Listener listen_on(const std::string& host, std::uint16_t port);
 
-// Listens on a free port of `address`, an IP address of this machine, and nowhere else. Throws Error.
+// Listens on a free port of only `address`, which must be an IP address of this machine. Throws Error.
 Listener listen_at(const std::string& address);
 
-// The next connection waiting on `listener`, and the address it comes `from`; or none, and errno says why.
+// Accepts the next pending connection and sets `from` to its address. On failure, returns no descriptor and sets errno.
 Fd accept_from(int listener, std::string& from);
 
-// Tries each address of `host` once. An unspecified address (0.0.0.0, ::) stands for this machine. Returns no
-// descriptor and says why in `why` when none answers by `deadline`.
+// Tries each address of `host` once. An unspecified address (0.0.0.0, ::) means this machine. If none answers by
+// `deadline`, returns no descriptor and sets `why` to the reason.
 Fd connect_to(const std::string& host, std::uint16_t port, Clock::time_point deadline, std::string& why);
 
 // How long another host may be silent before it counts as lost: 25 s.
 struct Patience {
-  int idle_seconds = 10, interval_seconds = 5, probes = 3;  // TCP keepalive, which watches an idle connection
-  int retransmits = 7;  // of what was sent; their intervals double from 0.2 s on: 0.2 * (2^7 - 1) s
+  int idle_seconds = 10, interval_seconds = 5, probes = 3;  // TCP keepalive, which checks idle connections
+  int retransmits = 7;  // retransmissions of sent data, at intervals that double from 0.2 s: 0.2 * (2^7 - 1) s
 };
-// Tests shorten it, before they connect.
+// Tests reduce these values before they connect.
 inline Patience patience;
 
-// Whether the other host has not acknowledged what was sent to it for so long. The kernel alone would go on for a
-// quarter of an hour. (TCP_USER_TIMEOUT would do for idle connections too, but it also ends connections to a live peer
-// that is slow to read.)
+// Returns whether the other host has not acknowledged sent data for that long. By default, the kernel would continue
+// for a quarter of an hour. (TCP_USER_TIMEOUT would also cover idle connections, but it ends connections to a live peer
+// that reads slowly.)
 bool host_is_silent(int fd);
 
-// Waits until the socket is ready for `events` of poll(2), or has failed. Returns false at the deadline.
+// Waits until the socket is ready for the `events` of poll(2) or has failed. Returns false at the deadline.
 bool wait_until_ready(int fd, short events, Clock::time_point deadline);
 
-// Milliseconds until `deadline` for poll(2), rounded up, from 0 to `most`.
+// Returns the milliseconds until `deadline`, rounded up and limited to 0..`most`, as a timeout for poll(2).
 int poll_timeout(Clock::time_point deadline, int most);
 
 }  // namespace adaptdl::net

@@ -20,11 +20,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr std::chrono::seconds kPoll{30};       // the server holds a request so long, and then answers 408
-constexpr std::chrono::seconds kPollSlack{15};  // for it to do so
-// In a cluster, the operator that serves this may have to be started on another node first.
+constexpr std::chrono::seconds kPoll{30};       // the supervisor holds a request for this long, then answers 408
+constexpr std::chrono::seconds kPollSlack{15};  // additional time for that answer
+// In a cluster, the operator, which answers the requests, may first have to be started on another node.
 constexpr std::chrono::minutes kMaxDisconnected{5};
-constexpr std::chrono::milliseconds kPause{200};  // before the next try
+constexpr std::chrono::milliseconds kPause{200};  // before the next attempt
 constexpr std::size_t kMaxBody = 1 << 20;
 
 std::vector<std::string> parse_addresses(const std::string& url, const std::string& body) {
@@ -47,8 +47,8 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
   request.max_body = kMaxBody;
   if (const auto token = env::supervisor_token()) request.headers.push_back("Authorization: Bearer " + *token);
   constexpr auto kConnected = Clock::time_point::max();
-  auto disconnected = kConnected;  // since when
-  std::string last;                // why it was not found so far
+  auto disconnected = kConnected;  // time since which connections have failed
+  std::string last;                // why the last attempt did not succeed
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0)
@@ -75,7 +75,7 @@ std::vector<std::string> discover(const std::string& url, const std::string& job
       if (Clock::now() - disconnected >= kMaxDisconnected)
         throw Error(
             fmt::format("the supervisor cannot be reached for {} min: {}", kMaxDisconnected.count(), error.what()));
-      // That the last try was cut short says less than why the one before it failed.
+      // If the deadline cut this attempt short, the failure of the one before is more informative.
       if (last.empty() || Clock::now() < deadline) last = error.what();
     }
     std::this_thread::sleep_for(

@@ -1,4 +1,4 @@
-// Where the supervisor answers for a job.
+// URLs and answers of the supervisor.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace adaptdl::supervisor {
 
-// `base`/`resource`/NAMESPACE/NAME for the job `namespace/name`, escaped. Throws UsageError on a job of another form.
+// Returns `base`/`resource`/NAMESPACE/NAME, escaped. Throws UsageError if `job_id` is not NAMESPACE/NAME.
 std::string job_url(std::string base, std::string_view resource, const std::string& job_id);
 
-// The beginning of an answer, fit for a line.
+// Returns the first 200 bytes of an answer on one line.
 std::string shown(std::string body);
 
 }  // namespace adaptdl::supervisor

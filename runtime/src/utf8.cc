@@ -15,7 +15,7 @@ Utf8Character first_utf8_character(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return invalid;
     code = code << 6 | (byte(i) & 0x3FU);
   }
-  constexpr std::array<char32_t, 5> kMin{0, 0, 0x80, 0x800, 0x10000};  // anything less has a shorter encoding
+  constexpr std::array<char32_t, 5> kMin{0, 0, 0x80, 0x800, 0x10000};  // smaller values have a shorter encoding
   const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
   return code < kMin[size] || surrogate || code > 0x10FFFF ? invalid : Utf8Character{code, size, true};
 }

@@ -1,4 +1,4 @@
-// UTF-8, checked strictly: no overlong forms, no surrogates, nothing above U+10FFFF.
+// A strict UTF-8 decoder: overlong forms, surrogates and code points above U+10FFFF are invalid.
 #pragma once
 
 #include <cstddef>
@@ -7,16 +7,16 @@
 namespace adaptdl {
 
 struct Utf8Character {
-  char32_t code;     // a single byte if invalid
+  char32_t code;     // value of the byte if invalid
   std::size_t size;  // bytes
   bool valid;
 };
 
-// Decodes the first character. A byte that does not begin a valid sequence is a character of its own. REQUIRES: not
-// empty.
+// Decodes the first character. A byte that does not begin a valid sequence counts as an invalid character. REQUIRES
+// that `text` is not empty.
 Utf8Character first_utf8_character(std::string_view text);
 
-// Whether `text` is UTF-8, and so can stand in JSON.
+// Returns whether `text` is valid UTF-8, as JSON requires.
 bool is_utf8(std::string_view text);
 
 }  // namespace adaptdl

@@ -1,8 +1,9 @@
-// The environment of a replica: every ADAPTDL_* variable, read at each call, with its default when unset or empty.
+// The environment of a replica: the ADAPTDL_* variables. Each call reads its variable again. The default applies if the
+// variable is unset or empty.
 //
-// The variables are those of AdaptDL 0.2, so that a program runs unchanged under `adaptdl run`, by hand, and in a
-// cluster. Errors: a malformed or out-of-range value throws UsageError, which names the variable, its value and what it
-// takes. Threading: safe as long as no thread changes the environment.
+// The variables include those of AdaptDL 0.2, so that a program runs unchanged under `adaptdl run`, by hand, and in a
+// cluster. Errors: a malformed or out-of-range value throws UsageError, which names the variable, its value and the
+// values it accepts. Threading: safe as long as no thread changes the environment.
 #pragma once
 
 #include <chrono>
@@ -11,20 +12,20 @@
 
 namespace adaptdl::env {
 
-// ADAPTDL_CHECKPOINT_PATH: directory of checkpoints. Unset: nothing is saved or loaded.
+// ADAPTDL_CHECKPOINT_PATH: directory of checkpoints. If unset, nothing is saved or loaded.
 std::optional<std::string> checkpoint_path();
 
 // ADAPTDL_SHARE_PATH: directory that all replicas of the job share, for data sets and artifacts.
 std::optional<std::string> share_path();
 
-// ADAPTDL_JOB_ID: the job as `namespace/name`, part of the supervisor's URLs. Unset: a standalone run.
+// ADAPTDL_JOB_ID: the job as `namespace/name`, part of the supervisor's URLs. Unset in a standalone run.
 std::optional<std::string> job_id();
 
 // ADAPTDL_MASTER_ADDR: host name or address of the replica of rank 0. Default "0.0.0.0".
 std::string master_addr();
 
-// ADAPTDL_MASTER_PORT: port on which rank 0 accepts its peers, 0..65535. Default 0: a free one, of use to one replica
-// only.
+// ADAPTDL_MASTER_PORT: port on which rank 0 accepts its peers, 0..65535. The default, 0, means any free port, which
+// suffices only for a single replica.
 int master_port();
 
 // ADAPTDL_REPLICA_RANK: rank of this replica, 0 <= rank < num_replicas(). Default 0.
@@ -36,55 +37,54 @@ int num_nodes();
 // ADAPTDL_NUM_REPLICAS: replicas of the job, >= 1. Default 1.
 int num_replicas();
 
-// What the three above say from now on, whatever the variables do: for a replica whose group changed while it runs.
-// Callable while other threads ask. REQUIRES 0 <= rank < replicas, 1 <= nodes <= replicas.
+// Sets the results of the three functions above, regardless of the variables, after the group of a running replica has
+// changed. Other threads may call those functions meanwhile. REQUIRES 0 <= rank < replicas, 1 <= nodes <= replicas.
 void set_membership(int rank, int replicas, int nodes) noexcept;
 
 // ADAPTDL_NUM_RESTARTS: how often the job's processes were restarted, >= 0. Default 0. It names the discovery group.
 int num_restarts();
 
-// ADAPTDL_SUPERVISOR_URL: base URL of the supervisor. Unset: none.
+// ADAPTDL_SUPERVISOR_URL: base URL of the supervisor. If unset, there is no supervisor.
 std::optional<std::string> supervisor_url();
 
 // ADAPTDL_SUPERVISOR_TOKEN: the job's secret. It is sent to the supervisor as `Authorization: Bearer`, and replicas
-// prove to each other that they have it. Unset: none is sent, and nothing is proved.
+// prove to each other that they have it. If unset, no token is sent and replicas prove nothing.
 std::optional<std::string> supervisor_token();
 
-// ADAPTDL_SCHED_VERSION: version of the scheduler, as semantic version. Unset: none.
+// ADAPTDL_SCHED_VERSION: semantic version of the scheduler. Unset if there is none.
 std::optional<std::string> sched_version();
 
-// ADAPTDL_TENSORBOARD_LOGDIR: a job writes events below it, in a directory of its own name. Unset: none.
+// ADAPTDL_TENSORBOARD_LOGDIR: a job writes events below it, in a directory of its own name. If unset, it writes none.
 std::optional<std::string> tensorboard_logdir();
 
-// ADAPTDL_REPLICA_ID: identity of this replica over changes of rank. Unset: none.
+// ADAPTDL_REPLICA_ID: identity of this replica across changes of rank. Unset if it has none.
 std::optional<std::string> replica_id();
 
 // ADAPTDL_GENERATION: the generation in which this replica starts, >= 0. Default 0.
 int generation();
 
-// ADAPTDL_CHECKPOINT_EVERY: time between periodic checkpoints, a duration as parse_duration takes it. Default 5
-// minutes; 0 means none but those on request. Shorter loses less work at a crash and spends more time writing.
+// ADAPTDL_CHECKPOINT_EVERY: time between periodic checkpoints, in the format of parse_duration. Default 5 minutes; 0
+// leaves only those on request. With a shorter time, a crash loses less work, but more time is spent on writing.
 std::chrono::milliseconds checkpoint_every();
 
-// ADAPTDL_CHECKPOINT_KEEP: how many of the newest checkpoints are kept, >= 1. Default 2.
+// ADAPTDL_CHECKPOINT_KEEP: number of the newest checkpoints that are kept, >= 1. Default 2.
 int checkpoint_keep();
 
-// ADAPTDL_BACKEND: the backend of LibTorch's process group, "gloo" or "nccl". Unset: chosen by device.
+// ADAPTDL_BACKEND: the backend of LibTorch's process group, "gloo" or "nccl". If unset, it depends on the device.
 std::optional<std::string> backend();
 
-// ADAPTDL_STATUS_FD: open file descriptor on which the launcher listens for progress. Unset: none listens.
+// ADAPTDL_STATUS_FD: open file descriptor from which the launcher reads progress. If unset, progress is not reported.
 std::optional<int> status_fd();
 
-// ADAPTDL_RESULTS_FILE: file to which report() (adaptdl/report.h) appends results. Unset: none are kept.
+// ADAPTDL_RESULTS_FILE: file to which report() (adaptdl/report.h) appends results. If unset, it writes none.
 std::optional<std::string> results_file();
 
-// ADAPTDL_COLLECTIVE_TIMEOUT: none of the collective calls waits longer than this for a peer; above 0.
-// Default 30 minutes.
+// ADAPTDL_COLLECTIVE_TIMEOUT: maximum time for which a collective call waits for a peer, > 0. Default 30 minutes.
 std::chrono::milliseconds collective_timeout();
 
-// A duration as users write it: a number followed by ms, s, m, h or d ("90s", "1.5h"); a bare number is seconds.
-// Rounded up to whole milliseconds; 100 years at most. `what` names the option or variable in the error. Throws
-// UsageError on anything else and on negative values.
+// Parses a duration: a number followed by ms, s, m, h or d ("90s", "1.5h"); a number without a unit is in seconds. The
+// result is rounded up to whole milliseconds, and must not exceed 100 years. Throws UsageError, in which `what` names
+// the option or variable, on anything else, including negative values.
 std::chrono::milliseconds parse_duration(const std::string& text, const std::string& what);
 
 }  // namespace adaptdl::env

@@ -1,10 +1,10 @@
-// Goodput: how much training progress a job makes a second, as a function of its resources and batch size.
+// Goodput: the training progress of a job per second, as a function of its resources and batch size.
 //
 //   goodput = throughput x efficiency
 //
-// Throughput is in samples a second; efficiency is the progress of a sample, relative to one at the initial batch size.
-// The model is that of Pollux (Qiao et al., OSDI 2021, section 3). A step takes, on N nodes and K replicas with a local
-// (atomic) batch size of m samples and s accumulation steps,
+// Throughput is in samples per second; efficiency is the progress per sample, relative to the initial batch size. The
+// model is that of Pollux (Qiao et al., OSDI 2021, section 3). On N nodes and K replicas with a local (atomic) batch
+// size of m samples and s accumulation steps, the time of a step is
 //
 //   T_grad  = alpha_c + beta_c m                       forward and backward pass of one atomic batch
 //   T_sync  = 0                                        one replica
@@ -17,9 +17,9 @@
 //
 //   gain(r) = (var + sqr) / (var / r + sqr),  r = M / init_batch_size;   efficiency = gain(r) / r
 //
-// In the formulas 0 is 1e-8, so that logarithms exist. Times are in seconds.
+// In these formulas, 1e-8 takes the place of 0, so that logarithms exist. Times are in seconds.
 //
-// Threading: everything here is const or free of state; to be used from any thread.
+// Threading: all functions may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -48,10 +48,10 @@ struct GradParams {
   double var = 0;  // trace of its covariance
 };
 
-// In place of those of a job whose batch size is fixed: with them each sample is worth the same.
+// The statistics to use for a job with a fixed batch size; with them, every sample makes the same progress.
 inline constexpr GradParams kUnmeasuredGrad{.sqr = 0, .var = 1};
 
-// Which batch sizes `optimize` may choose.
+// The batch sizes that `optimize` may choose.
 struct Limits {
   std::optional<std::size_t> max_batch_size;  // total; default: the initial batch size
   std::optional<std::size_t> min_local_bsz;   // of an atomic batch; default 1
@@ -59,11 +59,11 @@ struct Limits {
   bool accumulation = false;                  // whether several atomic batches may make up a step
 };
 
-// What `optimize` chooses, and its goodput.
+// The choice of `optimize`, and its goodput.
 struct Configuration {
-  double goodput = 0;          // samples a second, weighted by their efficiency
-  std::size_t atomic_bsz = 0;  // samples of a batch on each replica
-  int accum_steps = 0;         // batches before the one with which the optimizer steps
+  double goodput = 0;          // samples per second, weighted by their efficiency
+  std::size_t atomic_bsz = 0;  // samples per batch on each replica
+  int accum_steps = 0;         // batches before the one after which the optimizer steps
 };
 
 // The goodput of a job for any resources and batch size.
@@ -72,29 +72,27 @@ class GoodputFunction {
   // REQUIRES init_batch_size >= 1.
   GoodputFunction(const PerfParams& perf, const GradParams& grad, std::size_t init_batch_size) noexcept;
 
-  // Samples a second. REQUIRES 1 <= nodes <= replicas, atomic_bsz >= 1, accum_steps >= 0, here and below.
+  // Returns samples per second. REQUIRES 1 <= nodes <= replicas, atomic_bsz >= 1, accum_steps >= 0, here and below.
   double throughput(int nodes, int replicas, double atomic_bsz, int accum_steps) const noexcept;
-  // Progress of a sample at this total batch size, relative to one at the initial batch size. In (0, 1] from the
-  // initial batch size on.
+  // Returns the progress per sample at this total batch size, relative to the initial batch size. It is in (0, 1] for
+  // batch sizes that are not below the initial one.
   double efficiency(double batch_size) const noexcept;
-  // throughput x efficiency.
+  // Returns throughput x efficiency.
   double evaluate(int nodes, int replicas, double atomic_bsz, int accum_steps) const noexcept;
 
-  // The best of 50 total batch sizes, in geometric steps from the least to the largest one, that split into atomic
-  // batches within the bounds. The least is the initial batch size, or the smallest that the replicas make up where
-  // min_local_bsz times their number is more (and then it may exceed the largest).
-  // One replica never gets a larger batch than the initial one in a single piece, for the noise of a gradient cannot be
-  // told from one sample of it: with accumulation it takes at least two pieces, without it keeps the initial batch
-  // size. Where no candidate is within the bounds, goodput is 0, and the sizes are those that the least total batch
-  // size would take. Throws UsageError, naming the limit, if the limits contradict each other or the initial batch
-  // size: the largest total is below the initial or the least local one, or the largest local below the least local
-  // one.
+  // Returns the best of 50 total batch sizes, in geometric steps from the smallest to the largest, whose atomic batches
+  // are within the limits. The smallest is the initial batch size, or min_local_bsz times the number of replicas if
+  // that is larger (it may even exceed the largest).
+  // A single replica never gets more than the initial batch size as one atomic batch, because the noise of the gradient
+  // cannot be estimated from one sample of it: with accumulation, a larger batch has at least two atomic batches;
+  // without it, the batch size stays the initial one. If no candidate is within the limits, goodput is 0, and the sizes
+  // are those of the smallest total batch size. Throws UsageError, naming the limit, if the largest total batch size is
+  // below the initial one or below min_local_bsz, or if max_local_bsz is below min_local_bsz.
   Configuration optimize(int nodes, int replicas, const Limits& limits) const;
-  // The same for many configurations at once: element i is that of (nodes[i], replicas[i]). REQUIRES equal sizes.
+  // The same for several allocations: element i is the result for (nodes[i], replicas[i]). REQUIRES equal sizes.
   std::vector<Configuration> optimize(std::span<const int> nodes, std::span<const int> replicas,
                                       const Limits& limits) const;
 
-  // As given to the constructor.
   const PerfParams& perf_params() const noexcept { return perf_; }
   const GradParams& grad_params() const noexcept { return grad_; }
   std::size_t init_batch_size() const noexcept { return init_batch_size_; }
@@ -105,27 +103,27 @@ class GoodputFunction {
   std::size_t init_batch_size_;
 };
 
-// What was measured at one (nodes, replicas, atomic batch size).
+// The step times that were measured at one (nodes, replicas, atomic batch size).
 struct Observation {
   int nodes = 1;               // nodes in use
-  int replicas = 1;            // on all of them together
-  std::size_t atomic_bsz = 1;  // samples of a batch on each replica
-  double accum_step_time = 0;  // mean seconds of a forward and backward pass alone
-  double optim_step_time = 0;  // mean seconds of one with the synchronisation
+  int replicas = 1;            // total on these nodes
+  std::size_t atomic_bsz = 1;  // samples per batch on each replica
+  double accum_step_time = 0;  // mean seconds of a forward and backward pass without synchronisation
+  double optim_step_time = 0;  // mean seconds of a forward and backward pass with synchronisation
 };
 
-// Fits the parameters to what was observed: the least sum of the root mean squared logarithmic errors of both times,
-// plus a regularisation towards a small gamma and a small retrogression (beta over alpha of each link), with gamma in
-// [1, 10] and the others at least 1e-8.
+// Fits the parameters to the observations. The fit minimizes the sum of the root mean squared logarithmic errors of
+// both times, plus a regularisation towards a small gamma and a small retrogression (beta over alpha of each link),
+// with gamma in [1, 10] and the others at least 1e-8.
 //
-// What the observations cannot tell is fixed optimistically: no synchronisation cost where none was seen (but between
-// nodes at least 1.1 times that within a node), no retrogression up to two replicas, and alpha_c at half the time where
-// only one batch size was seen. And of parameters that explain the observations about as well, the more plausible are
-// taken: a link within a node that is no slower than one between nodes, and no cost of a link that was seen in at most
-// two configurations. docs/goodput.md has the formulas.
+// Parameters that the observations do not determine are fixed optimistically: a link that was not observed costs
+// nothing (but between nodes at least 1.1 times the cost within a node), there is no retrogression up to two replicas,
+// and alpha_c is half the time if only one batch size was observed. Among parameters that explain the observations
+// about equally well, the more plausible ones are chosen: a link within a node is not slower than one between nodes,
+// and a link that was observed in at most two configurations costs nothing. docs/goodput.md has the formulas.
 //
-// The same observations in the same order give the same parameters. Takes about a millisecond for 50 observations.
-// Throws UsageError without observations or on times that are not positive and finite.
+// The same observations in the same order give the same parameters. A fit of 50 observations takes about a millisecond.
+// Throws UsageError if there are no observations, on invalid sizes, and on times that are not positive and finite.
 PerfParams fit_perf_params(std::span<const Observation> observations);
 
 }  // namespace adaptdl::goodput

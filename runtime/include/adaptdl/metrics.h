@@ -1,13 +1,13 @@
-// What a job measures about itself while it trains: step times, gradient statistics, progress; and from them its
-// goodput function, and the hints that a scheduler decides by.
+// The measurements of a job while it trains (step times, gradient statistics, progress), and what follows from them:
+// its goodput function, and the hints on which a scheduler bases its decisions.
 //
 // Step times are averaged by (nodes, replicas, atomic batch size). A background thread fits the seven parameters of the
-// goodput model to them (goodput.h) and posts hints to the supervisor; neither holds up a step, and a supervisor that
-// is slow or gone is a warning.
+// goodput model (goodput.h) to them and posts hints to the supervisor. Neither delays a step, and a supervisor that is
+// slow or unreachable causes only a warning.
 //
-// State: "adaptdl-metrics", loaded from the checkpoint when one of these functions is first called. It is rank 0's
-// measurements that are saved and decided by.
-// Threading: to be called by the training thread only.
+// The checkpoint state "adaptdl-metrics" is loaded when one of these functions is first called. The measurements of
+// rank 0 are the ones that are saved and used for decisions.
+// Threading: must be called by the training thread only.
 #pragma once
 
 #include <chrono>
@@ -21,65 +21,64 @@
 
 namespace adaptdl::metrics {
 
-// Whether anything is measured here. The other functions make the state that checkpoints have of it, which all replicas
-// must have, or none; this one does not.
+// Returns whether anything is measured in this process. The other functions create the checkpoint state, which either
+// all replicas must have or none; this function does not create it.
 bool in_use() noexcept;
 
-// The batch sizes of the loader that trains: part of the hints.
+// The batch sizes of the data loader that trains; they are part of the hints.
 struct BatchSizes {
-  std::size_t init_batch_size = 0;  // samples of a step over all replicas
+  std::size_t init_batch_size = 0;  // samples per step over all replicas
   goodput::Limits limits;           // max_batch_size is set if the batch size is adaptive
 };
-// Sets the batch sizes.
 void set_batch_sizes(const BatchSizes& sizes);
-// The batch sizes that were set last; none if they were not.
+// Returns the batch sizes that were set last, or none.
 const std::optional<BatchSizes>& batch_sizes();
 
-// Adds the time of one step at a configuration, in seconds: forward and backward pass, optimizer and what lies between
-// two batches.
-// `sync`: the part of it that was spent waiting for the synchronisation of gradients; none for an accumulation step,
-// which has no synchronisation. A time of more than three times the mean (a machine that slept) counts as three times
-// the mean; the first ten are held against their median instead (caches that were cold). Old times fade: the weight of
-// all is halved whenever there are 1,000 of a kind. A time that is negative or not finite is left out.
+// Adds the time of one step at a configuration, in seconds. It includes the forward and backward pass, the optimizer,
+// and the time between two batches. `sync` is the part of it that was spent waiting for the synchronisation of
+// gradients, or none for an accumulation step, which does not synchronise. A time above three times the mean (for
+// example after a suspend) counts as three times the mean; the first ten times are compared with their median instead,
+// because caches may be cold. Old times lose weight: the weight of all times of a kind is halved whenever it reaches
+// 1000. A time that is negative or not finite is ignored.
 void record_step(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
 // Set the gradient statistics and the progress (scale-invariant iterations) of one model, by its name. A job with
-// several models has the sum of their statistics, and the progress of the one that is furthest.
+// several models has the sum of their statistics and the maximum of their progress.
 void set_grad_params(const std::string& model, const goodput::GradParams& params);
 void set_progress(const std::string& model, double iterations);
-// The progress of the job; 0 at its start.
+// Returns the progress of the job; 0 at its start.
 double progress();
-// How many such iterations the job needs in all, if that is known: part of the hints.
+// Sets the number of scale-invariant iterations that the job needs in total, if it is known; it is part of the hints.
 void set_target_progress(double iterations);
-// What was set last; none if nothing was.
+// Returns the number that was set last, or none.
 std::optional<double> target_progress();
 
-// Begins to fit the goodput model to all that was recorded, in the background; does nothing if a fit is under way or
-// nothing was recorded.
+// Starts fitting the goodput model to all recorded times in the background. Does nothing if a fit is pending or if
+// there are no recorded times.
 void begin_fit();
-// Whether a fit is begun whose result was not taken yet.
+// Returns whether begin_fit has started a fit that finish_fit has not finished.
 bool fit_pending();
-// Waits for the fit, typically milliseconds that have passed already, and takes its result.
+// Waits for the pending fit, which takes milliseconds and has typically ended already, and uses its result from now on.
 void finish_fit();
 
-// The goodput function of the last fit, the present gradient statistics and the initial batch size; none before there
-// are all three. Where the batch size is fixed it does without the statistics.
+// Returns the goodput function of the last fit, the current gradient statistics and the initial batch size, or none
+// until all three exist. If the batch size is fixed, the statistics are not needed.
 std::optional<goodput::GoodputFunction> goodput_function();
 
-// Hands the current hints to the background thread, which posts them, on rank 0 and if there is a supervisor. A post
-// that has not ended is not waited for: the newest hints follow it. An exit of the process waits up to 1 s for the last
-// ones.
+// Passes the current hints to the background thread, which posts them. Does nothing on other ranks than 0, and without
+// a supervisor. If the previous post has not ended, this does not wait for it; only the newest hints are posted after
+// it. When the process exits, it waits up to 1 s for the last ones.
 void report_hints();
 
-// The hints as they would be posted: every key of the protocol (docs/formats.md), null where nothing is known.
+// Returns the hints with all keys of the protocol (docs/formats.md) except liveRescale; unknown values are null.
 nlohmann::json hints();
 
-// The clock of all measurements and intervals: seconds since some start. Default: the steady clock.
+// The clock of all measurements and intervals, in seconds since an arbitrary start. Default: the steady clock.
 double now();
-// For tests and replays: another clock; an empty function brings the default back.
+// Sets another clock, for tests and replays; an empty function restores the default.
 void set_clock(std::function<double()> clock);
 
-// Forgets everything, the checkpoint state included. For tests.
+// Forgets everything, including the checkpoint state. For tests.
 void reset();
 
 }  // namespace adaptdl::metrics

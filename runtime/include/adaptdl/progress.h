@@ -1,10 +1,10 @@
-// Progress of a replica, told to whoever launched it.
+// Progress of a replica, reported to its launcher.
 //
-// When ADAPTDL_STATUS_FD is set, each report is one JSON object on one line written to that descriptor. `adaptdl run`
-// shows it in its status line. A report never blocks and never fails: when the pipe is full or gone, the line is
-// dropped; so is one of more than 4096 bytes, which a pipe could cut. Numbers that are not finite become null.
+// If ADAPTDL_STATUS_FD is set, each report is a JSON object on one line, written to that descriptor. `adaptdl run`
+// shows it in its status line. A report never blocks and never fails: the line is dropped if the pipe is full or
+// closed, or if it has more than 4096 bytes, so that a pipe could split it. Numbers that are not finite become null.
 //
-// Threading: callable from any thread.
+// Threading: may be called from any thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,21 +13,20 @@
 
 namespace adaptdl::progress {
 
-// Remembers `value` under `key` for the following reports. Cheap enough for every step; writes nothing.
+// Stores `value` under `key` for subsequent reports. Writes nothing, and is cheap enough to call in every step.
 // Keys in use: "epoch", "step" (steps done in this pass over the data), "steps" (steps in the pass), "loss",
-// "samples_per_s", "goodput" (samples_per_s x their efficiency), "batch_size" (total over replicas), "replicas",
-// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size); for programs
-// that report in the format of Kubeflow, "progress" and "targetProgress" in percent, "remaining_s" (estimated) and
-// others.
+// "samples_per_s", "goodput" (samples_per_s x efficiency), "batch_size" (total over replicas), "replicas", and
+// "progress" and "targetProgress" (scale-invariant iterations, if a loader's data set has a known size). Reports in the
+// format of Kubeflow have "progress" and "targetProgress" in percent, "remaining_s" (estimated) and others.
 void set(std::string_view key, double value);
-// The value that `set` remembered under `key`, if there is one.
+// Returns the value that `set` stored under `key`, or none.
 std::optional<double> get(std::string_view key);
 
-// Writes what `set` remembered, at most ten times a second: calls in between return at once.
+// Writes the stored values, at most ten times per second; calls in between do nothing.
 void report();
 
-// Writes {"event": name, ...fields} at once. Events in use: "checkpoint" {path}: a checkpoint is committed and agreed
-// on.
+// Writes {"event": name, ...fields} at once. For example, "checkpoint" {path} reports that a checkpoint is committed
+// and that the replicas agree on it; docs/formats.md lists others.
 void event(std::string_view name, const nlohmann::json& fields);
 
 }  // namespace adaptdl::progress

@@ -1,4 +1,4 @@
-// Results of a training job, by which `adaptdl tune` compares trials.
+// Reports results of a training job, which `adaptdl tune` uses to compare trials.
 #pragma once
 
 #include <string_view>
@@ -6,19 +6,19 @@
 namespace adaptdl {
 
 // Reports the newest value of a metric, such as the accuracy on the validation set after an epoch. All replicas may
-// call it, with the same value; rank 0 reports.
+// call it with the same value; only rank 0 writes it.
 //
 // If ADAPTDL_RESULTS_FILE is set, a line {"METRIC": VALUE, "step": S, "epoch": E} is appended to that file and flushed
-// to disk. S says how far the training is, in scale-invariant samples: the samples that training at the initial batch
-// size needs to get as far (metrics::progress() times that batch size, rounded). It compares trials with different
-// batch sizes; it is omitted without adaptive training, and E outside an epoch loop. A value that
-// is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
+// to disk. S is the progress of the training in scale-invariant samples: the number of samples that training at the
+// initial batch size needs for the same progress (metrics::progress() times that batch size, rounded). It makes trials
+// with different batch sizes comparable. S is omitted without adaptive training, and E outside an epoch loop. A value
+// that is not finite is null. The value also appears among the metrics of `adaptdl ls --json`.
 //
-// The file can be /dev/stdout, as it is in trials of `adaptdl tune --cluster`. If it is a pipe or a terminal, a line
-// break precedes the line, because other output may have begun a line.
+// The file can be /dev/stdout, as it is in trials of `adaptdl tune --cluster`. If it is not a regular file, such as a
+// pipe or a terminal, a line break precedes the line, because other output may have begun a line.
 //
-// A file that cannot be written is a warning, once. Throws UsageError if `metric` is empty, "step" or "epoch".
-// Threading: to be called by the training thread only.
+// If the file cannot be written, a warning is logged once. Throws UsageError if `metric` is empty, "step" or "epoch".
+// Threading: must be called by the training thread only.
 void report(std::string_view metric, double value);
 
 }  // namespace adaptdl

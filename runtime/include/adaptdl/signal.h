@@ -1,32 +1,32 @@
 // Graceful stop of a replica, and checkpoints on request.
 //
-// The first SIGINT or SIGTERM only sets a flag; training goes on to the next step boundary, where all replicas agree to
-// checkpoint and exit. A second SIGINT ends the process at once, as if it had no handler. More SIGTERMs change nothing:
-// a launcher that means it sends SIGKILL.
+// The first SIGINT or SIGTERM only sets a flag; training continues to the next step boundary, where all replicas agree
+// to save a checkpoint and exit. A second SIGINT ends the process at once, as if there were no handler. Further
+// SIGTERMs have no effect; a launcher that wants to force the exit sends SIGKILL.
 //
-// A process that ignored SIGINT when the handlers were installed (a background job of a shell script) goes on ignoring
-// the terminal's Ctrl-C, which is not meant for it; a SIGINT that another process sends it is still a request.
+// A process that ignored SIGINT when the handlers were installed (a background job of a shell script) continues to
+// ignore the terminal's Ctrl-C, which is not meant for it. A SIGINT from another process still counts.
 //
-// SIGUSR1 asks for a checkpoint at the next step boundary, after which training goes on.
+// SIGUSR1 requests a checkpoint at the next step boundary, after which training continues.
 //
-// Threading: every function may be called from any thread; request_stop and stop_signal from a signal handler too.
+// Threading: may be called from any thread; request_stop and stop_signal also from a signal handler.
 #pragma once
 
 namespace adaptdl::signal {
 
-// Installs the handlers of SIGINT, SIGTERM and SIGUSR1 in place of the program's own. Idempotent in a process: a handler
-// that the program installs later stays; a forked child installs its own. Called when a program that uses the trainer
-// starts.
+// Installs handlers for SIGINT, SIGTERM and SIGUSR1, replacing the program's own. Later calls in the same process have
+// no effect, so a handler that the program installs afterwards stays; a call in a forked child installs them again. The
+// trainer calls it when the program starts.
 void install();
 
-// The signal that asked for a stop (SIGINT or SIGTERM), or 0 if none did.
+// Returns the signal that requested a stop (SIGINT or SIGTERM), or 0 if there was none.
 int stop_signal() noexcept;
 
-// Asks for a graceful stop as if `signal_number` had come; the first request stays. It does not count as the first of
-// two SIGINTs: the one that follows still asks, and only the one after it ends the process.
+// Requests a graceful stop as if `signal_number` had been received; the first request counts. It is not the first of
+// two SIGINTs: the next SIGINT is still a request, and only the one after it ends the process.
 void request_stop(int signal_number) noexcept;
 
-// Whether a SIGUSR1 has come since the last call. Several at a time are one.
+// Returns whether SIGUSR1 was received, at least once, since the last call.
 bool take_save_request() noexcept;
 
 }  // namespace adaptdl::signal

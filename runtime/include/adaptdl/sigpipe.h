@@ -1,13 +1,13 @@
-// Writing to a peer that is gone: an error, instead of the end of the process.
+// Makes a write to a closed connection return an error instead of ending the process.
 #pragma once
 
 #include <csignal>
 
 namespace adaptdl {
 
-// Keeps SIGPIPE from the calling thread while it lives, and from the threads that are started meanwhile for good: their
-// writes fail with EPIPE. A signal that came is taken away at the end. What the process does with SIGPIPE is the
-// program's and stays as it is. Threading: to be destroyed by the thread that made it.
+// Blocks SIGPIPE in the calling thread during its lifetime, so that writes fail with EPIPE. Threads that are started
+// meanwhile inherit this and keep it. The destructor discards a SIGPIPE that was raised meanwhile. The handling of
+// SIGPIPE in the process does not change. Threading: must be destroyed by the thread that created it.
 class SigpipeGuard {
  public:
   SigpipeGuard() noexcept;

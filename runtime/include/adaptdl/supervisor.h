@@ -1,7 +1,6 @@
-// Client of the supervisor, the HTTP service that tells the replicas of a job about each other (protocol:
-// docs/formats.md).
+// Client of the supervisor, the HTTP service by which the replicas of a job find each other (see docs/formats.md).
 //
-// Threading: the functions keep no state and may be called from any thread.
+// Threading: may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -10,10 +9,11 @@
 
 namespace adaptdl::supervisor {
 
-// Asks `url`/discover/`job_id`/`group` for the addresses of all replicas by rank, as often as it answers 408 (not all
-// are up yet), until `timeout` has passed. A bearer token is sent if env::supervisor_token() is set. Returns bare
-// addresses, one a rank. Throws UsageError on a job that is not `namespace/name`, and Error, naming the URL and the
-// answer, on any other status, on a malformed body, if connections fail for 5 minutes on end, and at the timeout.
+// Requests the addresses of all replicas from `url`/discover/`job_id`/`group`. While the answer is 408 (not all
+// replicas are up yet), it tries again until `timeout` has passed. Sends a bearer token if env::supervisor_token() is
+// set. Returns one address per rank, without a port. Throws UsageError if `job_id` is not `namespace/name`. Throws
+// Error, naming the URL and the answer, on any other status, a malformed body, failing connections for 5 minutes, and
+// at the timeout.
 std::vector<std::string> discover(const std::string& url, const std::string& job_id, int group,
                                   std::chrono::milliseconds timeout = std::chrono::minutes(30));
 

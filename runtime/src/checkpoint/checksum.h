@@ -15,7 +15,7 @@ class Checksum {
  public:
   Checksum();
   void update(std::span<const std::byte> data);
-  // Of everything so far: 32 lower-case digits.
+  // Returns the checksum of all data so far: 32 lower-case hexadecimal digits.
   std::string hex() const;
 
  private:
@@ -27,7 +27,7 @@ class Checksum {
 
 std::string checksum_of(std::string_view text);
 
-// Whether `text` is a checksum as hex() gives it.
+// Returns whether `text` has the format of hex().
 bool is_checksum(std::string_view text);
 
 }  // namespace adaptdl::checkpoint

@@ -1,4 +1,4 @@
-// What a state saves, as files that are still to be written.
+// The files of a state before they are written.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace adaptdl::checkpoint {
 
-// The files of a state, without the parts of ranks. They refer to a writer that is added to `writers`, and to the
-// state. Throws CheckpointError, which names the state.
+// Returns the files of a state, without the parts of ranks. They refer to `state` and to a writer that is appended to
+// `writers`; both must outlive them. Throws CheckpointError that names the state.
 std::vector<FileDraft> draft_state(const State& state, std::vector<std::unique_ptr<StateWriter>>& writers);
 
 }  // namespace adaptdl::checkpoint

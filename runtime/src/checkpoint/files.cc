@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kHashChunk = std::size_t{256} << 10;  // stays in the processor's cache between read and checksum
-constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // a call that asks for a GiB is slower than a thousand
+constexpr std::size_t kReadChunk = std::size_t{1} << 20;    // one call for a GiB is slower than a thousand for a MiB
 constexpr std::size_t kMaxReaders = 4;
-constexpr std::size_t kReadShare = std::size_t{4} << 20;      // of a thread, which is worth it from there on
-constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // written back at a time
-constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // bound on what the disk lags behind
+constexpr std::size_t kReadShare = std::size_t{4} << 20;      // min bytes per thread; below, a thread does not pay off
+constexpr std::uint64_t kWriteback = std::uint64_t{8} << 20;  // bytes per start of writeback
+constexpr std::uint64_t kMaxDirty = std::uint64_t{64} << 20;  // max bytes for which writeback is not complete
 
 std::int64_t modified_ns(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
@@ -70,7 +70,7 @@ Fd open_directory(const fs::path& path) {
 }
 
 InputFile::InputFile(const Fd& directory, const fs::path& path, const std::string& name)
-    // Without O_NONBLOCK a pipe of that name would wait for a writer.
+    // Without O_NONBLOCK, opening a pipe of that name would wait for a writer.
     : Input(path / name, 0), fd_(::openat(directory.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!fd_) throw_read_error(fmt::format("cannot open {}", path_.string()), errno);
   struct stat info {};
@@ -159,8 +159,8 @@ void OutputFile::write(std::span<const std::byte> data) {
 void OutputFile::start_writeback() {
   const auto range = [this](std::uint64_t begin, std::uint64_t end, unsigned flags) {
     if (::sync_file_range(fd_.get(), static_cast<off_t>(begin), static_cast<off_t>(end - begin), flags) == 0) return;
-    // It is only a hint, and not every file system takes it. But it may report a failed write that fsync then no longer
-    // does.
+    // sync_file_range is only a hint, and some file systems do not support it. Other errors must be reported, because a
+    // failed write that is reported here may no longer be reported by fsync.
     if (errno == EINVAL || errno == ESPIPE || errno == ENOSYS || errno == EOPNOTSUPP) return;
     throw_write_error(fmt::format("cannot write {}", path_.string()), errno);
   };
@@ -182,14 +182,13 @@ void sync_directory(const fs::path& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd && ::fsync(fd.get()) == 0) return;
   if (fd && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
-    return;  // such a file system has no more to offer
+    return;  // such a file system cannot sync directories
   throw_write_error(fmt::format("cannot sync {}", path.string()), errno);
 }
 
 bool rename_new(const fs::path& from, const fs::path& to) {
   int result = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
-  // Where the flag is unknown, as on NFS, rename(2) itself still refuses to replace a directory that has something in
-  // it.
+  // Where the flag is not supported, as on NFS, rename(2) still refuses to replace a nonempty directory.
   if (result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
     result = ::rename(from.c_str(), to.c_str());
   if (result == 0) return true;

@@ -1,5 +1,5 @@
-// Files as checkpoints need them: descriptors that close themselves, complete reads and writes, errors that name the
-// path, and a stream to disk that checksums what it writes.
+// File access for checkpoints: descriptors that close themselves, complete reads and writes, errors that name the path,
+// and an output stream that computes the checksum of what it writes.
 #pragma once
 
 #include <cstddef>
@@ -15,27 +15,27 @@
 
 namespace adaptdl::checkpoint {
 
-// What is on the disk is not what was saved: an older checkpoint may be used instead. Any other failure to read is a
-// plain CheckpointError, which ends the load: a missing permission or too many open files say nothing about the data.
+// The data on the disk is not what was saved, so an older checkpoint may be used instead. Any other failure to read is
+// a plain CheckpointError, which ends the load: a missing permission or too many open files say nothing about the data.
 class Damage : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// What is on the disk could not be read, now: another time it may be whole.
+// The disk failed to read the data (EIO). The data may be intact, and a later attempt may succeed.
 class Unreadable : public Damage {
   using Damage::Damage;
 };
 
-// The disk, or what the user may have of it, is full.
+// The disk, or the user's quota on it, is full.
 class NoSpace : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// "ACTION: TEXT OF errno"
+// Returns "ACTION: TEXT OF errno".
 std::string errno_text(const std::string& action, int error);
-// Throws CheckpointError with that text, or NoSpace.
+// Throws CheckpointError with that text; NoSpace if `error` is ENOSPC or EDQUOT.
 [[noreturn]] void throw_write_error(const std::string& action, int error);
-// Throws CheckpointError with that text, or Damage if `error` is one that a damaged disk or a missing file gives.
+// Throws CheckpointError with that text; Damage if `error` means a damaged disk (Unreadable) or a missing file.
 [[noreturn]] void throw_read_error(const std::string& action, int error);
 
 // Owns a file descriptor.
@@ -56,10 +56,10 @@ class Fd {
   int fd_ = -1;
 };
 
-// Opens a directory for reading. Throws as throw_read_error.
+// Opens a directory for reading. Throws as throw_read_error does.
 Fd open_directory(const std::filesystem::path& path);
 
-// Bytes of a known number that can be read: a file's, or those that another process sends.
+// A readable sequence of bytes of known length: a file, or data that another process sends.
 class Input {
  public:
   Input(std::filesystem::path path, std::uint64_t size) : path_(std::move(path)), size_(size) {}
@@ -71,11 +71,11 @@ class Input {
   std::uint64_t size() const noexcept { return size_; }
   // Reads [offset, offset + out.size()). Throws Damage if there is less.
   virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
-  // Throws CheckpointError if the bytes are others than when it was opened.
+  // Throws CheckpointError if the bytes have changed since the input was opened.
   virtual void check_unchanged() const {}
 
   std::string read_all() const;
-  // The checksum of all its bytes, read in order.
+  // Returns the checksum of all bytes, read in order.
   std::string checksum() const;
 
  protected:
@@ -83,15 +83,15 @@ class Input {
   std::uint64_t size_;
 };
 
-// A regular file open for reading. It remembers its size and time of change, so that a later change can be told.
+// A regular file open for reading. It remembers its size and modification time to detect later changes.
 class InputFile final : public Input {
  public:
-  // Opens `name` in `directory`, whose path is for messages. Throws as throw_read_error; Damage if it is not a regular
-  // file.
+  // Opens `name` in `directory`; `path` is the directory's path, for messages. Throws as throw_read_error does, and
+  // Damage if the file is not regular.
   InputFile(const Fd& directory, const std::filesystem::path& path, const std::string& name);
 
-  // A large range is read by several threads: it has been checked before, and copies from the page cache are as fast as
-  // processors are many.
+  // Several threads read a large range: it is usually in the page cache after the check, and copies from there scale
+  // with the number of processors.
   void read(std::uint64_t offset, std::span<std::byte> out) const override;
   void check_unchanged() const override;
 
@@ -102,7 +102,7 @@ class InputFile final : public Input {
   std::int64_t modified_ns_ = 0;
 };
 
-// Bytes on their way somewhere.
+// A destination for bytes.
 class Sink {
  public:
   virtual ~Sink() = default;
@@ -110,19 +110,18 @@ class Sink {
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
 };
 
-// A new file. The kernel is told to write while more comes in, so that the last fsync has little left to wait for, and
-// no more than some tens of MiB of dirty pages exist at a time.
+// A new file. Writeback to the disk starts while data still comes in, so that the final fsync has little left to wait
+// for, and at most some tens of MiB are dirty at a time.
 class OutputFile : public Sink {
  public:
   enum class Existing { kFail, kReplace };
   explicit OutputFile(const std::filesystem::path& path, Existing existing = Existing::kFail,
                       mode_t permissions = kPrivateFile);
-  // Deletes the file if it was not finished.
+  // Deletes the file unless finish() has succeeded.
   ~OutputFile() override;
   using Sink::write;
   void write(std::span<const std::byte> data) override;
-  // Writes what is left to the disk and closes. Throws CheckpointError; nothing is on the disk for sure before it
-  // returned.
+  // Flushes the file to the disk and closes it. The data is durable only after this returns. Throws CheckpointError.
   FileInfo finish();
 
  private:
@@ -132,20 +131,20 @@ class OutputFile : public Sink {
   std::filesystem::path path_;
   Checksum checksum_;
   std::uint64_t size_ = 0;
-  std::uint64_t started_ = 0;  // up to here writing to the disk has been started
-  std::uint64_t awaited_ = 0;  // up to here it has ended
+  std::uint64_t started_ = 0;  // writeback has started up to this byte
+  std::uint64_t awaited_ = 0;  // writeback has completed up to this byte
 };
 
-// fsync of a directory, so that the names in it are on the disk.
+// Syncs a directory, which makes the names in it durable.
 void sync_directory(const std::filesystem::path& path);
 
-// Renames and never replaces: returns false if `to` is there already. Throws CheckpointError.
+// Renames without replacing: returns false if `to` already exists. Throws CheckpointError.
 bool rename_new(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Makes a private directory and those above it that are missing, on the disk. Throws CheckpointError.
+// Creates a private directory and its missing parents, and syncs them to the disk. Throws CheckpointError.
 void make_directories(const std::filesystem::path& path);
 
-// Some digits that no other saver draws.
+// Returns 16 random hexadecimal digits, which make the temporary names of concurrent savers unique.
 std::string random_suffix();
 
 }  // namespace adaptdl::checkpoint

@@ -37,7 +37,7 @@ void Group::agree_on_success(const std::string& action, const std::optional<std:
   try {
     errors = allgather(error ? "!" + *error : "", "checkpoint");
   } catch (const collective::CollectiveError&) {
-    // A replica that failed in the middle of a collective call of its own may have lost the others already.
+    // A replica that failed inside a collective call of its own may already have lost its connections to the others.
     if (error) throw CheckpointError(fmt::format("{}: {}{}", action, prefix(rank), *error));
     throw;
   }

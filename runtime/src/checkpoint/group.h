@@ -1,4 +1,4 @@
-// The replicas that save and load together: those of the collective if it is initialized, else this process alone.
+// The replicas that save and load together: those of the collective if it is initialized, else only this process.
 #pragma once
 
 #include <optional>
@@ -14,26 +14,26 @@ struct Group {
   int rank = 0;
   int size = 1;
 
-  // Throws UsageError if there are other replicas that cannot be reached.
+  // Throws UsageError if the job has other replicas but the collective is not initialized.
   static Group for_saving();
-  // Without the collective the rank is that of the environment.
+  // Without the collective, the rank is taken from the environment and the size is 1.
   static Group for_loading();
 
-  // Everyone's value, by rank.
+  // Returns the values of all replicas, by rank.
   std::vector<std::string> allgather(std::string value, std::string_view purpose) const;
-  // Rank 0's value.
+  // Returns the value of rank 0.
   std::string broadcast(std::string value) const;
 
-  // Ends alike on all replicas: if any has an error, throws CheckpointError "ACTION: rank R: ERROR" on each of them.
+  // Has the same outcome on all replicas: if any has an error, throws CheckpointError "ACTION: rank R: ERROR" on each.
   void agree_on_success(const std::string& action, const std::optional<std::string>& error) const;
-  // "rank R: ", or nothing if there is one replica only.
+  // Returns "rank R: ", or an empty string if there is only one replica.
   std::string prefix(int of_rank) const;
 };
 
-// The text of an exception on one line.
+// Returns the first line of an exception's text.
 std::string first_line(const std::exception& error);
 
-// Runs `step` and gives the text of what it throws, which begins with `what` if it does not say so itself.
+// Runs `step`. Returns the text of its exception, if any, preceded by `what` unless the text already contains it.
 template <typename Step>
 std::optional<std::string> error_of(const std::string& what, const Step& step) {
   std::string text;

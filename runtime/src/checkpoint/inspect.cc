@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What goes into an exported file: a tensor of a state, and its name there.
+// A tensor to export: the reader of its state, and its name in the state.
 struct Exported {
   const Reader* reader;
   std::string name;
@@ -30,11 +30,11 @@ void write_tensors(Sink& sink, const std::vector<TensorInfo>& infos, const std::
                               [&](std::size_t, std::span<const std::byte> chunk) { sink.write(chunk); });
 }
 
-// Writes beside `file`, and renames.
+// Writes to a temporary file beside `file`, then renames it to `file`.
 void commit_file(const fs::path& file, const std::function<void(Sink&)>& write) {
   const fs::path parent = file.has_parent_path() ? file.parent_path() : fs::path(".");
   const fs::path temporary = parent / fmt::format(".{}.{}", file.filename().string(), random_suffix());
-  // What is exported is for others to use too, as the umask says.
+  // An exported file is meant to be shared, so the umask decides its permissions.
   OutputFile output(temporary, OutputFile::Existing::kFail, 0666);
   write(output);
   output.finish();

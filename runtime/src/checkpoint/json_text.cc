@@ -78,7 +78,7 @@ json parse_json(std::string_view text, const std::string& what) {
   try {
     return json::parse(text, check);
   } catch (const json::exception& error) {
-    // The library's text goes on with the token it stumbled over, which may be of any length.
+    // After the semicolon, the library quotes the invalid token, which may have any length.
     const std::string reason = error.what();
     throw Damage(fmt::format("{} is not JSON: {}", what, reason.substr(0, reason.find(';'))));
   }

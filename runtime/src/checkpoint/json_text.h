@@ -1,4 +1,4 @@
-// JSON of checkpoints as text: exact, bounded in depth, and without what JSON cannot say.
+// JSON text of checkpoints, which restores values exactly and bounds their nesting.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,18 +7,18 @@
 
 namespace adaptdl::checkpoint {
 
-// Deep enough for any state, and shallow enough for parsers that recurse.
+// Deep enough for any state, and shallow enough for recursive parsers.
 inline constexpr int kMaxJsonDepth = 200;
 
-// What to write for `value`: NaN and infinities, which JSON lacks, become {"$float": "nan" | "inf" | "-inf"}. Throws
-// CheckpointError, which begins with `what`, on a value that decode_json would not give back.
+// Encodes `value` for writing: NaN and infinities, which JSON lacks, become {"$float": "nan" | "inf" | "-inf"}. Throws
+// CheckpointError, which begins with `what`, on a value that decode_json would not restore.
 nlohmann::json encode_json(const nlohmann::json& value, const std::string& what);
 
-// The value that encode_json was given.
+// Restores the value that was passed to encode_json.
 nlohmann::json decode_json(const nlohmann::json& value);
 
-// Parses JSON text. Throws Damage, which begins with `what`, on text that is no JSON, is nested too deep, or names a
-// key of its outermost object twice.
+// Parses JSON text. Throws Damage, which begins with `what`, on text that is not JSON, is nested too deep, or has a
+// duplicate key in its outermost object.
 nlohmann::json parse_json(std::string_view text, const std::string& what);
 
 }  // namespace adaptdl::checkpoint

@@ -26,9 +26,9 @@ namespace {
 struct Choice {
   fs::path directory;
   std::optional<Snapshot> snapshot;      // none: there is no checkpoint
-  std::vector<std::string> passed_over;  // why newer ones are not used
-  std::set<std::string> loaded;          // names of states
-  bool joined = false;                   // from a running job, not from a directory
+  std::vector<std::string> passed_over;  // why newer checkpoints are not used
+  std::set<std::string> loaded;          // names of the loaded states
+  bool joined = false;                   // received from a running job, not read from a directory
   bool warned = false;
 };
 
@@ -44,7 +44,7 @@ std::string no_whole_text(const fs::path& directory, const std::vector<std::stri
       directory.string(), fmt::join(reasons, "; "));
 }
 
-// Tries the checkpoints, newest first. Returns false if one of them vanished meanwhile, so that another look is due.
+// Tries the checkpoints, newest first. Returns false if one was deleted meanwhile: the caller must scan again.
 bool try_candidates(const Scan& found, int rank, Choice& result) {
   result.passed_over.clear();
   for (const Found& candidate : found.checkpoints) {
@@ -94,7 +94,7 @@ Choice choose(const fs::path& directory, int rank) {
   return result;
 }
 
-// The choice of this process; null if no path is set.
+// Returns the choice of this process; null if no path is set.
 Choice* chosen() {
   if (!choice()) {
     if (auto states = generation::admission()) {
@@ -123,8 +123,8 @@ void load_from(State& state, Snapshot& snapshot) {
   }
 }
 
-// Loads states that members of a running job send, and then does `more`, to which the same can happen: if the members
-// are lost meanwhile, what others send may be of a later step, and all that was loaded before is loaded again.
+// Loads the states `due` from the members of a running job, and then calls `more`. If the members are lost meanwhile,
+// the next sender's states may be of a later step, so all states loaded before are loaded again.
 void load_joined(std::set<std::string> due, Choice& own, const std::function<void()>& more) {
   for (;;) {
     try {
@@ -145,7 +145,7 @@ void load_joined(std::set<std::string> due, Choice& own, const std::function<voi
   }
 }
 
-// What a replica tells the others about its choice.
+// Returns the text that the replicas compare to agree on a checkpoint.
 std::string choice_text() {
   const Choice* own = chosen();
   if (own == nullptr) return "no checkpoint: ADAPTDL_CHECKPOINT_PATH is not set";
@@ -188,7 +188,7 @@ void agree() {
   if (group.size == 1) return;
   std::string mine;
   group.agree_on_success("cannot load a checkpoint", error_of("", [&] { mine = choice_text(); }));
-  // With the reasons, so that whoever reads the error need not look for them in the logs of all replicas.
+  // The reasons are sent along so that the error is complete without the logs of the other replicas.
   std::string reasons;
   if (choice()) reasons = fmt::format("{}", fmt::join(choice()->passed_over, "; "));
   const auto all = group.allgather(mine + "\n" + reasons, "checkpoint to load");

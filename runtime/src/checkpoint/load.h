@@ -5,15 +5,15 @@
 
 namespace adaptdl::checkpoint {
 
-// Called when a new checkpoint is committed in `directory`: warns once of states of the loaded checkpoint that the
-// program never loaded, and closes the files of those it did.
+// Called when a new checkpoint was committed: warns once about states of the loaded checkpoint that the program never
+// loaded, and closes the files of those that it did.
 void note_saved();
 
-// In a replica that joins a running job, once: takes what the members still send, of which they are to be free before
-// training goes on. States that are made later are loaded from it. Throws as load_state.
+// Called once in a replica that joins a running job: receives all that the members still send, because they resume
+// training only after that. States that are created later are loaded from it. Throws as load_state does.
 void take_remaining_states();
 
-// Whether this process has seen `directory` hold a checkpoint, by loading from it.
+// Returns whether this process has loaded a checkpoint from `directory`.
 bool loaded_from(const std::filesystem::path& directory);
 
 }  // namespace adaptdl::checkpoint

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::size_t kMaxStem = 180;  // with its endings it stays below the 255 bytes of a file name
+constexpr std::size_t kMaxStem = 180;  // with its endings, a name stays below the limit of 255 bytes
 constexpr std::size_t kMaxStateName = 100;
 constexpr std::uint64_t kMaxManifest = std::uint64_t{64} << 20;
 constexpr std::string_view kChecksumKey = "\"checksum\": \"";
@@ -77,7 +77,7 @@ Manifest parse_manifest(const json& object, const std::string& file) {
   return manifest;
 }
 
-// Where the closing checksum's key begins, if `text` ends with a right one.
+// Returns the offset of the key of the final checksum; nullopt if `text` does not end with a correct one.
 std::optional<std::size_t> checked_end(std::string_view text) {
   constexpr std::size_t kLength = kChecksumKey.size() + 32 + kEnd.size();
   if (text.size() < kLength || !text.ends_with(kEnd)) return {};
@@ -104,7 +104,7 @@ std::string file_stem(const std::string& name) {
     return stem + "anifest";
   }
   if (stem.size() <= kMaxStem) return stem;
-  // "%~" is no encoded byte, so what follows is never taken for a name in full.
+  // "%~" is not an encoded byte, so a shortened stem never equals that of another name.
   return fmt::format("{}%~{}", stem.substr(0, kMaxStem - 40), checksum_of(name));
 }
 
@@ -154,7 +154,7 @@ std::string manifest_text(const Manifest& manifest) {
       files.push_back({{"name", file.name}, {"size", file.size}, {"checksum", file.checksum}});
     object["states"].push_back({{"name", state.name}, {"files", files}});
   }
-  // Progress is for people to read: a text in it that is not UTF-8 is no reason not to save.
+  // Progress is informational: text in it that is not UTF-8 must not prevent saving.
   std::string text = object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize(text.size() - std::string_view("\n}").size());
   text += ",\n  ";

@@ -1,4 +1,4 @@
-// manifest.json and the names of files: what a checkpoint consists of. Both are specified in docs/formats.md.
+// manifest.json, which lists what a checkpoint consists of, and the names of files. docs/formats.md specifies both.
 #pragma once
 
 #include <filesystem>
@@ -14,38 +14,38 @@ namespace adaptdl::checkpoint {
 inline constexpr int kFormat = 1;
 inline constexpr const char* kManifestName = "manifest.json";
 
-// Written by a later version: to load something older instead would throw away what that version did.
+// The checkpoint was written by a later version. Loading an older one instead would discard that version's progress.
 class NewerFormat : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-// What a file of a state holds, which its name says.
+// The content of a state's file, as its name encodes it.
 struct FileRole {
-  bool tensors = false;     // safetensors, else JSON
-  std::optional<int> rank;  // the part of this rank, else the state's own
+  bool tensors = false;     // safetensors if true, else JSON
+  std::optional<int> rank;  // the rank whose part it is; none for the state's own file
 };
 
-// `name` as the beginning of a file name: letters, digits, '-' and '_' as they are, all else as %XX, so that no state's
-// file can be taken for another's, whatever its name.
+// Encodes `name` as the beginning of a file name: letters, digits, '-' and '_' are kept, everything else becomes %XX,
+// so that no two states can have the same file, whatever their names.
 std::string file_stem(const std::string& name);
 std::string file_name(const std::string& state, const FileRole& role);
-// None if no state of that name has such a file.
+// Returns nullopt if a state of that name cannot have such a file.
 std::optional<FileRole> file_role(const std::string& state, const std::string& file);
 
-// Throws Error of type E, which begins with `what`, on a name that no state can have.
+// Throws an error of type E, which begins with `what`, if `name` is not a valid state name.
 template <typename E>
 void check_state_name(std::string_view name, const std::string& what);
 
-// The text of manifest.json. It ends with a checksum over all before it.
+// Returns the text of manifest.json. It ends with a checksum of all preceding bytes.
 std::string manifest_text(const Manifest& manifest);
 
 struct ManifestFile {
   Manifest manifest;
-  std::string checksum;  // that of the manifest, which through those in it stands for the whole checkpoint
+  std::string checksum;  // of manifest.json, which contains those of all files; identifies the checkpoint
 };
 
-// Reads and checks manifest.json of the checkpoint at `path`, open as `directory`. Throws Damage, NewerFormat, or as
-// throw_read_error.
+// Reads and checks the manifest.json of the checkpoint at `path`, which is open as `directory`. Throws Damage,
+// NewerFormat, or as throw_read_error does.
 ManifestFile read_manifest(const Fd& directory, const std::filesystem::path& path);
 
 }  // namespace adaptdl::checkpoint

@@ -43,7 +43,7 @@ std::uint64_t size_of(const fs::path& checkpoint) {
   return size;
 }
 
-// All but the newest `keep` that are whole in every byte, and those of which nothing is known. None if none is whole.
+// Returns all but the newest `keep` that are whole in every byte and those that are kUnknown; none if none is whole.
 std::vector<Found> not_to_keep(const std::vector<Found>& newest_first, int keep) {
   std::vector<Found> others;
   int kept = 0;

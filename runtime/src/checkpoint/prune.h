@@ -1,4 +1,4 @@
-// Deleting the checkpoints that are no longer needed.
+// Deletion of checkpoints that are no longer needed.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@
 
 namespace adaptdl::checkpoint {
 
-// After `committed` was saved: keeps it and the newest others that look whole, `keep` in all. The looks of manifest and
-// sizes are enough here, because `committed` is whole for sure. Leaves alone what it cannot read, what is of a newer
-// format, and newer numbers, which are another job's. Never throws: what goes wrong is a warning, for the checkpoint is
-// saved.
+// Called after `committed` was saved: keeps it and the newest older ones whose manifests and sizes are right, `keep` in
+// all. No more is checked, because `committed` is known to be whole. Also keeps what it cannot read, newer formats, and
+// higher numbers, which are another job's. Never throws: errors are logged as warnings, because the save succeeded.
 void prune_after_save(const std::filesystem::path& directory, const Found& committed, int keep);
 
-// For a save of `needed` bytes that the disk has no space for: deletes all checkpoints but the newest that is whole,
-// which is read in full, if that gives the space. Returns whether it deleted any. Throws CheckpointError if it cannot.
+// Called for a save of `needed` bytes that do not fit on the disk: deletes all checkpoints except the newest whole one,
+// which it reads in full, if that frees enough space. Returns whether it deleted any. Throws CheckpointError if reading
+// or deleting fails.
 bool make_room(const std::filesystem::path& directory, std::uint64_t needed);
 
 }  // namespace adaptdl::checkpoint

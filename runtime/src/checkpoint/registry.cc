@@ -8,7 +8,7 @@ namespace adaptdl::checkpoint {
 
 namespace {
 
-// Never destroyed: a state may be a global that outlives this one.
+// Never destroyed, because a state may be a global that outlives other globals.
 std::map<std::string, State*>& registry() {
   static auto* map = new std::map<std::string, State*>();
   return *map;

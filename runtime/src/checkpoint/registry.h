@@ -8,7 +8,7 @@
 
 namespace adaptdl::checkpoint {
 
-// By name, and so in the order in which all replicas go through them.
+// The states by name, which is the order in which all replicas iterate over them.
 const std::map<std::string, State*>& states();
 
 }  // namespace adaptdl::checkpoint

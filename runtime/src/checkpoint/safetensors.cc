@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::uint64_t kMaxHeader = 100'000'000;  // the bound that other implementations have
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // bytes; the limit of the reference implementation
 constexpr const char* kMetadata = "__metadata__";
 
 struct Dtype {
@@ -96,7 +96,7 @@ std::string safetensors_head(const std::vector<TensorInfo>& tensors) {
     offset = end;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');  // so that the data begins aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   if (text.size() > kMaxHeader) throw CheckpointError("too many tensors for one file of safetensors: split the state");
   std::string head(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);

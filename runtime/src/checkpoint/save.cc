@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kAction = "no checkpoint was saved";
 
-// What this process has saved so far.
+// The last checkpoint that this process saved.
 struct Saved {
   fs::path directory;
   std::uint64_t number = 0;
@@ -46,7 +46,7 @@ class StringSink : public Sink {
 
 std::string named(const std::string& state) { return fmt::format("state '{}'", state); }
 
-// The files that a writer's content makes. The drafts refer to `writer`.
+// Returns the files for the contents of a writer. The drafts refer to `writer`.
 std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& state, std::optional<int> rank = {}) {
   std::vector<FileDraft> files;
   if (writer.has_json()) {
@@ -59,7 +59,7 @@ std::vector<FileDraft> drafts_of(const StateWriter& writer, const std::string& s
   return files;
 }
 
-// The files of the part that `rank` has of a state, in memory.
+// Returns the files of the part of a state that belongs to `rank`, in memory.
 json part_files(const State& state, int rank) {
   StateWriter writer(fmt::format("the part of rank {} of state '{}'", rank, state.name()));
   state.save_part(writer);
@@ -72,7 +72,7 @@ json part_files(const State& state, int rank) {
   return files;
 }
 
-// All replicas must go through the same states in the same order, or their collective calls would not match.
+// All replicas must iterate over the same states in the same order, or their collective calls would not match.
 void check_same_states(const Group& group, bool have_path) {
   json own = json::array();
   for (const auto& [name, state] : states()) own.push_back(name);
@@ -90,7 +90,7 @@ void check_same_states(const Group& group, bool have_path) {
 
 void sync_all(const Group& group) {
   for (const auto& [name, state] : states()) {
-    // If replicas are lost, all see it.
+    // A loss of replicas is noticed by all replicas, so it needs no agreement.
     std::exception_ptr lost;
     const auto error = error_of(named(name), [&, s = state] {
       try {
@@ -100,12 +100,12 @@ void sync_all(const Group& group) {
       }
     });
     if (lost) std::rethrow_exception(lost);
-    // After each: a replica that failed must not go on to calls that its peers would match with those of another state.
+    // Agree after each state, or a failed replica would continue to the collective calls of the next state.
     group.agree_on_success(kAction, error);
   }
 }
 
-// The parts of all ranks, by rank: each {state: {file: content}}.
+// Returns the parts of all ranks, by rank, each as {state: {file: content}}.
 std::vector<json> gather_parts(const Group& group) {
   json own = json::object();
   std::optional<std::string> error;
@@ -150,7 +150,7 @@ void prepare_directory(const fs::path& directory) {
   make_directories(directory);
 }
 
-// Two jobs in one directory take each other's checkpoints for their own.
+// Jobs that share a directory would mistake each other's checkpoints for their own.
 void warn_of_others(const fs::path& directory) {
   if (!saved() || saved()->directory != directory) return;
   const Scan present = scan(directory);
@@ -178,7 +178,7 @@ Draft make_draft(const Group& group, const std::vector<json>& parts,
   return draft;
 }
 
-// On a disk that has no space for one more checkpoint, the older ones give theirs, but never the newest that is whole.
+// If the disk has no space for another checkpoint, deletes older ones, but never the newest that is whole.
 Found write_or_make_room(const fs::path& directory, const Draft& draft) {
   try {
     return write_checkpoint(directory, draft);
@@ -189,7 +189,7 @@ Found write_or_make_room(const fs::path& directory, const Draft& draft) {
   return write_checkpoint(directory, draft);
 }
 
-// On rank 0.
+// Called on rank 0 only.
 fs::path write_all(const fs::path& directory, const Group& group, const std::vector<json>& parts) {
   const int keep = env::checkpoint_keep();
   std::vector<std::unique_ptr<StateWriter>> writers;

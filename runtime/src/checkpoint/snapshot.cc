@@ -34,7 +34,7 @@ std::optional<std::uint64_t> checkpoint_number(const std::string& name) {
 
 std::string checkpoint_name(std::uint64_t number) { return fmt::format("{}{}", kCheckpointPrefix, number); }
 
-// Reads from files that the snapshot holds open. A state without files has a reader too, which finds nothing.
+// Reads from files that the snapshot holds open. The reader of a state without files is empty.
 class SnapshotReader : public Reader {
  public:
   SnapshotReader(const Snapshot& snapshot, std::string what, const Snapshot::OpenFile* values,
@@ -153,7 +153,7 @@ Snapshot::OpenFile& Snapshot::open_checked(const StateInfo& state, const FileInf
   return file;
 }
 
-// Reads what has to be known of a file; on a disk, checks every byte of it.
+// Reads a file's JSON values or tensor positions; in a directory, also checks every byte of it.
 void Snapshot::parse(const StateInfo& state, const FileInfo& info, OpenFile& file) const {
   const std::string name = file.input->path().string();
   const auto check = [&](const std::string& found) {

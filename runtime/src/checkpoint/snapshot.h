@@ -1,5 +1,5 @@
-// One checkpoint, open for reading: its manifest and its files, checked and held open, so that what was checked is what
-// is read, even if the checkpoint is deleted meanwhile.
+// A checkpoint that is open for reading. Its manifest and files are checked and held open, so that the data read is the
+// data that was checked, even if the checkpoint is deleted meanwhile.
 #pragma once
 
 #include <filesystem>
@@ -18,12 +18,12 @@ namespace adaptdl::checkpoint {
 
 class Snapshot {
  public:
-  // Opens the checkpoint at `path` and reads its manifest. Of the parts of ranks only that of `rank` is held open once
-  // it is checked, so that many ranks do not need as many descriptors. Throws Damage, NewerFormat, or CheckpointError
-  // if it cannot be read.
+  // Opens the checkpoint at `path` and reads its manifest. Of the parts of ranks, only that of `rank` is held open
+  // after it is checked, so that many ranks do not need as many descriptors. Throws Damage, NewerFormat, or
+  // CheckpointError if it cannot be read.
   explicit Snapshot(std::filesystem::path path, int rank = 0);
-  // One that is no directory: `files`, by name, are all that the manifest lists. They need no check, and nothing is
-  // read of them before a reader is asked for. `what` stands for the path in messages. Throws Damage if one is missing.
+  // A snapshot that is not a directory: `files`, by name, are all that the manifest lists. They are not checked, and
+  // only reader() reads them. `what` replaces the path in messages. Throws Damage if a file is missing.
   Snapshot(std::string what, Manifest manifest, std::map<std::string, std::unique_ptr<Input>> files);
 
   const std::filesystem::path& path() const noexcept { return path_; }
@@ -31,18 +31,18 @@ class Snapshot {
   const std::string& checksum() const noexcept { return file_.checksum; }
   const StateInfo* find(const std::string& state) const;
 
-  // Opens all files and compares their sizes with the manifest. Throws as the constructor.
+  // Opens all files and compares their sizes with the manifest. Throws as the constructor does.
   void check_sizes();
-  // Reads and checks every byte of the files, of one state if one is given. Throws as the constructor.
+  // Reads and checks every byte of the files, or only of those of `state` if given. Throws as the constructor does.
   void check_contents(const std::optional<std::string>& state = {});
-  // As the two above, but goes on after a damage. Returns what is damaged, a line each.
+  // Does both checks, but continues after damage. Returns what is damaged, one line each.
   std::vector<std::string> find_damage();
 
-  // A reader of a state, or of the part that `rank` saved of it; null if there is none. It reads from the files as they
-  // were opened; those closed since are opened and checked again. It is of use as long as the snapshot.
+  // Returns a reader of a state, or of the part of it that `rank` saved; null if there is none. Files that were closed
+  // are opened and checked again. The reader is valid until the state is closed or the snapshot is destroyed.
   std::unique_ptr<Reader> reader(const std::string& state, std::optional<int> rank = {});
 
-  // Closes the files of a state, whose space on the disk is held as long as they are open.
+  // Closes the files of a state. Until then, a deleted checkpoint's files still occupy the disk.
   void close(const std::string& state);
 
  private:
@@ -61,14 +61,14 @@ class Snapshot {
 
   std::filesystem::path path_;
   int rank_;
-  Fd directory_;  // none: it is no directory
+  Fd directory_;  // none: the snapshot is not a directory
   ManifestFile file_;
   std::map<std::string, OpenFile> open_;  // by name
 };
 
 inline constexpr std::string_view kCheckpointPrefix = "checkpoint-";
 
-// The N of a directory named checkpoint-N, in decimal without leading zeros; none if it is named otherwise.
+// Returns the N of a directory named checkpoint-N (decimal, without leading zeros); nullopt for any other name.
 std::optional<std::uint64_t> checkpoint_number(const std::string& name);
 std::string checkpoint_name(std::uint64_t number);
 

@@ -1,5 +1,5 @@
-// The writer that a state saves itself to. It only collects: JSON values, and how to read each tensor. What it
-// collected is then streamed to a file each, or to memory to be sent to rank 0.
+// The writer to which a state saves itself. It only collects JSON values and the sources of tensors. They are then
+// streamed to one file each, or to memory to be sent to rank 0.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace adaptdl::checkpoint {
 
 class StateWriter : public Writer {
  public:
-  // `what` begins the text of errors: "state 'NAME'".
+  // `what` precedes the text of errors: "state 'NAME'".
   explicit StateWriter(std::string what) : what_(std::move(what)) {}
 
   void json(std::string_view name, nlohmann::json value) override;
@@ -27,9 +27,9 @@ class StateWriter : public Writer {
   bool has_json() const noexcept { return !json_.empty(); }
   bool has_tensors() const noexcept { return !tensors_.empty(); }
   std::string json_text() const;
-  // The size of what stream_tensors writes.
+  // Returns the number of bytes that stream_tensors writes.
   std::uint64_t tensors_size() const;
-  // Writes all tensors in the safetensors format. Calls each tensor's ReadAt; needs memory for one chunk.
+  // Writes all tensors in the safetensors format. Calls each tensor's ReadAt; buffers one chunk at a time.
   void stream_tensors(Sink& sink) const;
 
  private:
@@ -40,7 +40,7 @@ class StateWriter : public Writer {
   std::string what_;
   nlohmann::json json_ = nlohmann::json::object();
   std::vector<TensorInfo> tensors_;
-  std::vector<Source> sources_;  // one a tensor
+  std::vector<Source> sources_;  // one per tensor
   std::set<std::string> names_;  // of the tensors
 };
 

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::string_view kSaving = ".saving-";
 constexpr std::string_view kDeleting = ".deleting-";
-// Where locks do not work, a saver that has not made a file for so long is taken for dead.
+// Where locks do not work, a saver that has not created a file for this long is considered dead.
 constexpr std::chrono::hours kDeadAfter{24};
 
 std::string now_utc() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))); }
@@ -38,12 +38,12 @@ std::string readable_size(std::uint64_t bytes) {
   return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
 }
 
-// The directory that a checkpoint is written to before it gets its name. Locked as long as its saver lives, so that
-// others can tell it from one that was left. Deleted if it is not committed.
+// The directory of a checkpoint before it gets its final name. It is locked as long as its saver lives, which
+// distinguishes it from a leftover. It is deleted unless it is committed.
 class SavingDirectory {
  public:
   SavingDirectory(const fs::path& parent, std::uint64_t number) : parent_(parent) {
-    // Someone who cleans up may take it for left in the moment before it is locked; then the next try makes another.
+    // A cleanup may mistake the directory for a leftover before it is locked; the next attempt creates a new one.
     constexpr int kTries = 10;
     for (int attempt = 0; attempt < kTries; ++attempt) {
       path_ = parent / fmt::format("{}{}-{}-{}", kSaving, number, ::getpid(), random_suffix());
@@ -73,7 +73,7 @@ class SavingDirectory {
   }
 
  private:
-  // False if someone else has deleted it, or is about to.
+  // Returns false if another process has deleted the directory or is about to.
   bool lock() {
     lock_ = Fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!lock_ && errno == ENOENT) return false;
@@ -93,7 +93,7 @@ class SavingDirectory {
   bool committed_ = false;
 };
 
-// `lock`: to be kept until the directory is deleted, for a saver that has just created it does not hold it yet.
+// The caller must hold `lock` until it has deleted the directory, which its saver may be about to lock.
 bool saver_is_dead(const fs::path& path, Fd& lock) {
   lock = Fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return false;
@@ -106,7 +106,7 @@ bool saver_is_dead(const fs::path& path, Fd& lock) {
 
 constexpr std::uint64_t kBlock = 4096;
 
-// Says so early and clearly; the space may still run out while writing.
+// Reports a lack of space before anything is written. The space may still run out during the save.
 void check_space(const fs::path& directory, const Draft& draft) {
   const std::uint64_t needed = size_on_disk(draft), available = free_space(directory);
   if (needed > available)
@@ -115,7 +115,7 @@ void check_space(const fs::path& directory, const Draft& draft) {
                               readable_size(available)));
 }
 
-// What a state's own functions throw says nothing of which state it is.
+// Exceptions of a state's own functions do not name the state, so the name is added here.
 void write_state(const std::string& state, const FileDraft& file, Sink& sink) {
   try {
     file.write(sink);
@@ -205,7 +205,7 @@ void delete_checkpoint(const Found& checkpoint) {
       checkpoint.path.parent_path() / fmt::format("{}{}-{}", kDeleting, checkpoint.number, random_suffix());
   std::error_code error;
   fs::rename(checkpoint.path, doomed, error);
-  if (error == std::errc::no_such_file_or_directory) return;  // someone else was faster
+  if (error == std::errc::no_such_file_or_directory) return;  // another process has deleted it
   if (!error) fs::remove_all(doomed, error);
   if (error)
     throw CheckpointError(errno_text(fmt::format("cannot delete {}", checkpoint.path.string()), error.value()));

@@ -1,4 +1,4 @@
-// A directory of checkpoints: what lies in it, adding one as a whole, deleting old ones.
+// A directory of checkpoints: listing it, adding a checkpoint atomically, and deleting old ones.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct Found {
 
 struct Scan {
   std::vector<Found> checkpoints;      // newest first
-  std::vector<std::string> ignored;    // named checkpoint-SOMETHING, which is no number
-  std::vector<std::string> leftovers;  // of savers: named as below, whether their saver lives or not
+  std::vector<std::string> ignored;    // named checkpoint-SOMETHING, where SOMETHING is not a number
+  std::vector<std::string> leftovers;  // unfinished saves and deletions, whether their process is alive or not
 };
 
-// env::checkpoint_path() without a slash at its end.
+// Returns env::checkpoint_path() without a trailing slash.
 std::optional<std::filesystem::path> configured_directory();
 
-// What lies in `directory`. Throws CheckpointError if it cannot be read; a missing one is empty if `missing_is_empty`.
+// Lists `directory`. Throws CheckpointError if it cannot be read; a missing one is empty if `missing_is_empty`.
 Scan scan(const std::filesystem::path& directory, bool missing_is_empty = false);
 
-// A file that is to be written: its name, its size, and what writes it.
+// A file that is still to be written.
 struct FileDraft {
   std::string name;
   std::uint64_t size = 0;
@@ -48,22 +48,22 @@ struct Draft {
   std::vector<StateDraft> states;
 };
 
-// Bytes that its files need on a disk.
+// Returns the bytes that the draft needs on the disk.
 std::uint64_t size_on_disk(const Draft& draft);
 
-// Bytes that this process can still write to the file system of `directory`; the largest number if that is unknown.
+// Returns the bytes that this process can still write to the file system of `directory`; the max value if unknown.
 std::uint64_t free_space(const std::filesystem::path& directory);
 
-// Writes the draft as the next checkpoint in `directory` and commits it. Throws CheckpointError, and leaves nothing
-// behind, if that fails, if there is too little space (NoSpace), or if someone else commits one of the same number
-// meanwhile.
+// Writes the draft as the next checkpoint in `directory` and commits it. On failure throws CheckpointError and leaves
+// nothing behind; NoSpace if there is too little space. It also fails if another process commits a checkpoint of the
+// same number meanwhile.
 Found write_checkpoint(const std::filesystem::path& directory, const Draft& draft);
 
-// Deletes a checkpoint, such that no other process ever sees a part of it. Throws CheckpointError.
+// Deletes a checkpoint such that no other process ever sees it incomplete. Throws CheckpointError.
 void delete_checkpoint(const Found& checkpoint);
 
-// Deletes what dead savers left in `directory`; with `dry_run` only looks. Returns the paths. Never throws: what cannot
-// be deleted stays.
+// Deletes unfinished checkpoints of dead savers in `directory`; with `dry_run` deletes nothing. Returns their paths.
+// Never throws: what cannot be deleted remains.
 std::vector<std::filesystem::path> delete_leftovers(const std::filesystem::path& directory, const Scan& scan,
                                                     bool dry_run = false);
 

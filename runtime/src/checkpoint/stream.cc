@@ -17,9 +17,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxHead = std::size_t{64} << 20;
-constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;  // of what waits in memory, in a piece
+constexpr std::uint64_t kPiece = std::uint64_t{4} << 20;  // max bytes per piece held in memory
 
-// A file whose bytes are the next ones of a stream.
+// A file whose bytes come from a range of a stream.
 class StreamedFile final : public Input {
  public:
   StreamedFile(std::shared_ptr<StateStream> stream, std::uint64_t begin, std::uint64_t size, const std::string& name)
@@ -53,7 +53,7 @@ void write_states(Sink& sink, int replicas, const std::set<std::string>* names) 
     for (const FileDraft& file : each.files) each.size += file.size;
     outgoing.push_back(std::move(each));
   }
-  // Small ones may have to wait for a large one to be wanted, but never the other way round.
+  // Small states come first: they may have to wait in memory until the large one is wanted, but never the reverse.
   std::ranges::stable_sort(outgoing, {}, &Outgoing::size);
   json head = {{"replicas", replicas}, {"states", json::array()}};
   for (const Outgoing& each : outgoing) {

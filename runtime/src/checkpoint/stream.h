@@ -1,9 +1,9 @@
-// All states of a process as one stream of bytes: what a checkpoint holds but for the parts of ranks, sent to another
-// process instead of a disk.
+// All states of a process as one stream of bytes: the content of a checkpoint without the parts of ranks, sent to
+// another process instead of a disk.
 //
-// The stream is the length of a head (8 bytes, little-endian), the head (JSON: replicas, and each state with the names
-// and sizes of its files), and the files one after another, those of small states first. Both ends are the same build
-// of one program, so it has no version.
+// The stream consists of the length of the head (8 bytes, little-endian), the head (JSON: replicas, and each state with
+// the names and sizes of its files), and the files one after another, small states first. It has no version, because
+// both ends are the same build of one program.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,23 @@
 
 namespace adaptdl::checkpoint {
 
-// Saves the states, all or those of these names, to `sink`. `replicas`: how many share them.
+// Writes all states, or only those in `names`, to `sink`. `replicas` is the number of replicas that share them.
 void write_states(Sink& sink, int replicas, const std::set<std::string>* names = nullptr);
 
-// The receiving end: bytes in the order in which they come, read in the order in which they are wanted, each of them
-// once. What is wanted next goes straight to where it is wanted, as a large state's tensors should; what comes before
-// that waits in memory.
+// The receiving end. Bytes arrive in one order and may be read in another, each of them once. Bytes that are read as
+// they arrive, as those of a large state's tensors should be, go directly to the reader's buffer; bytes that arrive
+// before they are wanted are held in memory.
 //
-// Threading: for one thread at a time.
+// Threading: for use by one thread at a time.
 class StateStream {
  public:
-  using Source = std::function<void(std::span<std::byte>)>;  // fills what it is given, or throws
+  using Source = std::function<void(std::span<std::byte>)>;  // fills the span, or throws
 
   explicit StateStream(Source source) : source_(std::move(source)) {}
 
-  // Reads the bytes from `at` on. Throws what the source throws; Damage if they were read before.
+  // Reads the bytes that begin at `at`. Throws what the source throws; Damage if they were read before.
   void read(std::uint64_t at, std::span<std::byte> out);
-  // Takes all that is still to come, so that nothing depends on the sender any more.
+  // Receives the rest of the stream, so that nothing depends on the sender any more.
   void fetch();
 
  private:
@@ -51,12 +51,12 @@ class StateStream {
 
   Source source_;
   std::uint64_t position_ = 0;
-  std::uint64_t end_ = 0;               // of the files
-  std::map<std::uint64_t, Kept> kept_;  // by where it begins
+  std::uint64_t end_ = 0;               // end of the files
+  std::map<std::uint64_t, Kept> kept_;  // by the position of their first byte
 };
 
-// The states in such a stream, whose head is read at once and whose files as they are wanted. Throws CheckpointError on
-// what is no such stream.
+// Returns the states in such a stream. The head is read at once, the files when they are wanted. Throws CheckpointError
+// if it is not such a stream.
 Snapshot read_states(const std::shared_ptr<StateStream>& stream);
 
 }  // namespace adaptdl::checkpoint

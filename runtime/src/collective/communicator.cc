@@ -18,10 +18,10 @@ using wire::Kind;
 
 namespace {
 
-// Longer waits than this are as good as none, and can still be added to now.
+// Longer timeouts are shortened to this, so that they can be added to the current time without overflow.
 constexpr std::chrono::hours kForever{24 * 365 * 100};
 
-// A single replica: every call completes with its own value.
+// The engine of a single replica: every call completes at once with its own value.
 class Solo final : public Engine {
  public:
   explicit Solo(const Options& options) : options_(options) {}
@@ -50,7 +50,7 @@ class Solo final : public Engine {
   std::string closed_;
 };
 
-// Refuses every call: a place for one that is to come.
+// The engine that refuses every call, used until the real one exists.
 class Refusal final : public Engine {
  public:
   explicit Refusal(std::function<void()> refuse) : refuse_(std::move(refuse)) {}
@@ -81,7 +81,7 @@ void check(Options& options) {
     refuse("timeouts and pauses take a duration above 0");
   options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kForever);
   options.connect_timeout = std::min<std::chrono::milliseconds>(options.connect_timeout, kForever);
-  // Kept clear of overflow in sums; no machine has more.
+  // Keeps sums of sizes from overflowing; no machine has that much memory.
   options.max_message = std::min(options.max_message, std::numeric_limits<std::size_t>::max() / 4);
 }
 
@@ -175,7 +175,7 @@ std::unique_ptr<Communicator> Communicator::refusing(Options options, std::funct
 }
 
 Communicator::~Communicator() {
-  // In a child that the program forked, and that runs its destructors, the connections are still the parent's.
+  // In a forked child that runs destructors, the connections still belong to the parent, so they are not closed.
   if (impl_->process == ::getpid())
     impl_->engine->close();
   else [[maybe_unused]]

@@ -1,4 +1,4 @@
-// What a Communicator does, by role: alone, as rank 0 (the root of the star), or as one of its peers.
+// The implementation of a Communicator by role: a single replica, rank 0 (the root of the star), or a peer.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@ namespace adaptdl::collective {
 
 class Engine;
 
-// What failed: this call alone, this and all later ones, or the agreement on what is called. Each has an error of its
-// own.
+// What failed: only this call, this and all later calls, or the agreement on what is called. Each has its own error
+// class.
 enum class Failure { kCall, kBroken, kMismatch };
 
-// One call under way. All but `engine` and what identifies the call is guarded by the engine.
+// A call in progress. The engine guards all members except `engine` and those that identify the call.
 struct Future::State {
   std::shared_ptr<Engine> engine;
   wire::Kind kind = wire::Kind::kAllreduce;
@@ -27,7 +27,7 @@ struct Future::State {
   net::Clock::time_point deadline;
   bool done = false;
   std::optional<Failure> failure;
-  Bytes result;  // or, when failed, why
+  Bytes result;  // the reason if the call failed
 };
 
 using StatePtr = std::shared_ptr<Future::State>;
@@ -36,42 +36,42 @@ class Engine : public std::enable_shared_from_this<Engine> {
  public:
   virtual ~Engine() = default;
 
-  // Makes the next call of this replica. Throws CollectiveError when no call is possible any more.
+  // Starts the next call of this replica. Throws CollectiveError when no call is possible any more.
   virtual StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce, std::string_view purpose) = 0;
   virtual bool ready(Future::State& state) = 0;
   // Throws CollectiveError when the call failed or timed out.
   virtual Bytes wait(Future::State& state) = 0;
-  // Leaves the job: whatever is pending fails. Idempotent.
+  // Leaves the job; pending calls fail. Idempotent.
   virtual void close() = 0;
   virtual std::uint16_t port() const = 0;
 };
 
-// Connect as the Communicator's constructor says. REQUIRES checked options with size > 1.
+// Connect as the Communicator's constructor specifies. REQUIRES checked options with size > 1.
 std::shared_ptr<Engine> make_root(const Options& options, const std::function<void(std::uint16_t)>& on_listening);
 std::shared_ptr<Engine> make_peer(const Options& options);
 
-// How often a thread that waits checks the deadlines, at least.
+// Max interval at which a waiting thread checks the deadlines.
 inline constexpr int kTickMs = 1000;
-// How long a replica waits for the others to connect before it says so.
+// How long a replica waits for the others to connect before it logs that it is waiting.
 inline constexpr std::chrono::seconds kTellAfter{10};
 
-// How long a replica waits beyond the deadline of a call for rank 0 to say who is missing.
+// How long a replica waits beyond the deadline of a call for rank 0 to report which replicas are missing.
 inline constexpr std::chrono::milliseconds kVerdictSlack{250};
 
-// Throws the error of a call.
+// Throws the error class of `failure` with the text `why`.
 [[noreturn]] void raise(const std::string& why, Failure failure);
 
-// Why it ended, if Options::give_up said so.
+// The error text if Options::give_up ended the connecting.
 inline constexpr const char* kGivenUp = "connecting to the other replicas was given up";
 
-// What the replicas of a job agree on before they talk.
+// Returns the terms of the handshake between the replicas of a job.
 handshake::Terms terms(const Options& options);
 
-// "2.5 s"
+// Formats a duration as "2.5 s".
 std::string seconds_text(std::chrono::milliseconds duration);
-// "replica 3", "replicas 1, 3"
+// Formats ranks as "replica 3" or "replicas 1, 3".
 std::string replicas_text(const std::vector<int>& ranks);
-// Why a value of `size` bytes cannot be sent, or "" if it can.
+// Returns why a value of `size` bytes cannot be sent, or "" if it can.
 std::string oversize_text(const Options& options, std::size_t size);
 
 }  // namespace adaptdl::collective

@@ -10,7 +10,7 @@ using nlohmann::json;
 
 namespace {
 
-// The parser calls itself for each level: without a bound a few megabytes of brackets overflow the stack.
+// The parser recurses for each level: without a limit, a few megabytes of brackets would overflow the stack.
 constexpr int kMaxDepth = 200;
 
 class DepthCheck final : public nlohmann::json_sax<json> {

@@ -1,5 +1,5 @@
-// JSON values as bytes. They travel as MessagePack: exact to the bit, and with a place for NaN, which JSON text has
-// not.
+// JSON values as bytes. They are encoded as MessagePack, which is exact to the bit and can represent NaN, unlike JSON
+// text.
 #pragma once
 
 #include "adaptdl/collective.h"
@@ -7,7 +7,7 @@
 namespace adaptdl::collective {
 
 Bytes to_bytes(const nlohmann::json& value);
-// Throws CollectiveError on what is no value, or one that is nested too deeply to be safe to parse.
+// Throws CollectiveError if the bytes are not a value, or one that is nested too deep to parse safely.
 nlohmann::json from_bytes(const Bytes& bytes);
 
 }  // namespace adaptdl::collective

@@ -78,7 +78,7 @@ std::size_t Link::unacknowledged() const noexcept {
 
 namespace {
 
-// Bytes that are still to be delivered; none if the link is closed.
+// Returns the bytes still to be delivered; nullopt, and closes the link, once all are or the connection is lost.
 std::optional<std::size_t> deliver_some(Link& link) {
   const bool had_output = link.queued_bytes() > 0;
   bool alive = link.send_some();

@@ -1,4 +1,4 @@
-// One connection of the star: frames out of what comes in, and a queue of what the kernel has not taken yet.
+// One connection of the star: it cuts the input into frames, and queues output that the kernel has not accepted yet.
 #pragma once
 
 #include <chrono>
@@ -26,21 +26,21 @@ class Link {
   void queue(const wire::Frame& header, std::shared_ptr<const Bytes> payload);
   std::size_t queued_bytes() const noexcept { return queued_bytes_; }
 
-  // Sends as much of the queue as the kernel takes. False when the connection is lost: then `why()` tells.
+  // Sends as much of the queue as the kernel accepts. Returns false if the connection is lost; why() has the reason.
   bool send_some();
 
-  // Receives what has come, one buffer at most; `bytes` stays valid until the next call. False at the end of the stream
-  // or when the connection is lost: then `why()` tells. True with empty `bytes` when nothing has come.
+  // Receives at most one buffer; `bytes` stays valid until this thread's next call for any link, and is empty if
+  // nothing has arrived. Returns false at the end of the stream or if the connection is lost; why() has the reason.
   bool receive(std::string_view& bytes);
 
-  // The next frame in `bytes`, which it consumes. Throws CollectiveError as FrameReader does.
+  // Takes the next frame from `bytes`, as FrameReader::take does.
   std::optional<wire::Frame> take(std::string_view& bytes) { return reader_.take(bytes); }
 
   const std::string& why() const noexcept { return why_; }
 
-  // For a close without loss: says that nothing more will be sent. Call when the queue is empty.
+  // Signals that nothing more will be sent, so that a close loses no data. REQUIRES an empty queue.
   void finish_sending() noexcept;
-  // Bytes that the other host has not acknowledged.
+  // Returns the number of bytes that the other host has not acknowledged.
   std::size_t unacknowledged() const noexcept;
 
  private:
@@ -60,11 +60,11 @@ class Link {
   std::string why_;
 };
 
-// How long delivery at the end may be without progress. Tests lengthen it.
+// How long the final delivery may make no progress. Tests increase it.
 inline std::chrono::milliseconds linger_stall{1000};
 
-// Delivers what is still queued, then closes each connection once the other host has it all: a plain close could take
-// results with it that a peer has not read yet. Gives up after linger_stall.
+// Delivers what is still queued, then closes each connection once the other host has acknowledged all data: a plain
+// close could discard results that a peer has not read yet. Gives up after linger_stall without progress.
 void deliver_and_close(const std::vector<Link*>& links);
 
 }  // namespace adaptdl::collective

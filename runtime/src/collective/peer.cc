@@ -1,5 +1,5 @@
 // A replica other than rank 0: one connection, driven by the threads that call and wait. It needs no thread of its own,
-// because nobody waits for it to receive: a result lies in the kernel's buffers, or with rank 0, until somebody asks.
+// because results can stay in the kernel's buffers, or at rank 0, until a thread asks for them.
 #include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -26,7 +26,7 @@ using TimePoint = net::Clock::time_point;
 
 constexpr std::chrono::milliseconds kFirstBackoff{5};
 
-// Connects, says hello and hears the answer.
+// Connects, sends the hello and waits for the answer.
 class Introduction {
  public:
   explicit Introduction(const Options& options)
@@ -34,7 +34,7 @@ class Introduction {
         address_(net::endpoint(options.master_addr, options.master_port)),
         deadline_(net::Clock::now() + options.connect_timeout) {}
 
-  // Tries until rank 0 accepts. Throws CollectiveError if rank 0 refuses or is not a replica, and at the deadline.
+  // Retries until rank 0 accepts. Throws CollectiveError if rank 0 refuses or is not a replica, and at the deadline.
   net::Fd run();
   TimePoint deadline() const { return deadline_; }
 
@@ -46,7 +46,7 @@ class Introduction {
   void check_given_up() const {
     if (options_.give_up && options_.give_up()) throw CollectiveError(kGivenUp);
   }
-  // Why the last try failed, and whether a process with another secret was there before.
+  // Returns why the last attempt failed, and whether a process with another secret answered before.
   std::string reason() const {
     return !refused_ || why_ == kRefused ? why_ : fmt::format("{}; before: {}", why_, kRefused);
   }
@@ -54,8 +54,8 @@ class Introduction {
   const Options& options_;
   const std::string address_;
   const TimePoint deadline_;
-  std::string why_;  // it did not work out this time
-  bool refused_ = false;  // by a process with another secret, at some time
+  std::string why_;  // why the last attempt failed
+  bool refused_ = false;  // by a process with another secret, in any attempt
 };
 
 net::Fd Introduction::run() {
@@ -78,7 +78,7 @@ net::Fd Introduction::run() {
   }
 }
 
-// `why_before`: why the try before did not work out, which says more than that there was no time for another.
+// `why_before` is why the previous attempt failed, which is more informative than that this one ran out of time.
 bool Introduction::wait_readable(int fd, const std::string& why_before) {
   pollfd readable{fd, POLLIN, 0};
   int count = 0;
@@ -90,7 +90,7 @@ bool Introduction::wait_readable(int fd, const std::string& why_before) {
   return count > 0;
 }
 
-// False if it is worth another try: something between us may accept connections before rank 0 is there.
+// Returns false if another attempt may succeed: a proxy, for example, may accept connections before rank 0 listens.
 bool Introduction::introduce(int fd) {
   handshake::ConnectingEnd end(
       terms(options_),
@@ -112,7 +112,7 @@ bool Introduction::introduce(int fd) {
         end.why().empty()
             ? fmt::format("the process listening at {} is not a replica of adaptdl; is the port in use?", address_)
             : fmt::format("the process listening at {} is not replica 0: {}", address_, end.why()));
-  // The group before may not have left the port yet.
+  // The previous group may still occupy the port.
   if (!answer->accepted && options_.give_up) {
     why_ = answer->text;
     return false;
@@ -140,7 +140,7 @@ class Peer final : public Engine {
     std::weak_ptr<Future::State> state;
   };
 
-  // All with the mutex held; `drive` lets go of it while it waits.
+  // All require the mutex; `drive` releases it while it waits.
   void await_start(TimePoint deadline);
   void drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline);
   bool receive();
@@ -154,8 +154,8 @@ class Peer final : public Engine {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Link> link_;
-  int polling_ = 0;       // threads that wait for the connection right now
-  bool reading_ = false;  // one of them, for input
+  int polling_ = 0;       // threads that are polling the connection
+  bool reading_ = false;  // one of them polls for input
   bool started_ = false;
   std::string broken_;  // why no call is possible any more, or ""
   Failure failure_ = Failure::kBroken;
@@ -201,7 +201,7 @@ StatePtr Peer::submit(Kind kind, Bytes value, Reduce, std::string_view purpose) 
   link_->queue(header, std::make_shared<const Bytes>(oversize.empty() ? std::move(value) : std::move(oversize)));
   while (broken_.empty()) {
     if (!link_->send_some()) {
-      // Rank 0 may have said why before it went.
+      // Rank 0 may have sent the reason before it left.
       while (broken_.empty() && receive()) {
       }
       lost(link_->why());
@@ -229,7 +229,7 @@ Bytes Peer::wait(Future::State& state) {
   std::unique_lock lock(mutex_);
   while (!state.done) {
     const bool late = net::Clock::now() >= state.deadline;
-    if (late && !receive())  // the result may have come in time, with nobody to read it
+    if (late && !receive())  // the result may have arrived in time without being read
       fail(fmt::format("{} did not complete within {}: replica 0 does not answer",
                        wire::call_name(state.kind, state.sequence), seconds_text(options_.timeout)));
     else if (!late)
@@ -239,8 +239,8 @@ Bytes Peer::wait(Future::State& state) {
   return std::move(state.result);
 }
 
-// Waits for the connection to be ready for `events` and receives what has come. Of several threads one waits for input;
-// the others wait for what it finds.
+// Waits until the connection is ready for `events` and receives what has arrived. If several threads wait for input,
+// one of them polls, and the others wait for what it receives.
 void Peer::drive(std::unique_lock<std::mutex>& lock, short events, TimePoint deadline) {
   const auto tick = std::min(deadline, net::Clock::now() + std::chrono::milliseconds(kTickMs));
   if (reading_ && events == POLLIN) {
@@ -261,7 +261,7 @@ void Peer::drive(std::unique_lock<std::mutex>& lock, short events, TimePoint dea
   changed_.notify_all();
 }
 
-// True if something came, and more may.
+// Returns true if something was received and more may follow.
 bool Peer::receive() {
   if (!broken_.empty()) return false;
   std::string_view bytes;
@@ -332,7 +332,7 @@ void Peer::fail(std::string text, Failure failure) {
   if (polling_ == 0)
     link_->close();
   else
-    ::shutdown(link_->fd(), SHUT_RDWR);  // ends poll(2) in other threads, the last of which closes
+    ::shutdown(link_->fd(), SHUT_RDWR);  // wakes poll(2) in other threads, the last of which closes the link
   changed_.notify_all();
 }
 

@@ -18,14 +18,14 @@ using wire::Frame;
 using wire::Kind;
 using wire::Type;
 
-// What epoll says in place of a rank. Rank 0 has no link.
+// Values of epoll_data that are not ranks of peers. Rank 0 has no link, so 0 is free.
 constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
-constexpr std::size_t kMaxStrangers = 256;       // beyond the job's own size
-constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may run ahead before it has to wait
-constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that wait for it to read, before it has to
-// How long a call of rank 0 waits beyond its deadline for the I/O thread to say who is missing. A busy machine may run
-// that thread late.
+constexpr std::size_t kMaxStrangers = 256;       // connections still in the handshake, beyond the job's size
+constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may be ahead before it must wait
+constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that a replica has not read before it must wait
+// How long a call of rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. A busy
+// machine may run that thread late.
 constexpr std::chrono::seconds kOwnVerdictSlack{10};
 
 }  // namespace
@@ -52,7 +52,7 @@ Root::Root(const Options& options)
 }
 
 void Root::start() {
-  // The program's signals are for its own threads.
+  // The program's signals must be delivered to its own threads.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -135,13 +135,13 @@ void Root::run() {
       last_tick = now;
     }
     if (std::exchange(notify_, false)) {
-      lock.unlock();  // a waiter that wakes up wants the mutex
+      lock.unlock();  // a waiter that wakes up needs the mutex
       changed_.notify_all();
       lock.lock();
     }
   }
   gate_->close();
-  lock.unlock();  // from here on nobody else touches a link
+  lock.unlock();  // no other thread uses a link from here on
   std::vector<Link*> links;
   for (Replica& replica : replicas_)
     if (replica.link) links.push_back(&*replica.link);
@@ -163,14 +163,14 @@ void Root::on_event(std::uint64_t data, std::uint32_t events) {
   if (!replica.link->open()) return;
   if (events & EPOLLOUT) flush(rank);
   if (!(replica.events & EPOLLIN)) {
-    // It is far ahead, and what it sent is not read; but that it is gone must be noticed.
+    // The replica is far ahead, so its data is not read, but its loss must be noticed.
     if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) lost(rank, "connection closed");
     return;
   }
   if (!replica.link->open() || !(events & ~std::uint32_t{EPOLLOUT})) return;
   std::string_view bytes;
   if (!replica.link->receive(bytes)) return lost(rank, replica.link->why());
-  if (phase_ == Phase::kBroken) return;  // read it only so that the replica is never stuck in sending
+  if (phase_ == Phase::kBroken) return;  // read only so that the replica never blocks in sending
   try {
     while (auto frame = replica.link->take(bytes)) on_frame(rank, std::move(*frame));
   } catch (const CollectiveError& error) {
@@ -214,7 +214,7 @@ Gate::Verdict Root::judge(std::string_view request, const std::string& from) {
   return {wire::encode(wire::Answer{true, ""}), [this, rank, from](net::Fd fd) { admit(rank, std::move(fd), from); }};
 }
 
-// Why the replica cannot join, or "".
+// Returns why the replica cannot join, or "" if it can.
 std::string Root::objection(const wire::Hello& hello) const {
   const auto size = static_cast<std::uint32_t>(options_.size);
   if (hello.job != options_.job) {
@@ -248,14 +248,14 @@ void Root::admit(int rank, net::Fd fd, std::string from) {
   notify_ = true;
 }
 
-// Sends what there is, and hears from epoll about what is left.
+// Sends what the kernel accepts; epoll reports when the rest can be sent.
 void Root::flush(int rank) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   if (!replica.link->send_some()) return lost(rank, replica.link->why());
   watch(rank);
 }
 
-// A replica that is far ahead of the others, or does not read its results, is not read from: it waits in its call.
+// Stops reading from a replica that is far ahead or does not read its results, which makes it wait in its call.
 void Root::watch(int rank) {
   Replica& replica = replicas_[static_cast<std::size_t>(rank)];
   const bool too_far =
@@ -298,7 +298,7 @@ void Root::complete_call() {
     if (replica.parts.empty()) ++missing_;
   }
   if (kind == Kind::kTeardown) {
-    gate_->close();  // before anybody is told: a replica may initialize again at once, at the same port
+    gate_->close();  // before any replica is notified: it may initialize again at once, at the same port
     phase_ = Phase::kTornDown;
     broken_ = "the collective calls are torn down; initialize them again";
     const std::uint64_t one = 1;
@@ -308,7 +308,7 @@ void Root::complete_call() {
   send_all(result);
 }
 
-// What the replicas call, if they do not agree on it, or "".
+// Returns how the calls of the replicas differ, or "" if they agree.
 std::string Root::mismatch_text() const {
   std::vector<std::pair<const Part*, std::vector<int>>> calls;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -327,7 +327,7 @@ std::string Root::mismatch_text() const {
                      completed_ + 1, who);
 }
 
-// The result of the current call: kValue or kFailed.
+// Returns the result of the current call: kValue or kFailed.
 Frame Root::combine(Kind kind) {
   const std::string name = wire::call_name(kind, completed_ + 1);
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -382,7 +382,7 @@ void Root::finish_own(const Frame& result) {
 
 void Root::send_all(const Frame& frame) {
   const auto payload = std::make_shared<const Bytes>(frame.payload);
-  // Queued for all before the first is sent: a replica that turns out to be lost then takes no result from the others.
+  // Queued for all before any is sent, so that the loss of one replica does not cost the others the result.
   for (Replica& replica : replicas_)
     if (replica.link && replica.link->open()) replica.link->queue(frame, payload);
   for (int rank = 1; rank < options_.size; ++rank) {
@@ -429,7 +429,7 @@ std::vector<int> Root::ranks_without_part() const {
   return ranks;
 }
 
-// Of the current call; none if nobody has made it yet.
+// Returns the deadline of the current call; nullopt if no replica has made it yet.
 std::optional<Root::TimePoint> Root::call_deadline() const {
   if (phase_ != Phase::kRunning || missing_ == replicas_.size()) return std::nullopt;
   TimePoint first = TimePoint::max();
@@ -438,7 +438,7 @@ std::optional<Root::TimePoint> Root::call_deadline() const {
   return first + options_.timeout;
 }
 
-// "during allreduce #15"
+// Describes the current phase, for example "during allreduce #15".
 std::string Root::when() const {
   if (phase_ == Phase::kConnecting) return "while it was connecting";
   for (const Replica& replica : replicas_)

@@ -1,8 +1,8 @@
 // Rank 0: gathers the values of each call, reduces them, and sends the result to all.
 //
-// One thread of its own does the input and output, so that peers get on while rank 0 is busy with something else. The
-// value that completes a call, from whichever side it comes, has its thread reduce and send at once: a peer's on the
-// I/O thread, rank 0's own on the calling thread. A mutex guards everything; it is held while reducing.
+// A thread of its own does the input and output, so that peers make progress while rank 0 is busy with something else.
+// The value that completes a call is reduced and sent at once by the thread that adds it: a peer's by the I/O thread,
+// rank 0's own by the calling thread. A mutex guards everything; it is held while reducing.
 #pragma once
 
 #include <condition_variable>
@@ -22,11 +22,11 @@ namespace adaptdl::collective {
 
 class Root final : public Engine {
  public:
-  // Listens; `start` does the rest.
+  // Starts to listen; start() does the rest.
   explicit Root(const Options& options);
   ~Root() override { close(); }
 
-  // Waits for all peers. Throws CollectiveError when they do not come.
+  // Waits for all peers. Throws CollectiveError if they do not connect.
   void start();
 
   StatePtr submit(wire::Kind kind, Bytes value, Reduce reduce, std::string_view purpose) override;
@@ -38,36 +38,36 @@ class Root final : public Engine {
  private:
   using TimePoint = net::Clock::time_point;
 
-  // A replica's part in one call.
+  // The contribution of a replica to one call.
   struct Part {
     wire::Kind kind;
     bool failed;
-    Bytes value;  // or, when failed, why
+    Bytes value;  // the reason if `failed`
     std::string purpose;
     TimePoint arrived;
 
     bool is_of_call(const Part& other) const { return kind == other.kind && purpose == other.purpose; }
   };
 
-  // What only rank 0 knows of its own part.
+  // Additional data of rank 0's own parts.
   struct Own {
     Reduce reduce;
     std::weak_ptr<Future::State> state;
   };
 
-  // A replica: the parts it has sent for the current call and, running ahead, for the next ones. Rank 0 has no link.
+  // A replica and the parts that it has sent for the current call and, if ahead, for later ones. Rank 0 has no link.
   struct Replica {
     std::optional<Link> link;
     std::deque<Part> parts;
     std::size_t part_bytes = 0;
-    std::uint64_t calls = 0;   // made so far
-    std::uint32_t events = 0;  // that epoll reports
+    std::uint64_t calls = 0;   // number of calls made so far
+    std::uint32_t events = 0;  // events that epoll reports
     std::string from;          // its address, once it has connected
   };
 
   enum class Phase { kConnecting, kRunning, kBroken, kTornDown };
 
-  // On the I/O thread, with the mutex held but in `run` while it waits.
+  // Called on the I/O thread with the mutex held; `run` releases it while it waits.
   void run();
   int next_timeout(TimePoint now) const;
   void on_event(std::uint64_t data, std::uint32_t events);
@@ -77,7 +77,7 @@ class Root final : public Engine {
   void admit(int rank, net::Fd fd, std::string from);
   void on_frame(int rank, wire::Frame frame);
 
-  // With the mutex held, on any thread.
+  // Called on any thread with the mutex held.
   void add_part(int rank, wire::Kind kind, bool failed, Bytes value, std::string purpose);
   void complete_calls();
   void complete_call();
@@ -106,13 +106,13 @@ class Root final : public Engine {
   bool notify_ = false;
   bool closing_ = false;
   Phase phase_ = Phase::kConnecting;
-  std::string broken_;  // why, in kBroken and kTornDown
+  std::string broken_;  // the reason, in kBroken and kTornDown
   Failure failure_ = Failure::kBroken;
   TimePoint connect_deadline_;
   std::vector<Replica> replicas_;
   std::deque<Own> own_;
   std::size_t missing_ = 0;      // replicas without a part in the current call; while connecting, without a link
-  std::uint64_t completed_ = 0;  // calls; the current one is the next
+  std::uint64_t completed_ = 0;  // number of completed calls
 };
 
 }  // namespace adaptdl::collective

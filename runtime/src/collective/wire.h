@@ -1,7 +1,7 @@
-// What the replicas say to each other once they have proved that they belong to one job: what a replica asks for, what
-// rank 0 answers, and frames (docs/formats.md, "Collective wire format").
+// The messages between replicas that have proved that they belong to one job: the request of a replica, the answer of
+// rank 0, and frames (docs/formats.md, "Collective wire format").
 //
-// Nothing here allocates by what a length field claims: lengths are checked first, and buffers grow with what has come.
+// No length field is trusted for an allocation: lengths are checked first, and buffers grow with the bytes received.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace adaptdl::collective::wire {
 
 inline constexpr std::size_t kMaxJob = 1024;   // bytes of a job's name
 inline constexpr std::size_t kMaxText = 4096;  // bytes of an error's text
-inline constexpr std::size_t kMaxPurpose = 255;  // bytes of what a call is for
+inline constexpr std::size_t kMaxPurpose = 255;  // bytes of a call's purpose
 
-// A replica's request, in the handshake.
+// A replica's request in the handshake.
 struct Hello {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
@@ -27,7 +27,7 @@ struct Hello {
 };
 inline constexpr std::size_t kMaxHello = 16 + kMaxJob;  // bytes
 
-// What rank 0 answers: accepted, or why not.
+// The answer of rank 0: accepted, or the reason for the refusal.
 struct Answer {
   bool accepted = false;
   std::string text;
@@ -36,7 +36,7 @@ inline constexpr std::size_t kMaxAnswer = 4 + kMaxText;  // bytes
 
 std::string encode(const Hello& hello);
 std::string encode(const Answer& answer);
-// None if that is malformed.
+// Return nullopt if the bytes are malformed.
 std::optional<Hello> parse_hello(std::string_view bytes);
 std::optional<Answer> parse_answer(std::string_view bytes);
 
@@ -44,35 +44,35 @@ enum class Kind : std::uint8_t { kAllreduce = 1, kBroadcast = 2, kAllgather = 3,
 
 enum class Type : std::uint8_t {
   kValue = 1,     // a replica's value, or rank 0's result
-  kFailed = 2,    // this call fails on all replicas, the next ones need not; the payload says why
+  kFailed = 2,    // this call fails on all replicas, later ones may succeed; the payload is the reason
   kStart = 3,     // from rank 0: all replicas are connected
-  kBroken = 4,    // from rank 0: every pending and later call fails; the payload says why
-  kMismatch = 5,  // the same, because the replicas did not make the same calls
+  kBroken = 4,    // from rank 0: every pending and later call fails; the payload is the reason
+  kMismatch = 5,  // like kBroken, because the replicas did not make the same calls
 };
 
 struct Frame {
   Type type = Type::kValue;
   Kind kind = Kind::kAllreduce;
-  std::uint64_t sequence = 0;  // of the call, from 1; 0 in kStart, kBroken and kMismatch
+  std::uint64_t sequence = 0;  // number of the call, from 1; 0 in kStart, kBroken and kMismatch
   Bytes payload;
-  std::string purpose;  // of a replica's call
+  std::string purpose;  // of a replica's call; empty from rank 0
 };
 
-// All of a frame but the payload, whose size is given.
+// Encodes a frame without its payload, which has `payload_size` bytes.
 std::string encode_head(const Frame& frame, std::uint64_t payload_size);
 
-// "allreduce #15"
+// Formats a call as "allreduce #15".
 std::string call_name(Kind kind, std::uint64_t sequence);
 std::string_view kind_name(Kind kind);
-// "allreduce (step boundary)"
+// Formats a call as "allreduce (step boundary)".
 std::string call_text(Kind kind, std::string_view purpose);
 
 // Cuts a stream of bytes into frames.
 class FrameReader {
  public:
   explicit FrameReader(std::uint64_t max_payload) : max_payload_(max_payload) {}
-  // Consumes `bytes` up to the end of a frame and gives it, or all of them and gives none. Throws CollectiveError on
-  // what cannot be a frame, or one over the bound; the reader is of no use after it.
+  // Consumes `bytes` up to the end of a frame and returns the frame, or consumes them all and returns nullopt. Throws
+  // CollectiveError on an invalid or oversize frame, after which the reader is unusable.
   std::optional<Frame> take(std::string_view& bytes);
 
  private:
@@ -85,10 +85,10 @@ class FrameReader {
   Frame frame_;
 };
 
-// The values of an allgather as one, and back. unpack throws CollectiveError on anything but `count` values.
+// Pack an allgather's values into one, and unpack them; unpack throws CollectiveError on anything but `count` values.
 Bytes pack(const std::vector<Bytes>& values);
 std::vector<Bytes> unpack(const Bytes& packed, std::size_t count);
-// The largest packed size of `count` values of `max_message` bytes in sum.
+// Returns the max packed size of `count` values that have `max_message` bytes in total.
 std::uint64_t packed_bound(std::uint64_t max_message, std::size_t count);
 
 }  // namespace adaptdl::collective::wire

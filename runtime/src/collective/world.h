@@ -1,4 +1,4 @@
-// Changing the communicator of this process.
+// Replacement of this process's communicator.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace adaptdl::collective {
 
-// In place of the present one, if there is one, whose replicas get an error unless it was torn down. Null: none.
+// Replaces the current communicator, if any; its replicas get an error unless it was torn down. Null leaves none.
 void replace_world(std::unique_ptr<Communicator> communicator);
 
 }  // namespace adaptdl::collective

@@ -1,4 +1,4 @@
-// How a newcomer gets what it loads its states from.
+// The source from which a newcomer loads its states.
 #pragma once
 
 #include <optional>
@@ -7,15 +7,15 @@
 
 namespace adaptdl::generation {
 
-// In a process that is joining: waits until the members take it in, and gives the states that they send, which come
-// while they are read. None in any other process, and at a second call. Throws Error if the supervisor cannot be
-// reached.
+// In a process that is joining: waits until the members admit it, and returns the states that they send, which arrive
+// while they are read. Returns nullopt in any other process, and on a second call. Throws Error if the supervisor
+// cannot be reached.
 std::optional<checkpoint::Snapshot> admission();
 
-// Takes all that they still send. Throws CollectiveError if they are lost.
+// Receives all that the members still send. Throws CollectiveError if they are lost.
 void fetch_states();
 
-// The same as admission after the members were lost while states were read: from the next generation.
+// Like admission(), after the members were lost while states were read: waits for the next generation.
 checkpoint::Snapshot readmission();
 
 }  // namespace adaptdl::generation

@@ -1,6 +1,6 @@
-// Asking the supervisor for generations.
+// Requests to the supervisor for generations.
 //
-// Threading: the functions keep no state and may be called from any thread.
+// Threading: all functions may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -13,17 +13,17 @@ namespace adaptdl::generation {
 
 struct Question {
   int after = 0;
-  std::string replica;  // who waits for it, and does nothing else; empty: nobody does
-  bool broken = false;  // its group is broken
-  bool trains = false;  // all members of generation `after` train
+  std::string replica;  // the replica that does nothing but wait for the answer; empty if there is none
+  bool broken = false;  // that replica's group is broken
+  bool trains = false;  // all members of generation `after` are training
   std::chrono::seconds timeout{30};
 };
 
-// The next generation, or none if there was none within the timeout. Throws http::ConnectionError if no answer came,
-// and Error, naming the URL, on an answer that makes no sense.
+// Returns the next generation, or nullopt if there was none within the timeout. Throws http::ConnectionError if no
+// answer arrived, and Error that names the URL on an invalid answer.
 std::optional<Generation> ask(const Question& question);
 
-// Asks until there is one. Throws Error if no answer came for five minutes, or one that makes no sense.
+// Asks until there is a next generation. Throws Error if no answer arrived for five minutes, or on an invalid answer.
 Generation ask_until_answered(Question question);
 
 }  // namespace adaptdl::generation

@@ -33,19 +33,19 @@ using collective::CollectiveError;
 using collective::Communicator;
 using nlohmann::json;
 
-// Those who come first wait for rank 0, which is a step or two away, and training waits for them.
+// Short, because members that arrive before rank 0 listens retry at this interval, and training waits for them.
 constexpr std::chrono::milliseconds kConnectPause{10};
 
-// Of this process.
+// The membership of this process in generations.
 struct Place {
   std::string id = env::replica_id().value_or("");
   int current = env::generation();
   std::string host = {};
   bool declined = false;
   bool joining = !id.empty() && current > 0;
-  bool admitted = false;                      // a newcomer that has the states
-  Progress furthest = {};                     // with these
-  std::unique_ptr<Communicator> coming = {};  // a newcomer's, until it joins, and what it is sent there
+  bool admitted = false;                      // a newcomer that has called admission()
+  Progress furthest = {};                     // of the member that sent its states
+  std::unique_ptr<Communicator> coming = {};  // a newcomer's communicator until it joins, and the states it gets
   std::shared_ptr<checkpoint::StateStream> states = {};
 };
 
@@ -60,7 +60,7 @@ int count_nodes(const Generation& generation) {
   return static_cast<int>(addresses.size());
 }
 
-// The group of `next`, with this process in it.
+// Connects this process to the group of `next`.
 std::unique_ptr<Communicator> connect(const Generation& next) {
   Place& own = place();
   own.current = next.number;
@@ -71,7 +71,7 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   options.rank = next.rank_of(own.id).value();
   options.size = static_cast<int>(next.replicas.size());
   options.job += fmt::format(", generation {}", next.number);
-  // A member may be in the middle of a long step; or be gone, of which a newer generation tells.
+  // A member may be in a long step. If it is gone, a newer generation appears and ends the wait.
   options.connect_timeout = options.timeout;
   options.connect_pause = kConnectPause;
   options.give_up = [number = next.number] { return Watch::instance().newest(number, false).has_value(); };
@@ -81,10 +81,10 @@ std::unique_ptr<Communicator> connect(const Generation& next) {
   return communicator;
 }
 
-// What the members of a new group know of each other.
+// What the members of a new group report to each other.
 struct Reports {
   std::vector<json> all;  // by rank
-  int source = 0;         // who is furthest
+  int source = 0;         // rank of the member with the most progress
   Orders orders;
 
   bool all_have_passed(std::uint64_t boundaries) const {
@@ -131,7 +131,7 @@ Reports exchange(Communicator& world, const json& own) {
   return reports;
 }
 
-// Sends the states to those that need them, or gives the end at which those that this replica needs come; null if it
+// Sends the states to the replicas that need them, or returns the stream of those that this replica needs; null if it
 // needs none.
 std::shared_ptr<checkpoint::StateStream> transfer(Communicator& world, const Generation& next, const Reports& reports) {
   if (reports.orders.empty()) return {};
@@ -156,20 +156,20 @@ void await_newcomers(Communicator& world) {
       collective::Bytes{}, [](collective::Bytes a, const collective::Bytes&) { return a; }, "newcomers");
 }
 
-// A newcomer that was taken in, and dropped before it joined.
+// Ends a newcomer that was admitted, and then dropped before it joined.
 [[noreturn]] void leave() {
   progress::event("left", json::object());
   std::_Exit(0);
 }
 
-// Takes the place of the communicator that is to come.
+// Installs a communicator that refuses all calls until the newcomer joins.
 void refuse_calls() {
   auto options = collective::options_from_env();
   collective::replace_world(
       Communicator::refusing(options, [] { decline("it makes collective calls of its own before its first step"); }));
 }
 
-// Waits for the generation that takes this newcomer in.
+// Waits for the generation that admits this newcomer.
 checkpoint::Snapshot admit(Question question) {
   Place& own = place();
   for (;;) {
@@ -250,7 +250,7 @@ Formation form(const Generation& next, const Progress& own, bool in_step) {
   formation.furthest = progress_of(reports.all[static_cast<std::size_t>(reports.source)]);
   if (const auto stream = transfer(world, next, reports)) {
     auto snapshot = checkpoint::read_states(stream);
-    stream->fetch();  // all or nothing: should the sender be lost, this replica goes on from what it has
+    stream->fetch();  // all or nothing: if the sender is lost, this replica continues with its own states
     for (const std::string& name : *reports.orders.at(world.rank())) {
       checkpoint::states().at(name)->load(*snapshot.reader(name));
       formation.renewed.push_back(name);

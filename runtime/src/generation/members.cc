@@ -1,4 +1,4 @@
-// A generation as a list and as JSON, apart from what forms one: a supervisor needs nothing else.
+// A generation as a list and as JSON, separate from the code that forms one: a supervisor needs nothing else.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -25,7 +25,7 @@ json Generation::to_json() const {
 Generation Generation::from_json(const json& object) {
   Generation generation{object.at("generation").get<int>(), {}};
   const json& members = object.at("replicas");
-  members.at(0);  // there is one at least
+  members.at(0);  // throws if there are no members
   for (const json& each : members)
     generation.replicas.push_back({each.at("id").get<std::string>(), each.at("address").get<std::string>(),
                                    each.at("port").get<std::uint16_t>()});

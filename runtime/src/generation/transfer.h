@@ -1,6 +1,4 @@
-// Sending states from one replica to another over TCP.
-//
-// Threading: the functions keep no state.
+// Transfer of states from one replica to another over TCP.
 #pragma once
 
 #include <chrono>
@@ -16,15 +14,16 @@
 
 namespace adaptdl::generation {
 
-// What each receiver gets, by rank: all states, or those of these names.
+// What each receiver gets, by rank: all states, or only those with these names.
 using Orders = std::map<int, std::optional<std::set<std::string>>>;
 
-// Waits until all receivers are connected, and serves one after another; drops connections that do not prove to have
-// `secret`. Throws CollectiveError if one is not served by `timeout`, or leaves.
+// Waits until all receivers are connected, and sends to one after another; drops connections that do not prove to have
+// `secret`. Throws CollectiveError if a receiver leaves or does not have its states by `timeout`.
 void send_states(net::Listener& listener, const std::string& secret, const Orders& orders, int replicas,
                  std::chrono::milliseconds timeout);
 
-// The other end, connected. It throws CollectiveError if they do not come by `timeout`, or the sender is lost.
+// Connects to the sender. The stream throws CollectiveError if a state does not arrive by `timeout` or the sender is
+// lost.
 std::shared_ptr<checkpoint::StateStream> receive_states(const std::string& address, std::uint16_t port,
                                                         const std::string& secret, int rank,
                                                         std::chrono::milliseconds timeout);

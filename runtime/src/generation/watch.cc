@@ -12,7 +12,7 @@
 namespace adaptdl::generation {
 namespace {
 
-constexpr std::chrono::seconds kErrorPause{1};  // after an error
+constexpr std::chrono::seconds kErrorPause{1};
 constexpr std::chrono::seconds kTimeout{30}, kFormingTimeout{1};
 
 }  // namespace
@@ -31,7 +31,7 @@ std::optional<Generation> Watch::newest(int after, bool trains) {
   }
   if (!started_) {
     started_ = true;
-    // The program's signals are for its own threads.
+    // The program's signals must be delivered to its own threads.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -50,7 +50,7 @@ void Watch::run() {
   ::pthread_setname_np(::pthread_self(), "adaptdl-watch");
   std::unique_lock lock(mutex_);
   for (;;) {
-    // A generation that is known need not be asked for again.
+    // A known generation need not be requested again.
     changed_.wait(lock, [this] { return after_ && !(newest_ && newest_->number > *after_); });
     // A generation that is forming will train soon; after a short timeout, the next request reports that.
     const Question question{.after = *after_, .trains = trains_, .timeout = trains_ ? kTimeout : kFormingTimeout};

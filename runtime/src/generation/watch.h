@@ -1,4 +1,4 @@
-// The thread that waits for the next generation beside training.
+// The thread that waits for the next generation during training.
 #pragma once
 
 #include <condition_variable>
@@ -9,15 +9,15 @@
 
 namespace adaptdl::generation {
 
-// Started at the first question, and never destroyed. Threading: callable from any thread.
+// The thread starts with the first request and never ends. Threading: callable from any thread.
 class Watch {
  public:
   static Watch& instance();
 
-  // The newest generation after this one that is known; asks for it from now on, until rest(). `trains`: all members of
-  // generation `after` train, or else it is still forming.
+  // Returns the newest known generation after generation `after`; requests it from now on, until rest(). `trains`:
+  // whether all members of generation `after` are training, or it is still forming.
   std::optional<Generation> newest(int after, bool trains);
-  // Asks no more, once the question under way is answered.
+  // Stops requesting once the pending request is answered.
   void rest();
 
  private:

@@ -11,7 +11,7 @@ constexpr std::size_t first_of(Link link) { return link == Link::kBetweenNodes ?
 
 }  // namespace
 
-// Sums over the observations of the squared errors, and of half their slopes.
+// Sums of the squared errors over the observations, and of half their slopes.
 struct FitError::Sums {
   double grad = 0, optim = 0;
   Point grad_slope{}, optim_slope{};
@@ -46,8 +46,8 @@ FitError::FitError(std::span<const Observation> observations) {
   }
 }
 
-// The slope of log(x + y) by log x is x's share of the sum; likewise the overlap divides the slope of log T_optim
-// between log T_grad and log T_sync.
+// The slope of log(x + y) with respect to log x is x's share of the sum. In the same way, the overlap divides the slope
+// of log T_optim between log T_grad and log T_sync.
 void FitError::add(const Observed& each, const PerfParams& params, Sums& sums) const {
   const bool between = each.link == Link::kBetweenNodes, linked = each.link != Link::kNone;
   const double alpha = !linked ? kZero : between ? params.alpha_n : params.alpha_r;
@@ -85,7 +85,7 @@ double FitError::operator()(const Point& at, Point* slope, double blur) const {
   const double optim_error = std::sqrt(sums.optim / number + blur * blur);
   double value = grad_error + optim_error + kGammaWeight * (params.gamma - 1) * (params.gamma - 1);
   if (slope) {
-    // Where there is no error left, its root has no slope; zero keeps the point.
+    // The square root has no slope where the error is zero; a slope of zero keeps the point there.
     const double grad_scale = grad_error > 0 ? 1 / (number * grad_error) : 0;
     const double optim_scale = optim_error > 0 ? 1 / (number * optim_error) : 0;
     for (std::size_t i = 0; i < slope->size(); ++i)

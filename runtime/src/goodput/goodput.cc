@@ -12,16 +12,16 @@ namespace adaptdl::goodput {
 namespace {
 
 constexpr int kCandidates = 50;     // total batch sizes that `optimize` compares
-constexpr double kRounding = 1e-8;  // a size that is so little above an integer is that one
-constexpr double kTie = 1e-12;      // relative; bounds of goodput are wrong by rounding, but not by so much
+constexpr double kRounding = 1e-8;  // a size that exceeds an integer by less is that integer
+constexpr double kTie = 1e-12;      // relative; rounding errors in the bounds of goodput are smaller
 constexpr int kTangents = 2;
-constexpr int kStride = 4;  // of the candidates among which one that is worth a tangent is looked for
+constexpr int kStride = 4;  // between the candidates that are considered for a tangent
 
 using Row = std::array<double, kCandidates>;
 
-// Rounds up, for 0 <= value < 2^51. As plain additions, for which compilers have vector instructions everywhere.
+// Rounds up, for 0 <= value < 2^51, by plain additions, which compilers can vectorise on every processor.
 inline double round_up(double value) noexcept {
-  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves no room for a fraction
+  constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52: a sum with it has no bits left for a fraction
   const double nearest = (value + kShift) - kShift;
   return nearest + (nearest < value ? 1.0 : 0.0);
 }
@@ -38,7 +38,7 @@ double sync_time(const PerfParams& perf, int nodes, int replicas) noexcept {
   }
 }
 
-// T_optim as a function of T_grad, for one synchronisation time. Logarithms cost half of what powers do.
+// T_optim as a function of T_grad, for one synchronisation time. Logarithms take half the time of powers.
 class Overlap {
  public:
   Overlap(double sync, double gamma) noexcept : sync_(sync), gamma_(gamma), log_sync_(std::log(sync)) {}
@@ -57,7 +57,7 @@ class Overlap {
   }
 
  private:
-  // The smaller of the two powers, relative to the larger one.
+  // Returns the smaller of the two powers, relative to the larger one.
   double smaller(double grad) const noexcept { return std::exp(-gamma_ * std::fabs(log_sync_ - std::log(grad))); }
   double value(double grad, double small) const noexcept {
     return std::max(grad, sync_) * std::exp(std::log(1 + small) / gamma_);
@@ -66,15 +66,15 @@ class Overlap {
   double sync_, gamma_, log_sync_;
 };
 
-// Progress that a step makes, in samples of the initial batch size: total batch size x efficiency.
+// The progress of a step, in samples at the initial batch size: total batch size x efficiency.
 struct StepProgress {
   double init, sqr, var;
   double noise(double batch_size) const noexcept { return var * init + sqr * batch_size; }
-  // Where there is noise. Elsewhere it is `init`, whatever the batch size.
+  // Valid for noise > 0. Otherwise the progress is `init`, whatever the batch size.
   double of_noisy(double batch_size, double noise) const noexcept { return init * (var + sqr) * batch_size / noise; }
 };
 
-// The limits as numbers, all of them set.
+// The limits with all defaults filled in, as floating-point numbers.
 struct Bounds {
   double init, max_total, min_local, max_local;
   bool accumulation;
@@ -97,7 +97,7 @@ Bounds checked_bounds(const Limits& limits, std::size_t init_batch_size) {
           static_cast<double>(max_local), limits.accumulation};
 }
 
-// The candidates' total batch sizes, in geometric steps with both ends exact.
+// Sets the candidates' total batch sizes, in geometric steps with both ends exact.
 void spread(double least, double most, Row& totals) noexcept {
   double step = std::exp(std::log(most / least) / (kCandidates - 1));
   totals[0] = least;
@@ -106,7 +106,7 @@ void spread(double least, double most, Row& totals) noexcept {
   totals[kCandidates - 1] = most;
 }
 
-// Splits each total over the replicas and into atomic batches.
+// Splits each total batch size over the replicas and into atomic batches.
 void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, Row& accum) noexcept {
   if (!bounds.accumulation) {
     for (int i = 0; i < kCandidates; ++i) {
@@ -124,7 +124,7 @@ void split(const Bounds& bounds, int replicas, const Row& totals, Row& atomic, R
   }
 }
 
-// A candidate among the best by these bounds of the times.
+// Returns a candidate that is among the best according to `time`, the lower bounds of the times.
 int promising(const Row& made, const Row& time) noexcept {
   int best = 0;
   double highest = 0;
@@ -133,8 +133,8 @@ int promising(const Row& made, const Row& time) noexcept {
   return best;
 }
 
-// Finds the best candidate; `totals` are spread already. Few of them need the logarithms that the exact time costs:
-// that of a good one bounds the times of all others from below, and most are no match for it even so.
+// Returns the best of the candidates `totals`. Few of them need their exact time, which takes logarithms: the tangent
+// at a good candidate bounds the times of all others from below, and most are worse even by these bounds.
 Configuration best_of(const PerfParams& perf, const StepProgress& progress, const Bounds& bounds, int nodes,
                       int replicas, const Row& totals) noexcept {
   Row atomic, accum, noise, made, grad, time;
@@ -145,7 +145,7 @@ Configuration best_of(const PerfParams& perf, const StepProgress& progress, cons
     noise[i] = progress.noise(total);
     made[i] = progress.of_noisy(total, noise[i]);
   }
-  // Loops of their own, for compilers to turn into vector instructions.
+  // Separate loops, which compilers can vectorise.
   for (int i = 0; i < kCandidates; ++i) made[i] = noise[i] > 0 ? made[i] : progress.init;
   for (int i = 0; i < kCandidates; ++i)
     made[i] = (atomic[i] < bounds.min_local) | (atomic[i] > bounds.max_local) ? 0 : made[i];
@@ -205,10 +205,10 @@ std::vector<Configuration> GoodputFunction::optimize(std::span<const int> nodes,
   const Bounds bounds = checked_bounds(limits, init_batch_size_);
   const StepProgress progress{bounds.init, grad_.sqr, grad_.var};
   std::vector<Configuration> found(nodes.size());
-  // The totals depend on the replicas only where these force them up; the result on the nodes only by the kind of link.
+  // The totals depend on the replicas only through their lower end, and the results on the nodes only through the link.
   Row totals;
   double spread_from = 0;
-  constexpr int kKnown = 1024;  // replicas up to which results are kept
+  constexpr int kKnown = 1024;  // results are kept for fewer replicas than this
   std::vector<int> known(2 * kKnown, -1);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     int* const same = replicas[i] < kKnown ? &known[2 * replicas[i] + (nodes[i] > 1)] : nullptr;

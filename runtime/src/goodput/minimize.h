@@ -1,4 +1,4 @@
-// The one wrapper of the optimiser (NLopt): a local minimum of a smooth function in a box.
+// The only wrapper of the optimiser (NLopt), which finds a local minimum of a smooth function in a box.
 #pragma once
 
 #include <array>
@@ -6,10 +6,10 @@
 
 namespace adaptdl::goodput {
 
-// Alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma, in the coordinates of the function.
+// The parameters alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma, in the coordinates of the function.
 using Point = std::array<double, 7>;
 
-// The value at a point; its slope too, if asked for.
+// Returns the value at a point, and sets the slope unless `slope` is null.
 using Smooth = std::function<double(const Point& at, Point* slope)>;
 
 struct Minimum {
@@ -17,7 +17,7 @@ struct Minimum {
   double value = 0;
 };
 
-// Where L-BFGS gets from `start`. Coordinates whose bounds are equal stay. REQUIRES lower <= start <= upper.
+// Minimises by L-BFGS from `start`. Coordinates with equal bounds stay fixed. REQUIRES lower <= start <= upper.
 Minimum minimize(const Smooth& function, const Point& start, const Point& lower, const Point& upper);
 
 }  // namespace adaptdl::goodput

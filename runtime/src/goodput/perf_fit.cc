@@ -17,11 +17,11 @@ namespace adaptdl::goodput {
 namespace {
 
 constexpr double kUnbounded = 1e9;          // seconds
-constexpr double kBetweenOverWithin = 1.1;  // a link between nodes costs at least so many times one within a node
+constexpr double kBetweenOverWithin = 1.1;  // min cost of a link between nodes relative to one within a node
 constexpr double kBlurs[] = {1e-1, 1e-2, 1e-3};
-constexpr std::size_t kRarely = 2;       // configurations, as many as a link has parameters
-constexpr double kRetrogression = 0.05;  // beta over alpha of a link, to start from
-// Relative differences of errors: of two that are as good as each other, and of two that may become so.
+constexpr std::size_t kRarely = 2;       // max observations of a rarely seen link, as many as it has parameters
+constexpr double kRetrogression = 0.05;  // beta / alpha of a link at the start of a search
+// Relative differences between two errors that are equally good, and between two that may become so by a search.
 constexpr double kErrorTie = 1e-7;
 constexpr double kNear = 1e-1;
 
@@ -50,7 +50,7 @@ void check_observations(std::span<const Observation> observations) {
   }
 }
 
-// What the observations cannot tell is fixed.
+// Parameters that the observations do not determine are fixed.
 Box bounds_for(std::span<const Observation> observations, const FitError& error) {
   const double least = std::log(kZero), most = std::log(kUnbounded);
   Box box{{least, least, least, least, least, least, 1}, {most, most, most, most, most, most, 10}};
@@ -72,14 +72,14 @@ Box bounds_for(std::span<const Observation> observations, const FitError& error)
   return box;
 }
 
-// A guess from the data, whatever the scale of their times: a line through the compute times, and what
-// synchronisation adds to them on average.
+// Guesses the parameters from the data, at any scale of the times: a line through the compute times, and the mean time
+// that synchronisation adds to them.
 Point guess(std::span<const Observation> observations) {
   double weight = 0, size = 0, time = 0, size_size = 0, size_time = 0;
   double extra[3] = {}, number[3] = {};
   for (const Observation& each : observations) {
     const double bsz = static_cast<double>(each.atomic_bsz), seconds = each.accum_step_time;
-    const double w = 1 / (seconds * seconds);  // relative errors
+    const double w = 1 / (seconds * seconds);  // weighs relative errors
     weight += w;
     size += w * bsz;
     time += w * seconds;
@@ -118,8 +118,8 @@ Minimum least_from(std::initializer_list<Point> starts, const Smooth& function, 
   return least;
 }
 
-// The logarithm of a parameter that belongs at zero only creeps there, and rounding decides where it stops. So each
-// parameter that can be on its lower bound at no cost is put on it.
+// The logarithm of a parameter whose best value is zero converges slowly, and rounding decides where it stops. So each
+// parameter that can be at its lower bound without increasing the error is set to it.
 Minimum on_bounds(Minimum found, const Smooth& function, Box box) {
   for (std::size_t i = 0; i < found.at.size(); ++i) {
     if (found.at[i] == box.lower[i]) continue;
@@ -135,15 +135,15 @@ Minimum on_bounds(Minimum found, const Smooth& function, Box box) {
   return found;
 }
 
-// A retrogression of zero, whose logarithm has no slope, would stay there.
+// Raises a retrogression of zero, which would stay zero because its logarithm has no slope.
 Point with_retrogression(Point at) {
   for (const auto& [alpha, beta] : {std::pair(kAlphaN, kBetaN), {kAlphaR, kBetaR}})
     at[beta] = std::max(at[beta], at[alpha] + std::log(kRetrogression));
   return at;
 }
 
-// Times without noise have their minimum on the edge where an error is zero, where the search gets stuck. So it goes
-// there along the minima of ever less blurred errors.
+// The minimum of times without noise is on the edge where an error is zero, where the search gets stuck. So the search
+// approaches it along the minima of less and less blurred errors.
 Minimum least_of(std::span<const Observation> observations, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   const Point usual = to_coordinates({0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001});
@@ -154,12 +154,12 @@ Minimum least_of(std::span<const Observation> observations, const FitError& erro
   return on_bounds(sharp.value < least.value ? sharp : least, function, box);
 }
 
-// The least error alone would fit a link that was seen a few times to the noise of those times. Of two explanations
-// that are about as good, the more plausible one is taken.
+// The least error would fit a link that was seen only a few times to the noise of those times. Of two explanations that
+// are about equally good, the more plausible one is returned.
 Minimum more_plausible(const Minimum& least, const FitError& error, const Box& box) {
   const Smooth function = blurred(error, 0);
   Minimum found = least;
-  // What one unit of log-likelihood is in the error.
+  // One unit of log-likelihood, in terms of the error.
   const double unit = error.optim_error(least.at) / static_cast<double>(error.size());
   const auto prefer = [&](const Box& narrower, double allowance) {
     const Minimum other = least_from({found.at, with_retrogression(found.at)}, function, narrower);
@@ -175,7 +175,7 @@ Minimum more_plausible(const Minimum& least, const FitError& error, const Box& b
     if (error.count(link) == 0 || error.count(link) > kRarely) continue;
     Box free = box;
     free.fix_link(link);
-    prefer(free, unit + FitError::kRetrogressionWeight);  // which a fixed link counts in full
+    prefer(free, unit + FitError::kRetrogressionWeight);  // the penalty of a fixed link, where beta equals alpha
   }
   return found;
 }

@@ -1,4 +1,4 @@
-// The first half of the fit, for tests.
+// The first half of the fit, exposed for tests.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace adaptdl::goodput {
 
-// The parameters at which the error (fit_error.h) is least. fit_perf_params may trade up to one unit of log-likelihood
+// Returns the parameters with the least error (fit_error.h). fit_perf_params may trade up to one unit of log-likelihood
 // for more plausible ones. Throws as fit_perf_params does.
 PerfParams least_error_params(std::span<const Observation> observations);
 

@@ -5,17 +5,17 @@
 
 namespace adaptdl::goodput {
 
-// Stands for zero where a logarithm or a power follows.
+// Replaces zero in the arguments of logarithms and powers.
 inline constexpr double kZero = 1e-8;
 
-// Which parameters a configuration's synchronisation time depends on.
+// The kind of link, which decides the parameters of a configuration's synchronisation time.
 enum class Link { kNone, kWithinNode, kBetweenNodes };
 
 inline Link link_of(int nodes, int replicas) noexcept {
   return nodes > 1 ? Link::kBetweenNodes : replicas > 1 ? Link::kWithinNode : Link::kNone;
 }
 
-// How often the retrogression of the synchronisation counts.
+// Returns how often the retrogression counts in the synchronisation time.
 inline double retrogressions(int replicas) noexcept { return std::max<double>(replicas - 2, kZero); }
 
 }  // namespace adaptdl::goodput

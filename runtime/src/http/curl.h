@@ -1,6 +1,6 @@
 // libcurl, loaded when it is first needed.
 //
-// Linking it would cost every start of a program some milliseconds, most of which never make a request. Threading: any.
+// Linking it would delay every start by some milliseconds, and most runs never make a request. Threading: thread-safe.
 #pragma once
 
 #include <curl/curl.h>
@@ -18,7 +18,7 @@ namespace adaptdl::http {
               USE(multi_setopt) USE(slist_append) USE(slist_free_all) USE(url) USE(url_cleanup) USE(url_get) \
                   USE(url_set)
 
-// The functions of libcurl by their names without "curl_".
+// The functions of libcurl, by their names without "curl_".
 struct Curl {
 #define ADAPTDL_MEMBER(name) decltype(&::curl_##name) name;
   ADAPTDL_CURL_FUNCTIONS(ADAPTDL_MEMBER)
@@ -34,7 +34,7 @@ struct CurlDeleter {
   void operator()(CURLU* url) const { curl().url_cleanup(url); }
   void operator()(char* text) const { curl().free(text); }
 };
-// CURL and CURLM may be one type, void.
+// A separate type, because CURL and CURLM may both be void.
 struct MultiDeleter {
   void operator()(CURLM* handle) const { curl().multi_cleanup(handle); }
 };

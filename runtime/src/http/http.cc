@@ -15,28 +15,28 @@
 namespace adaptdl::http {
 namespace {
 
-// A handle and the connections that it keeps.
+// A handle and the connections that it keeps open.
 struct Line {
   Multi multi = new_multi();
   Easy easy = new_easy();
 };
 
-// Where an answer's body goes that is not kept.
+// The callbacks that receive an answer whose body is not collected.
 struct Sink {
   const std::function<bool(std::string_view)>& take;
   const std::function<void(const Response&)>& begin;
 };
 
-// Where a body comes from, and where the answer goes.
+// The source of a request's body, and the destination of the answer.
 struct Receiver {
   CURL* handle;
   const Request& request;
-  const Sink* sink;  // null: the body is kept
+  const Sink* sink;  // null: the body is collected in `response`
   Response response;
   bool over = false, ended = false, begun = false;
   std::exception_ptr thrown;
 
-  // Once the status is there: the headers go ahead of the body.
+  // Returns whether the body goes to the sink, and passes it the headers first. REQUIRES that the status has arrived.
   bool is_streamed() {
     long status = 0;
     curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -59,7 +59,7 @@ struct Receiver {
 std::size_t receive(char* data, std::size_t, std::size_t size, void* context) noexcept {
   auto* const receiver = static_cast<Receiver*>(context);
   try {
-    return receiver->take({data, size}) ? size : 0;  // 0 ends the transfer
+    return receiver->take({data, size}) ? size : 0;  // 0 aborts the transfer
   } catch (...) {
     receiver->thrown = std::current_exception();
     return 0;
@@ -79,7 +79,7 @@ std::size_t give_body(char* data, std::size_t, std::size_t size, void* context) 
 std::size_t receive_header(char* data, std::size_t, std::size_t size, void* context) {
   auto* const receiver = static_cast<Receiver*>(context);
   std::string_view line(data, size);
-  if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // that before was a proxy's, or informational
+  if (line.rfind("HTTP/", 0) == 0) receiver->response.headers.clear();  // those before were a proxy's, or informational
   const std::size_t colon = line.find(':');
   if (colon == std::string_view::npos) return size;
   std::string name(line.substr(0, colon));
@@ -91,20 +91,20 @@ std::size_t receive_header(char* data, std::size_t, std::size_t size, void* cont
   return size;
 }
 
-// Watches a connection for a time in which it carries nothing: in which its socket is not ready for what libcurl waits
-// for. libcurl's own limit compares an average over seconds, of bytes that it may only have read ahead; how long that
-// takes to fall depends on its version.
+// Detects a connection that carries nothing for some time, which means that its socket is not ready for what libcurl
+// waits for. libcurl's own limit uses an average over seconds, which includes bytes that it has only read ahead; how
+// long that takes to fall depends on its version.
 class StallWatch {
  public:
   StallWatch(CURL* handle, std::chrono::milliseconds limit) : handle_(handle), limit_(limit) {}
 
-  // How long the connection may still carry nothing; 0 if it has stalled. `ready`: the last poll found its socket
-  // ready.
+  // Returns how long the connection may still carry nothing; 0 if it has stalled. `ready`: whether the last poll found
+  // its socket ready.
   std::chrono::milliseconds left(bool ready) {
     const auto now = std::chrono::steady_clock::now();
     curl_off_t connected = 0;
     curl().easy_getinfo(handle_, CURLINFO_PRETRANSFER_TIME_T, &connected);
-    if (ready || connected == 0) since_ = now;  // the time to connect has a limit of its own
+    if (ready || connected == 0) since_ = now;  // connecting has a time limit of its own
     return std::max(limit_ - std::chrono::floor<std::chrono::milliseconds>(now - since_), std::chrono::milliseconds(0));
   }
 
@@ -114,7 +114,7 @@ class StallWatch {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
 };
 
-// Runs the transfer to its end; null if a stop came before. `stall`: see Request.
+// Runs the transfer to its end; returns nullopt if a stop was requested first. `stall`: see Request.
 std::optional<CURLcode> perform(const Line& line, std::chrono::seconds stall, const std::stop_token& stop) {
   const auto& api = curl();
   CURLM* const multi = line.multi.get();
@@ -150,7 +150,7 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
   Receiver receiver{handle, request, sink, {}};
   struct Reset {
     CURL* handle;
-    ~Reset() { curl().easy_reset(handle); }  // of all that refers to this call
+    ~Reset() { curl().easy_reset(handle); }  // removes all references to this call
   } const reset{handle};
   set_request(handle, request, lists);
   curl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, receive);
@@ -168,7 +168,7 @@ Response transfer(const Line& line, const Request& request, const std::stop_toke
         fmt::format("{} {}: the answer is over {} bytes", request.method, without_user(request.url), request.max_body));
   if (code && *code != CURLE_OK && !receiver.ended) fail(handle, *code, request, lists);
   if (!code && !sink) return {};
-  if (code && !receiver.ended) receiver.is_streamed();  // an empty body has a beginning too
+  if (code && !receiver.ended) receiver.is_streamed();  // an empty body has a `begin` too
   long status = 0;
   curl_off_t wait = 0;
   curl().easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
@@ -185,7 +185,7 @@ std::string_view Response::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
-// Idle lines, the one used last at the back: its connection is the likeliest to be alive still.
+// Idle lines. The last used one is at the back, because its connection is the most likely to be still alive.
 struct Connections::Impl {
   std::mutex mutex;
   std::vector<Line> idle;

@@ -1,6 +1,6 @@
-// The one wrapper of libcurl: HTTP(S) requests, with bounds on their time and size.
+// The only wrapper of libcurl: HTTP(S) requests, with limits on their time and size.
 //
-// Threading: everything here may be called from any thread at once. Lifetime: `send` keeps nothing between calls;
+// Threading: all functions may be called concurrently from any thread. Lifetime: `send` keeps nothing between calls;
 // `Connections` keeps connections, and must outlive its calls.
 #pragma once
 
@@ -20,53 +20,53 @@
 
 namespace adaptdl::http {
 
-// Whom to trust, and as whom to come. Never printed.
+// The certificates to trust and to present. Never printed.
 struct Tls {
-  std::string authority;            // PEM certificates, instead of the system's; empty: the system's
-  bool system_authorities = false;  // the system's besides `authority`
+  std::string authority;            // PEM certificates that replace the system's; empty: the system's
+  bool system_authorities = false;  // also trusts the system's, besides `authority`
   std::string certificate, key;     // PEM; empty: none
-  std::string server_name;          // what the server's certificate is to name; empty: the URL's host
-  bool insecure = false;            // any certificate will do
+  std::string server_name;          // required name in the server's certificate; empty: the URL's host
+  bool insecure = false;            // accepts any certificate
 };
 
-// What `read_body` throws comes out of the call; fewer bytes than `read_size` are an error of the connection.
+// The call rethrows exceptions of `read_body`; fewer bytes than `read_size` are an error of the connection.
 struct Request {
   std::string method = "GET";
-  std::string url;                   // http or https; others are refused
+  std::string url;                   // http or https; other schemes are refused
   std::vector<std::string> headers;  // "Name: value"
   std::string body;                  // sent if it is not empty, or the method is PUT, POST or PATCH
   std::function<std::size_t(char*, std::size_t)>
-      read_body;                // if there is one, it gives the body piece by piece instead
-  std::uint64_t read_size = 0;  // bytes that `read_body` gives in all
+      read_body;                // if set, supplies the body piece by piece instead
+  std::uint64_t read_size = 0;  // bytes that `read_body` supplies in total
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of all of it, to the last byte; 0: none
-  std::chrono::seconds stall{0};  // a connection that carries nothing for so long is broken; 0: any pause is borne
-  std::size_t max_body = std::size_t{16} << 20;  // bytes of the answer; a larger one is an error
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of the whole call, to the last byte; 0: none
+  std::chrono::seconds stall{0};  // a connection that carries nothing for this long fails; 0: no limit
+  std::size_t max_body = std::size_t{16} << 20;  // max bytes of the answer; a larger one is an error
   bool compressed = false;                       // lets the server compress its answer
   std::shared_ptr<const Tls> tls;                // none: the defaults
-  // http, https or socks5 (names are resolved by it). Empty: as the environment says, but never for this machine
-  // itself.
+  // The URL of an http, https or socks5 proxy (a socks5 proxy resolves names). Empty: as the environment specifies, but
+  // none for this machine itself.
   std::string proxy;
 };
 
 struct Response {
-  int status = 0;  // 0: a stop was asked for before the answer began
+  int status = 0;  // 0: a stop was requested before the answer began
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::optional<std::chrono::seconds> retry_after;
-  // The first header of that name (in lower case), or empty.
+  // Returns the first header of that name (in lower case), or an empty string.
   std::string_view header(std::string_view name) const;
 };
 
-// No answer came: the server cannot be reached, or ends in the middle. Trying again may help. (What cannot get better,
-// such as a malformed URL or an answer that is too large, is a plain Error.)
+// No complete answer arrived: the server cannot be reached, or the connection broke. A retry may help. Where it cannot,
+// such as for a malformed URL or an answer that is too large, the error is a plain Error.
 class ConnectionError : public Error {
  public:
   explicit ConnectionError(const std::string& message) : ConnectionError(message, message, true) {}
   ConnectionError(const std::string& message, std::string reason, bool sent)
       : Error(message), reason_(std::move(reason)), sent_(sent) {}
-  const std::string& reason() const { return reason_; }  // without method and URL, as "connection refused"
-  bool sent() const { return sent_; }                    // whether the server may have got the request
+  const std::string& reason() const { return reason_; }  // without method and URL: "connection refused"
+  bool sent() const { return sent_; }                    // whether the server may have received the request
 
  private:
   std::string reason_;
@@ -83,32 +83,32 @@ class TlsError : public Error {
   std::string reason_;
 };
 
-// A stop was asked for.
+// A stop was requested.
 class Stopped : public Error {
  public:
   Stopped() : Error("stopped") {}
 };
 
-// Loads what requests need, as the first of them does otherwise. Returns false if it is not there: then each throws
-// Error.
+// Loads the libraries that requests need, which the first request does otherwise. Returns false if they are missing;
+// every request then throws Error.
 bool available() noexcept;
 
-// The answer, whatever its status; redirects are not followed. Throws ConnectionError, TlsError and Error, naming
-// method and URL.
+// Returns the answer, whatever its status; redirects are not followed. Throws ConnectionError, TlsError or Error, which
+// name method and URL.
 Response send(const Request& request);
 
-// Connections that are kept from call to call, one for each call that is under way.
+// Connections that are kept from call to call, one per concurrent call.
 class Connections {
  public:
   Connections();
   ~Connections();
 
-  // As http::send. A stop ends it within 0.1 s, with status 0.
+  // Like http::send. A stop ends it within 0.1 s, with status 0.
   Response send(const Request& request, std::stop_token stop = {});
 
-  // Gives the body of a 2xx answer to `sink` as it comes, until it ends, `sink` returns false or a stop is asked for;
-  // of any other answer, returns the body. What `sink` throws comes out here.
-  // `begin`, if there is one, is given the status and the headers of a 2xx answer before its body.
+  // Passes the body of a 2xx answer to `sink` as it arrives, until it ends, `sink` returns false or a stop is
+  // requested; returns the body of any other answer. Rethrows exceptions of `sink`.
+  // `begin`, if set, receives the status and the headers of a 2xx answer before its body.
   Response stream(const Request& request, std::stop_token stop, const std::function<bool(std::string_view)>& sink,
                   const std::function<void(const Response&)>& begin = {});
 
@@ -117,10 +117,10 @@ class Connections {
   std::unique_ptr<Impl> impl_;
 };
 
-// A URL as it may be shown: without a user and password.
+// Returns a URL that may be shown: without user and password.
 std::string without_user(std::string url);
 
-// `text` as one segment of a URL's path.
+// Escapes `text` as one segment of a URL's path.
 std::string escape(const std::string& text);
 
 }  // namespace adaptdl::http

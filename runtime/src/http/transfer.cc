@@ -37,7 +37,7 @@ Location locate(const std::string& url) {
   return location;
 }
 
-// A connection whose other end is gone without a word is given up after half a minute.
+// Makes a connection fail half a minute after its other end has silently disappeared.
 int watch_socket(void*, curl_socket_t socket, curlsocktype) {
   const int on = 1, idle = 15, between = 5, most = 3;
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -55,7 +55,7 @@ void set_blob(CURL* handle, CURLoption option, const std::string& pem) {
     throw Error("this libcurl takes no certificates from memory; install libcurl 7.77 or later, built with OpenSSL");
 }
 
-// The certificates that libcurl was built to trust, where they are in one file.
+// Returns the certificates that libcurl was built to trust, if they are in one file.
 const std::string& system_authorities() {
   static const std::string kept = [] {
     const char* file = nullptr;
@@ -76,14 +76,14 @@ void set_tls(CURL* handle, const Tls& tls) {
   }
   if (!tls.certificate.empty()) set_blob(handle, CURLOPT_SSLCERT_BLOB, tls.certificate);
   if (!tls.key.empty()) set_blob(handle, CURLOPT_SSLKEY_BLOB, tls.key);
-  curl().easy_setopt(handle, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, no question on the terminal
+  curl().easy_setopt(handle, CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt on the terminal
   if (tls.insecure) {
     curl().easy_setopt(handle, CURLOPT_SSL_VERIFYPEER, 0L);
     curl().easy_setopt(handle, CURLOPT_SSL_VERIFYHOST, 0L);
   }
 }
 
-// libcurl takes the name for TLS from the URL alone: the URL gets that name, and the connection its own way.
+// libcurl takes the TLS name only from the URL: the URL gets that name, and CONNECT_TO leads to the real host.
 void set_server_name(CURL* handle, const Location& location, const std::string& name, Transfer& transfer) {
   const std::string host = name.find(':') == std::string::npos ? name : fmt::format("[{}]", name);
   if (curl().url_set(location.url.get(), CURLUPART_HOST, host.c_str(), 0) != CURLUE_OK)
@@ -102,9 +102,9 @@ void set_proxy(CURL* handle, const Request& request, const std::string& host) {
   }
   std::string proxy = request.proxy;
   if (proxy.rfind("socks5://", 0) == 0)
-    proxy.insert(6, "h");  // the proxy resolves the name, as it may be known there alone
+    proxy.insert(6, "h");  // the proxy resolves the name, which only it may know
   curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
-  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // that of the environment is for the environment's proxy
+  curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions apply only to its own proxy
 }
 
 void set_protocols(CURL* handle) {
@@ -115,7 +115,7 @@ void set_protocols(CURL* handle) {
 #endif
 }
 
-// Whether the same request may well succeed a little later.
+// Returns whether the same request may succeed a little later.
 bool may_pass(CURLcode code) {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_HOST:
@@ -150,9 +150,9 @@ void set_target(CURL* handle, const Request& request, Transfer& transfer) {
   curl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
   curl().easy_setopt(handle, CURLOPT_SOCKOPTFUNCTION, watch_socket);
 #if LIBCURL_VERSION_NUM >= 0x075700
-  curl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);  // no waiting for a name server after the time is over
+  curl().easy_setopt(handle, CURLOPT_QUICK_EXIT, 1L);  // does not wait for a name server after a timeout
 #endif
-  // One connection a call: a large answer does not hold up another, and no window has to be managed.
+  // One connection per call: a large answer does not delay another, and no flow-control window has to be managed.
   curl().easy_setopt(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set_protocols(handle);
   set_proxy(handle, request, location.host);
@@ -162,7 +162,7 @@ void set_target(CURL* handle, const Request& request, Transfer& transfer) {
 }
 
 void set_request(CURL* handle, const Request& request, Transfer& transfer) {
-  append(transfer.headers, "Expect:");  // no pause before the body
+  append(transfer.headers, "Expect:");  // does not pause before the body
   set_target(handle, request, transfer);
   for (const std::string& header : request.headers) append(transfer.headers, header);
   curl().easy_setopt(handle, CURLOPT_HTTPHEADER, transfer.headers.get());

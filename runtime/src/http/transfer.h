@@ -1,6 +1,6 @@
-// What a request is to libcurl: its options, and what its errors say.
+// The translation of a request to libcurl's options, and of libcurl's errors to exceptions.
 //
-// Threading: none of its own. Lifetime: the request and the transfer outlive the use of the handle.
+// Lifetime: the request and the transfer must outlive the use of the handle.
 #pragma once
 
 #include <string>
@@ -10,18 +10,18 @@
 
 namespace adaptdl::http {
 
-// Lists that libcurl refers to while a request is under way, and the place where it leaves details of an error.
+// The lists that libcurl refers to during a request, and the buffer for the details of an error.
 struct Transfer {
   List headers, connect_to;
   char detail[CURL_ERROR_SIZE] = "";
 };
 
-// Sets where and how to connect: URL, TLS, proxy, time to connect. Throws Error for a malformed URL.
+// Sets where and how to connect: URL, TLS, proxy, connect timeout. Throws Error on a malformed URL.
 void set_target(CURL* handle, const Request& request, Transfer& transfer);
-// Sets method, headers, body and time besides.
+// Does the same, and sets method, headers, body and timeout.
 void set_request(CURL* handle, const Request& request, Transfer& transfer);
 
-// Throws what `code` stands for.
+// Throws the error that `code` means.
 [[noreturn]] void fail(CURL* handle, CURLcode code, const Request& request, const Transfer& transfer);
 
 }  // namespace adaptdl::http

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{256} << 10;
 
-// Bytes on their way. They stay where they are until they are gone: TLS wants the same bytes again after a pause.
+// Bytes in transit. They are not moved until they are sent, because TLS must get the same bytes again after a pause.
 class Buffer {
  public:
   bool empty() const { return begin_ == end_; }
@@ -48,11 +48,11 @@ struct Tunnel::Impl {
   net::Fd user, local;
   std::atomic<bool> stopping = false;
   Buffer in, out;
-  bool in_ended = false, out_ended = false;  // nothing more comes from the server, from the user
+  bool in_ended = false, out_ended = false;  // the server, or the user, sends nothing more
   bool out_blocked = false;
   std::jthread thread;
 
-  // Each of these does what can be done at once, and says whether that was anything.
+  // Each of these does what is possible without waiting, and returns whether it did anything.
   bool receive() {
     bool some = false;
     while (!in_ended && in.has_room()) {
@@ -109,7 +109,7 @@ struct Tunnel::Impl {
     pollfd ends[] = {{server, 0, 0}, {local.get(), 0, 0}};
     ends[0].events = static_cast<short>(when(!in_ended && in.has_room(), POLLIN) | when(out_blocked, POLLOUT));
     ends[1].events = static_cast<short>(when(!out_ended && out.has_room(), POLLIN) | when(!in.empty(), POLLOUT));
-    // A hang-up that cannot be acted on yet would be told again and again.
+    // A hang-up that cannot be handled yet would wake poll(2) again and again.
     if (ends[0].events == 0) ends[0].fd = -1;
     if (ends[1].events == 0 && out_ended) ends[1].fd = -1;
     ::poll(ends, 2, -1);

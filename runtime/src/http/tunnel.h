@@ -1,7 +1,8 @@
 // A connected byte stream to a server, through TLS and proxies, as a descriptor that carries plain bytes.
 //
-// Threading: a thread of its own passes bytes on; the descriptor may be read and written by one thread each. Lifetime:
-// the connection goes with the object; what was written before is still sent as far as the server takes it at once.
+// Threading: an internal thread forwards the bytes; one thread may read the descriptor while another writes to it.
+// Lifetime: the connection ends with the object; bytes written before are still sent as far as the server accepts them
+// at once.
 #pragma once
 
 #include <memory>
@@ -12,12 +13,12 @@ namespace adaptdl::http {
 
 class Tunnel {
  public:
-  // Connects to the host of the request's URL; nothing of HTTP is said but to a proxy. Throws ConnectionError, TlsError
-  // and Error.
+  // Connects to the host of the request's URL; HTTP is used only to talk to a proxy. Throws ConnectionError, TlsError
+  // or Error.
   explicit Tunnel(const Request& request);
   ~Tunnel();
-  // A connected, blocking local stream socket, owned by this object. End of file: the server closed, or the connection
-  // broke. To shut down its sending side ends the connection once everything has been sent.
+  // Returns a connected, blocking local stream socket, owned by this object. End of file means that the server closed
+  // or the connection broke. Shutting down its sending side ends the connection once everything has been sent.
   int fd() const;
 
  private:

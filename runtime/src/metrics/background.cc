@@ -34,7 +34,7 @@ Background& Background::instance() {
 
 void Background::start() {
   if (started_) return;
-  // The program's signals are for its own threads.
+  // The program's signals must be delivered to its own threads.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -110,7 +110,7 @@ void Background::run() {
 }
 
 void Background::post_now(const http::Request& hints) {
-  // Libraries that HTTP loads clean up at the exit too, in the reverse order: the thread is to be out of them by then.
+  // Libraries that HTTP loads clean up at exit too, in reverse order; the thread must have left them by then.
   if (!std::exchange(http_ready_, true) && http::available()) std::atexit([] { instance().stop(); });
   const auto problem = send_hints(hints, give_up_.get_token());
   if (problem && !outage_) log::warn(fmt::format("scheduling hints are not posted, training goes on: {}", *problem));
@@ -120,7 +120,7 @@ void Background::post_now(const http::Request& hints) {
 
 void Background::stop() {
   std::unique_lock lock(mutex_);
-  if (stopping_) return;  // called before
+  if (stopping_) return;  // already called
   if (fit_ == Fit::kQueued) fit_ = Fit::kNone;
   const auto is_idle = [this] { return !posting_ && fit_ != Fit::kRunning; };
   const bool in_time = changed_.wait_for(lock, last_post, [&] { return is_idle() && !hints_; });

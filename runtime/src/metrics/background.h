@@ -1,4 +1,4 @@
-// The thread beside training, which fits the goodput model and posts hints.
+// The thread that fits the goodput model and posts hints during training.
 #pragma once
 
 #include <chrono>
@@ -14,29 +14,28 @@
 
 namespace adaptdl::metrics {
 
-// How long hints that were not posted yet get when the process leaves main. Tests lengthen it.
+// How long the process waits for unposted hints when it leaves main. Tests increase it.
 inline std::chrono::milliseconds last_post{1000};
 
-// Started at its first task, and never destroyed, so that the thread may outlive everything else. When the process
-// leaves main, hints that were not posted yet get a moment (last_post), and are then given up. After _Exit nothing is
-// waited for.
+// The thread starts with the first task. It is never destroyed, so it may outlive everything else. When the process
+// leaves main, hints that are not posted yet get a moment (last_post), and are then dropped. _Exit waits for nothing.
 //
-// Threading: everything is to be called from one thread.
+// Threading: all functions must be called from one thread.
 class Background {
  public:
   static Background& instance();
 
-  // Begins a fit. REQUIRES that none is pending.
+  // Starts a fit. REQUIRES that none is pending.
   void begin_fit(std::vector<goodput::Observation> observations);
   bool fit_pending();
-  // The result of the pending fit, none if it failed; waits for it. A fit that has not started, because the thread is
-  // busy with a slow supervisor, is done here and now.
+  // Waits for the pending fit and returns its result; nullopt if it failed. A fit that has not started, because the
+  // thread is busy with a slow supervisor, is done by the calling thread.
   std::optional<goodput::PerfParams> finish_fit();
 
-  // Posts hints, in place of those that still wait for their turn.
+  // Posts hints, which replace those that are still queued.
   void post(http::Request hints);
 
-  // Drops what was not started, and the result of what was.
+  // Drops queued tasks, and the result of a running fit, for which it waits.
   void forget();
 
  private:
@@ -46,16 +45,16 @@ class Background {
   void start();  // mutex_ is held
   void run();
   void post_now(const http::Request& hints);
-  void stop();  // at the exit of the process
+  void stop();  // at exit of the process
 
   std::mutex mutex_;
   std::condition_variable changed_;
   bool started_ = false;
   bool stopping_ = false;
   bool posting_ = false;
-  std::stop_source give_up_;  // the post under way
+  std::stop_source give_up_;  // stops the current post
 
-  // Used by the thread alone:
+  // Used only by the thread:
   bool http_ready_ = false;
   bool outage_ = false;  // the last post failed
 

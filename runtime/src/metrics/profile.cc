@@ -9,11 +9,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kFirst = 10;  // steps that are judged by their median
-constexpr double kOdd = 3;          // times the typical one: more than a step is let count
-constexpr double kFade = 1000;      // steps
+constexpr std::size_t kFirst = 10;  // steps that are compared with their median
+constexpr double kOdd = 3;          // max counted time of a step, relative to the typical time
+constexpr double kFade = 1000;      // steps after which old ones count half
 
-// Adds a step of `seconds`, at most `bound` of it; what is cut off is cut in proportion off its parts.
+// Adds a step of `seconds`, of which at most `bound` counts; `sync` is reduced in proportion.
 void accumulate(Series::Sums& sums, double seconds, double sync, double bound) {
   const double counted = std::min(seconds, bound);
   sums.count += 1;
@@ -58,7 +58,7 @@ Series Series::from_json(const json& value) {
 }
 
 void Profile::record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync) {
-  if (!std::isfinite(seconds) || seconds < 0) return;  // a clock that was set back
+  if (!std::isfinite(seconds) || seconds < 0) return;  // the clock was set back
   Times& times = times_[{nodes, replicas, atomic_bsz}];
   if (sync)
     times.optim.add(seconds, std::clamp(*sync, 0.0, seconds));

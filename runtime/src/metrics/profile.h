@@ -1,4 +1,4 @@
-// Step times, as means by (nodes, replicas, atomic batch size) that a few odd steps do not spoil.
+// Step times, as means by (nodes, replicas, atomic batch size) that are robust against a few outliers.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace adaptdl::metrics {
 
-// The times of one kind of step. The first ones, among them those that warm caches up, are held against their median,
-// all later ones against the mean so far: more than three times that counts as three times. Old times fade: the weight
-// of all before is halved whenever the count reaches 1000.
+// The times of one kind of step. The first steps, which include those that warm up caches, are compared with their
+// median, all later ones with the mean so far: a step that takes more than three times that counts as three times. Old
+// times fade: the weight of all earlier steps is halved whenever the count reaches 1000.
 class Series {
  public:
   struct Sums {
@@ -32,19 +32,19 @@ class Series {
   static Series from_json(const nlohmann::json& value);
 
  private:
-  Sums sums_;                                 // of all, once there are enough
-  std::vector<std::array<double, 2>> first_;  // seconds, sync; until then
+  Sums sums_;                                 // of all steps, once there are enough
+  std::vector<std::array<double, 2>> first_;  // {seconds, sync} of each step, until then
 };
 
 class Profile {
  public:
-  // As metrics::record_step.
+  // Records a step as metrics::record_step does.
   void record(int nodes, int replicas, std::size_t atomic_bsz, double seconds, std::optional<double> sync);
 
-  // The means to fit: those of configurations of which a step with synchronisation was timed. What such a step does
-  // besides waiting is a forward and backward pass as well.
+  // Returns the means to fit, for configurations with a timed step with synchronisation. Apart from waiting, such a
+  // step does a forward and backward pass as well.
   std::vector<goodput::Observation> observations() const;
-  // Most replicas that were timed; 0: nothing was.
+  // Returns the max number of replicas that were timed; 0 if none were.
   int max_replicas() const;
 
   nlohmann::json to_json() const;

@@ -1,4 +1,4 @@
-// Everything that metrics.h measures, as one piece of a checkpoint.
+// Everything that metrics.h measures, as one state of a checkpoint.
 #pragma once
 
 #include <map>
