@@ -25,9 +25,10 @@ Cleanup::Cleanup(std::function<void()> action) {
 
 Cleanup::~Cleanup() {
   if (!held_) return;
-  const auto action = std::move(*entry_);
-  release();
-  if (action) action();
+  // The mutex stays locked during the action, so that run_all() waits for its end.
+  const std::lock_guard lock(registry().mutex);
+  if (*entry_) (*entry_)();
+  registry().actions.erase(entry_);
 }
 
 void Cleanup::release() {

@@ -22,7 +22,14 @@ constexpr auto kLookEvery = std::chrono::milliseconds(200);
 constexpr auto kTroubleLasts = std::chrono::seconds(20);  // for problems that may resolve, such as a slow image pull
 constexpr auto kLongestStart = std::chrono::minutes(3);
 
-std::string label_of(const std::string& job) { return job.substr(0, kLongestLabel); }
+// Names and the values of labels end with a letter or digit.
+std::string cut(const std::string& name, std::size_t size) {
+  std::string result = name.substr(0, size);
+  while (!result.empty() && (result.back() == '-' || result.back() == '.')) result.pop_back();
+  return result;
+}
+
+std::string label_of(const std::string& job) { return cut(job, kLongestLabel); }
 
 json at(const json& object, const json::json_pointer& path) {
   return object.is_object() ? object.value(path, json()) : json();
@@ -35,9 +42,10 @@ json mounts_of(const json& containers) {
   json mounts = json::array();
   for (const json& container : containers) {
     for (const json& mount : container.value("volumeMounts", json::array())) {
-      const bool known =
-          std::ranges::any_of(mounts, [&mount](const json& other) { return other["mountPath"] == mount["mountPath"]; });
-      if (is_volume(mount) && !known) mounts.push_back(mount);
+      if (!is_volume(mount)) continue;
+      const std::string path = mount.value("mountPath", "");
+      if (std::ranges::none_of(mounts, [&path](const json& other) { return other.value("mountPath", "") == path; }))
+        mounts.push_back(mount);
     }
   }
   return mounts;
@@ -107,7 +115,7 @@ HelperPod::HelperPod(Client& client, const json& job, const std::string& image, 
       if (!error.not_found()) throw;
     }
   }
-  name_ = fmt::format("{}-copy-{:08x}", job_name.substr(0, 48), std::random_device()());
+  name_ = fmt::format("{}-copy-{:08x}", cut(job_name, 48), std::random_device()());
   path_ = path(kPods, name_space, name_);
   const json object = helper_pod_object(job, name_, image);
   cleanup_ = std::make_unique<Cleanup>([this] {

@@ -59,6 +59,12 @@ TEST_CASE("a helper pod has the job's volume where the job has it, and nothing e
   CHECK(spec["imagePullSecrets"] == job()["spec"]["template"]["spec"]["imagePullSecrets"]);
 }
 
+TEST_CASE("the label with a long job name is cut to what Kubernetes accepts") {
+  json named = job();
+  named["metadata"]["name"] = std::string(61, 'a') + "-.b";
+  CHECK(helper_pod_object(named, "copy", "")["metadata"]["labels"].front() == std::string(61, 'a'));
+}
+
 TEST_CASE("a helper pod ends without whoever made it, and the scheduler takes it for no replica") {
   const json pod = helper_pod_object(job(), "digits-copy-1", "busybox");
   CHECK(pod["spec"]["containers"][0]["image"] == "busybox");
