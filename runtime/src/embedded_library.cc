@@ -16,14 +16,16 @@ namespace {
 // Returns the descriptor of a file in memory. It is never closed, because the dynamic loader identifies a library by
 // its path, and another library must not get the same path.
 int write_to_memory(const EmbeddedLibrary& library) {
+  const auto fail = [&library] {
+    throw Error(fmt::format("cannot load the library for {}: {}; free some memory and file descriptors",
+                            library.purpose, std::strerror(errno)));
+  };
   const int file = ::memfd_create("adaptdl-library", MFD_CLOEXEC);
+  if (file < 0) fail();
   for (std::string_view left = library.bytes; !left.empty();) {
     const ssize_t count = ::write(file, left.data(), left.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      throw Error(fmt::format("cannot load the library for {}: {}; free some memory and file descriptors",
-                              library.purpose, std::strerror(errno)));
-    }
+    if (count < 0) fail();
     left.remove_prefix(static_cast<std::size_t>(count));
   }
   return file;
