@@ -1,6 +1,6 @@
-// A file with the credentials of registries, as docker login and podman login write it.
+// A file with registry credentials, in the format that docker login and podman login write.
 //
-// Threading: plain functions and values. Secrets are in no message.
+// Secrets never appear in messages.
 #pragma once
 
 #include <map>
@@ -10,33 +10,33 @@
 
 namespace adaptdl::image {
 
-// As whom to come to a registry; all empty: as anybody. Never printed.
+// Credentials for a registry; if all fields are empty, requests are anonymous. Never printed.
 struct Credentials {
   std::string user, password;
-  std::string identity_token;  // a refresh token, in place of user and password
-  std::string registry_token;  // a bearer token, sent as it is
-  std::string source;          // where they are from, for messages
+  std::string identity_token;  // a refresh token, used instead of user and password
+  std::string registry_token;  // a bearer token, sent unchanged
+  std::string source;          // where the credentials come from, for messages
   bool empty() const { return user.empty() && password.empty() && identity_token.empty() && registry_token.empty(); }
 };
 
 struct AuthFile {
-  std::map<std::string, Credentials> auths;    // by registry, or registry and the beginning of a repository
-  std::map<std::string, std::string> helpers;  // credHelpers: the helper by registry
-  std::string store;                           // credsStore: the helper of all others; empty: none
+  std::map<std::string, Credentials> auths;    // keyed by registry, or registry and the start of a repository path
+  std::map<std::string, std::string> helpers;  // credHelpers: the helper for each registry
+  std::string store;                           // credsStore: the helper for all other registries; empty: none
 };
 
-// `name` stands in messages. Throws Error that names it and what in it cannot be read.
+// `name` identifies the file in messages. Throws Error with the name and the part that cannot be read.
 AuthFile parse_auth_file(std::string_view text, const std::string& name);
 
-// A key of such a file as host[:port][/path]: without a scheme, and without the path that older keys have after it.
-// All names of Docker's own registry are docker.io.
+// Normalizes a key of such a file to host[:port][/path]: removes the scheme, and the path that older versions append.
+// All names of Docker's own registry become docker.io.
 std::string normal_key(std::string_view key);
 
-// The entry for a repository: the longest that it begins with, as registry/a/b for registry/a/b/c; null if there is
-// none, or it is empty.
+// Returns the entry for a repository: that of the longest key which is a prefix of it, for example registry/a/b for
+// registry/a/b/c. Empty entries are ignored. Null if there is none.
 std::optional<Credentials> find_auth(const AuthFile& file, const std::string& registry, const std::string& repository);
 
-// The helper for a registry; empty: none.
+// Returns the helper for a registry; empty if there is none.
 std::string find_helper(const AuthFile& file, const std::string& registry);
 
 }  // namespace adaptdl::image

@@ -16,12 +16,12 @@ namespace {
 using nlohmann::json;
 using std::chrono::seconds;
 
-// What servers that tell no lifetime mean.
+// The default of the token protocol for responses without expires_in.
 constexpr seconds kLifetime{60};
 
 std::string scope_text(const Scopes& scopes) { return fmt::format("{}", fmt::join(scopes, " ")); }
 
-// "repository:name" of "repository:name:pull".
+// Returns "repository:name" for "repository:name:pull".
 std::string_view resource_of(std::string_view scope) { return scope.substr(0, scope.rfind(':')); }
 
 std::string repository_of(const Scopes& scopes) {
@@ -34,7 +34,7 @@ std::string basic(const Credentials& credentials) {
   return "Basic " + encode_base64(credentials.user + ":" + credentials.password);
 }
 
-// What is wanted, and what the registry asked for besides.
+// Returns the wanted scopes and those that the registry's challenge names in addition.
 Scopes all_scopes(const Challenge& challenge, Scopes scopes) {
   const std::string asked = challenge.parameter("scope");
   for (std::size_t at = 0; at < asked.size();) {
@@ -87,7 +87,7 @@ std::optional<TokenAnswer> parse_token(const std::string& text) {
     const auto found = answer.find(key);
     if (token.empty() && found != answer.end() && found->is_string()) token = found->get<std::string>();
   }
-  // It goes into a header.
+  // The token is sent in a header, where other characters are not allowed.
   const auto visible = [](unsigned char c) { return c > ' ' && c < 0x7f; };
   if (token.empty() || !std::all_of(token.begin(), token.end(), visible)) return {};
   const auto lifetime = answer.find("expires_in");
@@ -145,7 +145,7 @@ bool Authorizer::refused(const http::Response& response, const std::string& used
   const std::scoped_lock lock(mutex_);
   challenge_ = *chosen;
   tokens_.erase(scope_text(scopes));
-  // The same user and password would be refused again; a new token may not.
+  // The same user and password would be refused again, but a new token may be accepted.
   return used.empty() || (chosen->scheme == "bearer" && used.starts_with("Bearer "));
 }
 
@@ -164,7 +164,7 @@ Authorizer::Token Authorizer::fetch(const Challenge& challenge, const Credential
                         response, credentials.source);
   const std::optional<TokenAnswer> answer = parse_token(response.body);
   if (!answer) throw Error(fmt::format("the token server {} of {} answers without a token", server, context_.registry));
-  // A little earlier than it says: a request that is on its way is to pass too.
+  // Tokens are replaced before they expire, so that a request that is under way does not fail.
   return {answer->token, Clock::now() + answer->lifetime - std::min(seconds(10), answer->lifetime / 5)};
 }
 

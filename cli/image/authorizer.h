@@ -1,6 +1,7 @@
-// What a registry is shown so that it lets a request pass: a token of its token server, or user and password.
+// Obtains the Authorization header for requests to a registry: a token from its token server, or user and password.
 //
-// Threading: may be used from any thread at once. Lifetime: the connections outlive it. Secrets are in no message.
+// Threading: all methods may be called concurrently from any thread. Lifetime: the callbacks in Context must outlive
+// the object. Secrets never appear in messages.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@
 
 namespace adaptdl::image {
 
-// What a request wants to do: "repository:library/busybox:pull". The first names the repository that the credentials
-// are for.
+// The actions of a request, such as "repository:library/busybox:pull". The first scope names the repository whose
+// credentials are used.
 using Scopes = std::vector<std::string>;
 
 std::string repository_scope(const std::string& repository, std::string_view actions);
@@ -30,17 +31,17 @@ class Authorizer {
     std::string registry;     // for messages
     bool plain_http = false;  // the registry itself is reached without TLS
     std::function<Credentials(const std::string& repository, const std::stop_token&)> credentials;
-    // Sends to a token server, with what it takes to trust it.
+    // Sends a request to a token server, with the CA certificates that are needed to trust it.
     std::function<http::Response(http::Request, const std::stop_token&)> send;
   };
   explicit Authorizer(Context context) : context_(std::move(context)) {}
 
-  // The value of the header Authorization; empty as long as the registry has asked for nothing. May ask the token
-  // server. Throws as that fails.
+  // Returns the value of the Authorization header; empty until the registry has sent a challenge. May send a request to
+  // the token server, and throws if that fails.
   std::string header(const Scopes& scopes, const std::stop_token& stop);
-  // Takes note of an answer of 401 to a request with the header `used`. Returns whether another header may pass.
+  // Records a 401 response to a request with the header `used`. Returns whether a retry with a new header may succeed.
   bool refused(const http::Response& response, const std::string& used, const Scopes& scopes);
-  // Where the credentials for these scopes are from, for messages; empty: there are none.
+  // Returns where the credentials for these scopes come from, for messages; empty if there are none.
   std::string source(const Scopes& scopes, const std::stop_token& stop);
 
  private:
@@ -57,11 +58,11 @@ class Authorizer {
   const Context context_;
   std::mutex mutex_;
   std::optional<Challenge> challenge_;
-  std::map<std::string, Credentials> credentials_;  // by repository
-  std::map<std::string, Token> tokens_;             // by scopes
+  std::map<std::string, Credentials> credentials_;  // keyed by repository
+  std::map<std::string, Token> tokens_;             // keyed by scopes
 };
 
-// What a token server's answer holds, and for how long; null if it holds none.
+// The token in a token server's response, and its lifetime; parse_token returns null if the response has no token.
 struct TokenAnswer {
   std::string token;
   std::chrono::seconds lifetime;

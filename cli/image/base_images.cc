@@ -18,7 +18,7 @@ bool BaseImage::may_have(const std::string& path) const {
     const auto found = object.is_object() ? object.find(key) : object.end();
     return found == object.end() ? nlohmann::json() : *found;
   };
-  // A layer that nobody says anything of may have anything; the first is a distribution's.
+  // A layer without a history entry may contain anything, except the first, which is a distribution's base.
   const nlohmann::json history = at(whole, "history");
   std::size_t told = 0;
   for (const nlohmann::json& each : history) {

@@ -1,7 +1,7 @@
-// The images that a Dockerfile names: their manifests and configurations, from the cache where it has them.
+// The images that a Dockerfile names: their manifests and configurations, cached where possible.
 //
-// A tag is asked for at every build, as it may have moved; what a digest names is asked for once.
-// Threading: one thread. Lifetime: what it is given outlives it.
+// A tag is resolved at every build, since it may have moved; the content of a digest is downloaded only once.
+// Threading: one thread. Lifetime: the constructor's arguments outlive the object.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ struct BaseImage {
   std::string digest;  // of the manifest
   ParsedConfig config;
   std::vector<BuiltLayer> layers;
-  // Whether its history or configuration lets think that it has a path (stage_files.h).
+  // Returns whether the history or configuration suggests that the image contains the path (stage_files.h).
   bool may_have(const std::string& path) const;
 };
 

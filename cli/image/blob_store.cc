@@ -40,7 +40,8 @@ std::string read_whole(const net::Fd& fd, const fs::path& file) {
 
 BlobStore::BlobStore(fs::path directory) : directory_(std::move(directory)) {
   std::error_code error;
-  // Unpacked beside the blobs, files with set-id bits are nobody else's to run. One that was there is its owner's.
+  // Layers are unpacked beside the blobs, and other users must not run their set-id files. An existing directory keeps
+  // its mode, which its owner chose.
   if (fs::create_directories(directory_, error)) ::chmod(directory_.c_str(), 0700);
   if (!error) fs::create_directories(directory_ / "blobs" / "sha256", error);
   if (error) throw Error(fmt::format("cannot make the directory {}: {}", directory_.string(), error.message()));
@@ -90,7 +91,7 @@ BlobStore::Draft::Draft(const BlobStore& store, std::string_view algorithm) : st
   fd_ = net::Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) fail_blob("write to", store.directory_ / "blobs");
   file_ = name;
-  // Held until the process ends, however it does: remove_drafts() leaves it alone as long.
+  // The lock is held until the draft is closed or the process ends; until then remove_drafts() skips the file.
   ::flock(fd_.get(), LOCK_EX);
 }
 
@@ -114,7 +115,7 @@ std::string BlobStore::Draft::commit(const std::string& expected) {
     throw Error(fmt::format("the digest of what came is {}, not {}", digest, one_line(expected, 160)));
   const fs::path file = store_.path_of(digest);
   if (::fchmod(fd_.get(), 0644) != 0 || ::rename(file_.c_str(), file.c_str()) != 0) {
-    std::error_code error;  // of another algorithm than sha256
+    std::error_code error;  // the directory of another algorithm may be missing
     fs::create_directories(file.parent_path(), error);
     if (::rename(file_.c_str(), file.c_str()) != 0) fail_blob("write", file);
   }
@@ -162,7 +163,7 @@ std::uint64_t BlobStore::remove_drafts() const {
     struct stat info {};
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || ::fstat(fd.get(), &info) != 0 || info.st_nlink == 0)
       continue;
-    // Not one that got its name, or was begun and not locked yet.
+    // Skip drafts that have just been committed, or created and not yet locked.
     if (std::chrono::system_clock::now() - std::chrono::system_clock::from_time_t(info.st_mtim.tv_sec) <
         std::chrono::seconds(5))
       continue;

@@ -1,7 +1,7 @@
-// Compresses a stream block by block, several blocks at once; what comes out does not depend on how many.
+// Compresses a stream in blocks, several at once; the output does not depend on the number of threads.
 //
-// Each block is a gzip member or zstd frame of its own; one after another, they are the stream. Threading: belongs to
-// one thread, from which the sink is called; has threads of its own, from the second block on.
+// Each block becomes a separate gzip member or zstd frame; their concatenation is the output. Threading: an object
+// belongs to one thread, on which the sink is called; it starts threads of its own from the second block on.
 #pragma once
 
 #include <condition_variable>
@@ -24,16 +24,16 @@ class BlockCompressor {
  public:
   using Sink = std::function<void(std::string_view)>;
 
-  // `options`: compression, level and threads. What the sink throws comes out of advance() and finish().
+  // `options` gives compression, level and threads. Exceptions of the sink propagate from advance() and finish().
   BlockCompressor(const LayerOptions& options, Sink sink);
   ~BlockCompressor();
   BlockCompressor(const BlockCompressor&) = delete;
   BlockCompressor& operator=(const BlockCompressor&) = delete;
 
-  // Where the next bytes go, at least one, and that `count` of them are there now.
+  // space() returns the buffer for the next bytes, at least one; advance() tells how many of them were written.
   std::span<char> space();
   void advance(std::size_t count);
-  // Gives the last bytes to the sink. Once.
+  // Passes the remaining bytes to the sink. Must be called once.
   void finish();
 
  private:
@@ -41,7 +41,7 @@ class BlockCompressor {
   class Codec;
 
   void submit();
-  void deliver();  // the oldest block, when it is done
+  void deliver();  // passes the oldest block to the sink, once it is compressed
   void work();
   std::unique_ptr<Codec> make_codec() const;
 
@@ -57,7 +57,7 @@ class BlockCompressor {
   std::condition_variable work_, done_;
   bool ending_ = false;
   std::deque<std::unique_ptr<Block>> blocks_;  // in order, until they are delivered
-  std::size_t begun_ = 0;                      // of them, from the oldest on
+  std::size_t begun_ = 0;                      // number of blocks that a thread has begun, from the oldest on
   std::vector<std::unique_ptr<Block>> spare_;
   std::vector<std::jthread> threads_;
 };

@@ -69,7 +69,7 @@ void write_whole(const fs::path& file, std::string_view text) {
 }
 
 BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory))), blobs_(directory_) {
-  // In a user namespace, root of the machine may be shown as the unknown user.
+  // In a user namespace, the machine's root may appear as the overflow user.
   struct stat about {};
   if (::geteuid() == 0 && ::stat(directory_.c_str(), &about) == 0 && about.st_uid != 0 && about.st_uid != kUnknownUser)
     throw Error(
@@ -81,7 +81,7 @@ BuildCache::BuildCache(fs::path directory) : directory_(made(std::move(directory
   lock_ = net::Fd(::open((directory_ / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!lock_)
     throw Error(one_line(fmt::format("cannot open the build cache {}: {}", directory_.string(), std::strerror(errno))));
-  // Who is alone takes away what killed builds have left.
+  // A process that holds the lock exclusively removes what killed builds have left.
   if (lock(LOCK_EX | LOCK_NB)) {
     clean_work();
     check_after_boot();
@@ -103,7 +103,7 @@ void BuildCache::clean_work() const {
   for (const char* part : {"steps", "downloads", "files", "used"})
     for (const auto& each : fs::directory_iterator(directory_ / part))
       if (each.path().filename().string().find(".draft-") != std::string::npos) fs::remove(each.path());
-  // Of a tree that is whole it is known when it was used.
+  // A complete tree has a file in used/.
   for (const auto& each : fs::directory_iterator(directory_ / "trees"))
     if (!fs::exists(directory_ / "used" / each.path().filename())) remove_tree(each.path());
 }
@@ -113,7 +113,7 @@ void BuildCache::check_after_boot() const {
   const fs::path mark = directory_ / "boot";
   if (current.empty() || text_of_file(mark) == current) return;
   for (const BlobStore::Info& blob : blobs_.list()) blobs_.check(blob.digest);
-  // First what says that a tree is whole.
+  // The marks of complete trees are removed first.
   for (const auto& each : fs::directory_iterator(directory_ / "used")) fs::remove(each.path());
   for (const auto& each : fs::directory_iterator(directory_ / "trees")) remove_tree(each.path());
   write_whole(mark, current);
@@ -191,8 +191,8 @@ namespace {
 struct Kept {
   std::filesystem::file_time_type used;
   std::uint64_t bytes;
-  std::string digest;  // of a blob
-  fs::path path;       // of all else
+  std::string digest;  // set for blobs
+  fs::path path;       // set for everything else
 };
 
 std::uint64_t bytes_below(const fs::path& directory) {
@@ -217,7 +217,7 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
     all.push_back({each.last_write_time(), bytes, "", directory / "trees" / each.path().filename()});
   }
   for (const auto& each : fs::directory_iterator(directory / "mounts")) {
-    // Whoever uses one touches its lock; of the directory itself that changes nothing.
+    // Builds touch the lock file of a cache mount that they use; the directory's own time does not show its use.
     std::error_code none;
     const auto used = fs::last_write_time(each.path().string() + ".lock", none);
     all.push_back({none ? each.last_write_time() : used, bytes_below(each.path()), "", each.path()});
@@ -232,7 +232,7 @@ std::vector<Kept> all_kept(const fs::path& directory, const BlobStore& blobs) {
 }  // namespace
 
 BuildCache::Pruned BuildCache::prune(std::uint64_t limit, bool wait, const std::stop_token& stop) {
-  // A lock is not made stronger in one step: in between, others may come.
+  // flock() cannot upgrade a lock atomically: other processes may acquire it in between.
   lock(LOCK_UN);
   while (!lock(LOCK_EX | LOCK_NB)) {
     if (!wait) {
@@ -253,7 +253,7 @@ BuildCache::Pruned BuildCache::prune(std::uint64_t limit, bool wait, const std::
     if (!each.digest.empty()) {
       blobs_.remove(each.digest);
     } else {
-      // A tree without its mark is none.
+      // A tree without its mark counts as incomplete.
       if (each.path.parent_path().filename() == "trees") fs::remove(directory_ / "used" / each.path.filename());
       remove_tree(each.path);
     }

@@ -1,19 +1,19 @@
-// What builds keep from one to the next, in one directory:
+// The build cache: the results that builds keep in one directory for later ones.
 //
 //   blobs/        layers, configurations and manifests, by digest
-//   steps/KEY     what came out of a step: its layer, and what is known of it
-//   trees/DIFF    layers unpacked, for overlays
-//   used/DIFF     when a tree was used last, and its bytes
-//   downloads/KEY what a URL of ADD gave
+//   steps/KEY     the result of a step: its layer, and what is known about it
+//   trees/CHAIN   unpacked layers, by chain id (layer_shelf.h), for overlays
+//   used/CHAIN    the size of a tree in bytes; its modification time is the tree's last use
+//   downloads/KEY the results of ADD with a URL
 //   files/KEY     the digests of a context's files
-//   mounts/       RUN --mount=type=cache
-//   work/         what builds that go on write
-//   boot          the start of the machine, by the kernel's boot id, since which all of this was written or checked
+//   mounts/       directories of RUN --mount=type=cache
+//   work/         temporary files of running builds
+//   boot          the kernel's boot id at the time when the cache was last checked
 //
-// A build holds the cache open for the time that it takes; it is cleaned by who has it alone. All that has a name is
-// whole, so that a build that is killed leaves a good cache. Nothing is synced to the disk, so after a power cut files
-// may lack their contents: the first build after a start of the machine compares all blobs with their digests, and
-// removes the trees.
+// A build holds a shared lock on the cache; a process cleans the cache only while it holds the lock exclusively. Files
+// get their final names when they are complete, so a killed build leaves a consistent cache. Nothing is synced to the
+// disk, so files may lack their contents after a power failure: the first build after a reboot verifies the digests of
+// all blobs, and removes the trees.
 //
 // Threading: any thread, and any number of processes.
 #pragma once
@@ -32,51 +32,51 @@
 
 namespace adaptdl::image {
 
-// A layer of an image that is being built: in the store, or in a registry.
+// A layer of an image that is being built; it is in the blob store or in a registry.
 struct BuiltLayer {
   Descriptor descriptor;
   std::string diff_id;
-  std::string from;  // the reference it can be pulled by; empty: it was made here
+  std::string from;  // the reference to pull it from; empty: it was built here
 };
 
-// What came out of a step.
+// The result of a step.
 struct StepRecord {
-  std::optional<BuiltLayer> layer;       // none: it changed nothing
-  std::int64_t date = 0;                 // the image's time after it
-  std::vector<std::string> directories;  // that it made, and links: all below these is known
+  std::optional<BuiltLayer> layer;       // none: the step changed nothing
+  std::int64_t date = 0;                 // the image's time after the step
+  std::vector<std::string> directories;  // directories (and links) it created: everything below them is known
   std::vector<std::string> links;
 };
 
 class BuildCache {
  public:
-  // Makes it if it is not there. Throws Error.
+  // Creates the cache if it does not exist. Throws Error.
   explicit BuildCache(std::filesystem::path directory);
 
   const BlobStore& blobs() const { return blobs_; }
   const std::filesystem::path& directory() const { return directory_; }
 
-  // Null if it is not there, or its layer is not any more.
+  // Returns null if there is no record, or its layer is no longer stored.
   std::optional<StepRecord> find_step(const std::string& key) const;
   void keep_step(const std::string& key, const StepRecord& record) const;
 
-  // A small JSON file in a directory of its own kind, such as "downloads"; null if there is none.
+  // A small JSON file in the subdirectory `kind`, such as "downloads"; find() returns null if there is none.
   nlohmann::json find(const std::string& kind, const std::string& key) const;
   void keep(const std::string& kind, const std::string& key, const nlohmann::json& value) const;
 
-  // The directory of a layer that is unpacked, which counts as used now; null if there is none.
+  // Returns the directory of an unpacked layer, and marks it as used; null if there is none.
   std::optional<std::filesystem::path> find_tree(const std::string& chain_id) const;
   std::filesystem::path tree_path(const std::string& chain_id) const;
   void used_tree(const std::string& chain_id, std::uint64_t bytes) const;
 
-  // A new directory below work/, which is the caller's to remove (remove_tree).
+  // Creates a directory below work/, which the caller must remove (remove_tree).
   std::filesystem::path work_directory() const;
 
   struct Pruned {
     std::uint64_t before = 0, after = 0;  // bytes
-    bool busy = false;                    // other builds go on: nothing was removed
+    bool busy = false;                    // other builds are running: nothing was removed
   };
-  // Brings it down to `limit` bytes, what was not used longest first; 0 empties it. With `wait` until other builds have
-  // ended. This object is the only one of the process. Throws Error, and http::Stopped.
+  // Shrinks the cache to `limit` bytes, least recently used files first; 0 empties it. With `wait`, waits for other
+  // builds to end. REQUIRES: the process has no other BuildCache. Throws Error, and http::Stopped.
   Pruned prune(std::uint64_t limit, bool wait, const std::stop_token& stop = {});
 
  private:
@@ -89,11 +89,11 @@ class BuildCache {
   net::Fd lock_;
 };
 
-// Of a cache: `wanted`, else ADAPTDL_BUILD_CACHE_LIMIT, else 20 GiB or a tenth of its disk if that is less. Throws
-// UsageError.
+// Returns the size limit of a cache: `wanted`, else ADAPTDL_BUILD_CACHE_LIMIT, else the smaller of 20 GiB and a tenth
+// of its disk. Throws UsageError.
 std::uint64_t cache_limit(const std::optional<std::uint64_t>& wanted, const std::filesystem::path& directory);
 
-// `text` as a file, whole or not at all. Throws Error.
+// Writes the file atomically: after a failure its old contents are unchanged. Throws Error.
 void write_whole(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace adaptdl::image

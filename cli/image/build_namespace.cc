@@ -21,13 +21,13 @@ namespace {
 
 std::optional<BuildNamespace> probed;
 
-// Makes and enters namespaces in which mounts are of no concern to others. Returns errno, or 0.
+// Creates and enters namespaces whose mounts do not propagate to others. Returns errno, or 0.
 int enter(int flags) {
   if (::unshare(flags) != 0) return errno;
   return ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? 0 : errno;
 }
 
-// Whether that would work, tried by another process: half of it cannot be undone.
+// Tries enter() in a child process, as a partial success cannot be undone. Returns errno, or 0.
 int try_enter(int flags) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(enter(flags));
@@ -38,7 +38,7 @@ int try_enter(int flags) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
 }
 
-// The process's own id becomes root's, and is the only one. What newuidmap mapped already stays.
+// Maps only the process's own ids, to root. Maps that newuidmap or newgidmap has written are kept.
 void map_one_id(uid_t user, gid_t group) {
   const auto write = [](const char* file, const std::string& text) {
     const int fd = ::open(file, O_WRONLY | O_CLOEXEC);
@@ -60,7 +60,7 @@ BuildNamespace enter_user_namespace() {
   const gid_t group = ::getegid();
   IdMapper mapper;
   if (const int error = enter(kFlags); error != 0) return {why_no_user_namespace(error), "", false};
-  // Gone with the change of ids, and without it the process's own files in /proc are another's.
+  // The change of ids clears the dumpable flag, without which the process's files in /proc belong to another user.
   ::prctl(PR_SET_DUMPABLE, 1);
   BuildNamespace result{"", mapper.map(), true};
   if (!result.one_id.empty()) map_one_id(user, group);

@@ -1,11 +1,11 @@
-// The namespaces that a build lives in: what lets it mount, and own files as an image's users, without privileges.
+// The namespaces of a build, which allow it to mount, and to own files as an image's users, without privileges.
 //
-// Root gets a mount namespace of its own. Anyone else gets a user namespace too, in which the process is root and the
-// subordinate ids of /etc/subuid and /etc/subgid are the others; with none, there is one id alone. From then on builds
-// of root and of anyone else run the same code. Nothing that is mounted outlives the process.
+// Root gets a mount namespace. Any other user also gets a user namespace, in which the process is root and the
+// subordinate ids of /etc/subuid and /etc/subgid are the other users; without those, there is a single id. From then on
+// builds run the same code for all users. No mount outlives the process.
 //
-// Threading: entered by the process's only thread, at the beginning of a command; what it found may be read by all.
-// Lifetime: as long as the process.
+// Threading: must be entered while the process has one thread, at the start of a command; the result may be read by any
+// thread. Lifetime: as long as the process.
 #pragma once
 
 #include <string>
@@ -13,28 +13,28 @@
 namespace adaptdl::image {
 
 struct BuildNamespace {
-  // Why the kernel or a container forbids it, and the way out; "" if the process is inside. What only reads and writes
-  // files as their owner works without.
+  // Why the kernel or a container forbids the namespaces, and the remedy; "" if the process is inside. Steps that only
+  // read and write files as their owner still work.
   std::string obstacle;
-  // Why files cannot belong to others than root, and the way out; "" if they can.
+  // Why files cannot belong to users other than root, and the remedy; "" if they can.
   std::string one_id;
   bool own_users = false;
 };
 
-// Enters them, once: a later call returns what the first one found. REQUIRES: one thread.
+// Enters the namespaces; later calls return the result of the first. REQUIRES: the process has one thread.
 const BuildNamespace& enter_build_namespace();
 
-// For what needs to mount, as `what` says ("RUN"): throws Error with the obstacle, also if nobody called
-// enter_build_namespace().
+// Must be called before anything is mounted for `what` ("RUN"). Throws Error with the obstacle, also if
+// enter_build_namespace() was not called.
 void require_build_namespace(const std::string& what);
 
-// Whether the process is in a user namespace of its own, so that its root is not the machine's.
+// Returns whether the process is in a user namespace of its own, in which root is not the machine's root.
 bool has_own_users();
 
-// Why a user namespace cannot be made, by the errno of the attempt, and the way out.
+// Explains why a user namespace cannot be created, given the errno of the attempt, and names the remedy.
 std::string why_no_user_namespace(int error);
 
-// To be added to an error about owners: " (why, and the way out)", or "" where all ids are there.
+// Returns a suffix for errors about file owners: " (why, and the remedy)", or "" if all ids are mapped.
 std::string one_id_hint();
 
 }  // namespace adaptdl::image

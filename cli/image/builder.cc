@@ -53,7 +53,7 @@ class SerialReport final : public BuildReport {
   std::mutex mutex_;
 };
 
-// Of a pipe too, as a shell makes one of <(command).
+// The file may also be a pipe, such as a shell's <(command).
 std::optional<std::string> dockerfile_text(const fs::path& context, const fs::path& file) {
   const auto all = [](std::istream& in) { return std::string(std::istreambuf_iterator<char>(in), {}); };
   if (file == "-") return all(std::cin);
@@ -81,7 +81,7 @@ BuildSettings settings_of(const BuildOptions& options) {
   return settings;
 }
 
-// Asks base images for their triggers until the plan holds all of them.
+// Reads the triggers of base images until the plan contains all of them.
 Plan plan_of(const Dockerfile& dockerfile, const BuildSettings& settings, BaseImages& images) {
   ImageTriggers triggers;
   for (;;) {

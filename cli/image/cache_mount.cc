@@ -29,14 +29,14 @@ constexpr std::chrono::milliseconds kPause(20);
                           error == EINVAL ? one_id_hint() : ""));
 }
 
-// It appears as a whole, or another's does.
+// The directory appears atomically; if another process creates it first, that one is used.
 void make_cache_directory(const fs::path& directory, const Mount& mount,
                           const std::function<void(const fs::path&)>& fill) {
   std::string draft = directory.string() + ".XXXXXX";
   if (::mkdtemp(draft.data()) == nullptr) fail_cache(draft, errno);
   try {
     if (fill) fill(draft);
-    // The mode last: to change the owner takes set-id bits away.
+    // The mode is set last, as changing the owner clears set-id bits.
     if (::chown(draft.c_str(), mount.user.value_or(0), mount.group.value_or(0)) != 0 ||
         ::chmod(draft.c_str(), mount.mode.value_or(0755)) != 0)
       fail_cache(directory, errno);
@@ -53,7 +53,7 @@ void make_cache_directory(const fs::path& directory, const Mount& mount,
 
 }  // namespace
 
-// False: it is in use.
+// Returns false if the directory is in use.
 bool CacheMount::take(const fs::path& directory, bool exclusive) {
   const std::string file = directory.string() + ".lock";
   for (;;) {
@@ -63,7 +63,7 @@ bool CacheMount::take(const fs::path& directory, bool exclusive) {
       if (errno == EWOULDBLOCK) return false;
       fail_cache(file, errno);
     }
-    // Whoever removes a cache removes its lock last, while it holds it.
+    // The lock file may have been removed, together with its cache, before it was locked.
     struct stat held {
     }, named{};
     ::fstat(lock.get(), &held);

@@ -1,9 +1,9 @@
-// The directory of a cache mount, held by a step: as RUN --mount=type=cache,sharing= has it, other steps of this build
-// or another wait, use it as well, or get one of their own.
+// The directory of a cache mount while a step uses it. RUN --mount=type=cache,sharing= decides whether other steps, of
+// this build or another, wait for it, share it, or get a directory of their own.
 //
-// In the directory of all of them are KEY and KEY.lock for each; KEY-1, KEY-2 … where a private one was in use.
+// The directory of all cache mounts has KEY and KEY.lock for each; KEY-1, KEY-2 … where a private one was in use.
 //
-// Threading: any thread. Lifetime: held as long as the object lives, or the process; what is in it stays.
+// Threading: any thread. Lifetime: the lock is held as long as the object or the process lives; the contents are kept.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace adaptdl::image {
 
 class CacheMount {
  public:
-  // `fill` puts into a new directory what it begins with. Waits for its turn. Throws Error, and http::Stopped.
+  // `fill` writes the first contents of a new directory. Waits until it is free. Throws Error, and http::Stopped.
   CacheMount(const std::filesystem::path& caches, const Mount& mount, const std::stop_token& stop,
              const std::function<void(const std::filesystem::path& directory)>& fill = nullptr);
 

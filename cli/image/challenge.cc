@@ -7,7 +7,7 @@
 namespace adaptdl::image {
 namespace {
 
-// What RFC 9110 has in a token.
+// The characters of a token in RFC 9110.
 bool is_token_letter(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
@@ -39,7 +39,7 @@ class Reader {
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
   }
-  // A token or a quoted string; null if that has no end.
+  // Reads a token or a quoted string; null if the string is not terminated.
   std::optional<std::string> value() {
     if (!skip('"')) return token();
     std::string text;
@@ -78,7 +78,7 @@ std::vector<Challenge> parse_challenges(std::string_view header) {
       challenges.push_back({word, {}});
       continue;
     }
-    // A parameter, then, of the challenge that came last.
+    // The word is a parameter of the last challenge.
     ahead.skip_space();
     const std::optional<std::string> value = ahead.value();
     if (!value || challenges.empty()) return challenges;

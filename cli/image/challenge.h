@@ -1,6 +1,4 @@
-// What a server asks for when it refuses a request: the header WWW-Authenticate.
-//
-// Threading: plain functions.
+// The header WWW-Authenticate, in which a server states the authentication that it requires.
 #pragma once
 
 #include <map>
@@ -16,7 +14,7 @@ struct Challenge {
   std::string parameter(const std::string& name) const;  // empty if there is none
 };
 
-// The challenges of one header. What cannot be read ends the list.
+// Parses the challenges of one header, up to the first that is malformed.
 std::vector<Challenge> parse_challenges(std::string_view header);
 
 }  // namespace adaptdl::image

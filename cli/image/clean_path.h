@@ -1,6 +1,4 @@
-// Paths as texts.
-//
-// Threading: plain functions.
+// Functions on path strings, which do not access the file system.
 #pragma once
 
 #include <string>
@@ -8,11 +6,11 @@
 
 namespace adaptdl::image {
 
-// The shortest path that is the same: without "." and double or trailing slashes, and with ".." taken back where it
-// can be; "." for none. Links are not looked at.
+// Returns the shortest equivalent path: without "." and double or trailing slashes, and with ".." resolved where
+// possible; "." if nothing is left. Symbolic links are not considered.
 std::string clean_path(std::string_view path);
 
-// With a '/' between them, if neither is empty.
+// Joins the two with a '/', unless one of them is empty.
 std::string joined_path(const std::string& directory, const std::string& name);
 
 }  // namespace adaptdl::image

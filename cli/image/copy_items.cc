@@ -23,7 +23,7 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_directory(const TreeFile& file) { return file.entry.type == Entry::Type::kDirectory; }
 
-// The sources of one text: their paths, links in the middle resolved.
+// Finds the sources that one text of a COPY names, and follows links.
 class Finder {
  public:
   Finder(const FileTree& tree, const Copy& copy)
@@ -31,7 +31,7 @@ class Finder {
 
   std::vector<CopySource> find(const std::string& text) {
     std::string path = clean_path("/" + text).substr(1);
-    // With --parents, what comes before "/./" is no part of the target.
+    // With --parents, the part before "/./" does not belong to the target.
     pivot_.clear();
     if (const std::size_t at = text.find("/./"); parents_ && at != std::string::npos)
       pivot_ = clean_path("/" + text.substr(0, at)).substr(1);
@@ -50,7 +50,7 @@ class Finder {
  private:
   void match(const std::string& directory, const std::vector<std::string>& parts, std::size_t at,
              std::vector<std::string>& found) {
-    // Several "**" lead to one directory in many ways.
+    // Several "**" can lead to the same directory in several ways.
     if (!matched_.emplace(directory, at).second) return;
     const bool last = at + 1 == parts.size();
     const std::string& part = parts[at];
@@ -85,7 +85,7 @@ class Finder {
 
   static Glob pattern(const std::string& part) {
     try {
-      // Of a name, "**" is no more than "*".
+      // Within a name, "**" means the same as "*".
       std::string plain;
       for (const char c : part)
         if (c != '*' || !plain.ends_with('*') || plain.ends_with("\\*")) plain += c;
@@ -95,14 +95,14 @@ class Finder {
     }
   }
 
-  // Whether a pattern of --exclude has it; `path` is below the source.
+  // Returns whether a pattern of --exclude matches; `path` is relative to the source.
   bool excludes(const std::string& path) const { return !excludes_.empty() && excludes_.ignores(path); }
 
   void add(const std::string& path, const std::string& text, std::vector<CopySource>& sources) const {
     const std::string real = tree_.resolve(path);
     std::optional<TreeFile> file = tree_.find(real);
     if (!file) {
-      if (is_pattern(text)) return;  // a link to nowhere, or ignored
+      if (is_pattern(text)) return;  // a dangling link, or ignored
       throw Error(fmt::format("there is no '{}' in {}, or an ignore file keeps it out", one_line(text), tree_.name()));
     }
     const bool directory = is_directory(*file);
@@ -122,7 +122,7 @@ class Finder {
     sources.push_back(std::move(source));
   }
 
-  // The directories above a file, as they are.
+  // Adds the directories above a file, with their own attributes.
   void add_parents(const std::string& path, const std::string& below, CopySource& source) const {
     for (std::size_t slash = below.find('/'); slash != std::string::npos; slash = below.find('/', slash + 1)) {
       const std::string parent = path.substr(0, path.size() - below.size() + slash);
@@ -137,7 +137,7 @@ class Finder {
       throw Error(fmt::format("over {} directories in one another in {}", kDeepestDirectory, tree_.name()));
     for (TreeFile& file : tree_.list(directory)) {
       const std::string name = base_name(file.entry.path), path = joined_path(below, name);
-      // Below what is excluded, '!' may take something back.
+      // A pattern with '!' may include something below an excluded directory again.
       const bool out = excludes(path);
       if (out && (!is_directory(file) || excludes_.skips_directory(path))) continue;
       const bool is_dir = is_directory(file);
@@ -154,7 +154,7 @@ class Finder {
   const IgnoreFile excludes_;
   std::string pivot_;
   std::set<std::pair<std::string, std::size_t>>
-      matched_;  // directories, each with the parts that are left of the pattern
+      matched_;  // directories, each with the index of the pattern part to match there
 };
 
 }  // namespace

@@ -1,6 +1,4 @@
-// What a COPY takes: its sources in a tree, by names, wildcards and directories, without what it excludes.
-//
-// Threading: plain functions and values.
+// Finds the sources of a COPY in a tree: files, wildcard matches and directory contents, without excluded paths.
 #pragma once
 
 #include <string>
@@ -12,20 +10,20 @@
 namespace adaptdl::image {
 
 struct CopyItem {
-  std::string target;  // below the destination; "": the destination itself, as a directory
-  TreeFile file;       // `file.entry.path` is where it is in the tree
-  std::string digest;  // of a file's content; filled in by FileDigests
+  std::string target;  // path below the destination; "": the destination itself, as a directory
+  TreeFile file;       // `file.entry.path` is its path in the tree
+  std::string digest;  // of a file's content; set by FileDigests
 };
 
-// One of COPY's sources, by itself or with all that is in it.
+// One of COPY's sources: a file, or a directory with everything in it.
 struct CopySource {
-  std::string text;             // as the Dockerfile has it, expanded
-  std::vector<CopyItem> items;  // directories before what is in them
-  bool directory = false;       // what is in it is copied; with --parents, under its own path
+  std::string text;             // as in the Dockerfile, expanded
+  std::vector<CopyItem> items;  // directories before their contents
+  bool directory = false;       // its contents are copied; with --parents, under its own path
 };
 
-// In the order of the sources; a wildcard that matches nothing gives nothing. URLs are no sources of a tree. Throws
-// Error, without a place, for one that is not there, and names where it was looked for.
+// Returns the sources in their order; a wildcard without a match gives none, and URLs are skipped. Throws Error,
+// without file and line, for a source that does not exist; the message names the tree that was searched.
 std::vector<CopySource> copy_sources(const FileTree& tree, const Copy& copy);
 
 }  // namespace adaptdl::image

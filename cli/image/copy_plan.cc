@@ -50,7 +50,7 @@ class CopyPlanner {
   }
 
  private:
-  // Whether a source is a directory that becomes the destination, with its own attributes.
+  // Returns whether a source directory becomes the destination, with its own attributes.
   bool may_bring_it(const std::string& destination) const {
     return !into_ && !destination.empty() && !input_.sources.empty() && input_.sources.front().directory &&
            !copy_.parents && !input_.sources.front().items.front().file.entry.path.empty();
@@ -100,7 +100,7 @@ class CopyPlanner {
       const std::string path = source.directory || directory || item.target.find('/') != std::string::npos
                                    ? joined_path(destination, item.target)
                                    : destination;
-      // The root of a context has attributes that nobody gave it.
+      // The attributes of a context's root directory are accidental, and are not copied.
       if (path == destination && item.file.entry.path.empty()) {
         make_directories(destination);
         continue;

@@ -1,8 +1,7 @@
-// What a COPY's layer will hold: every source at its place below the destination, as BuildKit puts it there.
+// Plans the contents of a COPY's layer: every source at the place below the destination where BuildKit puts it.
 //
-// A directory that is there already keeps its attributes, and is no entry; one that is missing is made. Directories
-// above the destination that are missing belong to --chown's user.
-// Threading: plain functions and values.
+// An existing directory keeps its attributes and gets no entry; a missing one is created. Missing directories above the
+// destination get the owner of --chown.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +18,13 @@
 
 namespace adaptdl::image {
 
-// Of directories that are made on the way.
+// The mode of directories that are created implicitly.
 inline constexpr std::uint32_t kDirectoryMode = 0755;
 
-// Where files are copied to.
+// The file system that files are copied into.
 struct Surroundings {
   std::function<PathKind(const std::string& path)> find;
-  // With the links followed that are in the path.
+  // Returns the path with all links in it followed.
   std::function<std::string(const std::string& path)> resolve;
 };
 
@@ -33,48 +32,48 @@ struct Owner {
   std::uint32_t user = 0, group = 0;
 };
 
-// A file with content that is in no tree: a here-document, or what a URL gave.
+// A file whose content is not in a tree: a heredoc, or the download of a URL.
 struct GivenFile {
-  Entry entry;  // its path is its name
+  Entry entry;  // its path is the file's name
   std::string content;
-  std::filesystem::path file;  // instead of content
+  std::filesystem::path file;  // if set, replaces `content`
 };
 
 struct CopyInput {
   const Copy* copy = nullptr;
-  const FileTree* tree = nullptr;  // of the sources; null if there are none of a tree
+  const FileTree* tree = nullptr;  // of the sources; null if none of them is in a tree
   std::vector<CopySource> sources;
   std::vector<GivenFile> given;
   std::optional<Owner> owner;
-  std::int64_t date = 0;  // of directories that nobody has
-  bool unpack = false;    // archives among the sources
+  std::int64_t date = 0;  // of directories that are created
+  bool unpack = false;    // whether archives among the sources are unpacked
 };
 
 struct PlannedEntry {
   Entry entry;
-  const TreeFile* file = nullptr;  // where its content is: in the tree, or
+  const TreeFile* file = nullptr;  // the source of the content: either `file` in the tree, or `given`
   const GivenFile* given = nullptr;
 };
 
 struct PlannedCopy {
-  std::map<std::string, PlannedEntry> entries;  // by path: sorted, directories before what is in them
+  std::map<std::string, PlannedEntry> entries;  // keyed by path, so that directories come before their contents
   struct Archive {
     const TreeFile* file = nullptr;
     const GivenFile* given = nullptr;
-    std::string at;  // the directory it is unpacked in
+    std::string at;  // the directory it is unpacked into
   };
   std::vector<Archive> archives;
 };
 
-// Null if it depends on files that nobody has looked at. Throws Error, without a place, for what cannot be. The input
-// outlives the plan.
+// Returns null if the plan depends on files that are not known yet. Throws Error, without file and line, if the copy is
+// impossible. The input must outlive the plan.
 std::optional<PlannedCopy> plan_copy(const CopyInput& input, const Surroundings& to);
 
-// The directories of `path` (the last included) that are missing, outermost first; null as above.
+// Returns the directories of `path`, inclusive, that do not exist, outermost first; null as above.
 std::optional<std::vector<std::string>> missing_directories(const std::string& path, const Surroundings& to);
 
 struct WrittenCopy {
-  std::vector<std::string> directories, links;  // that were made
+  std::vector<std::string> directories, links;  // that were created
   std::size_t entries = 0;
 };
 WrittenCopy write_copy(const PlannedCopy& plan, const CopyInput& input, LayerWriter& layer,

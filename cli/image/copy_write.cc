@@ -38,7 +38,7 @@ class Writer {
     if (entry.type != Entry::Type::kFile) return layer_.add(entry);
     if (planned.given != nullptr) return add_given(entry, *planned.given);
     const TreeFile& file = *planned.file;
-    // A stage's files that are one stay one, if they belong to one and have one mode here too: which they do.
+    // Hard links between files of a stage are kept, as the copies have the same owner and mode, too.
     if (file.links > 1 && input_.copy->from.size() > 0) {
       const auto [first, is_new] = first_.emplace(std::pair(file.stamp.device, file.stamp.inode), entry.path);
       if (!is_new) {
@@ -73,7 +73,7 @@ class Writer {
     LayerReader reader(
         archive.given != nullptr ? archive.given->file.string() : fmt::format("/proc/self/fd/{}", fd.get()), name, {},
         stop_);
-    std::set<std::string> links, files;  // of the archive so far
+    std::set<std::string> links, files;  // paths in the archive so far
     Entry entry;
     while (reader.next(entry)) {
       const std::string inside = entry.path;

@@ -1,6 +1,6 @@
-// Asks a credential helper: a program `docker-credential-NAME`, as Docker runs it.
+// Runs a credential helper, a program `docker-credential-NAME`, with Docker's protocol.
 //
-// Threading: may be called while other threads run. The helper's standard error is the user's.
+// Threading: may be called while other threads run. The helper inherits standard error.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace adaptdl::image {
 
-// What `docker-credential-NAME get` answers for a server; null if it has none for that. Throws Error in one line: it is
-// missing, fails, runs for longer than `patience` or until a stop, or prints something else.
+// Returns the answer of `docker-credential-NAME get` for a server; null if it has none. Throws Error in one line if the
+// helper is missing, fails, runs longer than `patience` or prints anything else; http::Stopped at a stop.
 std::optional<Credentials> ask_helper(const std::string& name, const std::string& server,
                                       std::chrono::milliseconds patience, const std::stop_token& stop = {});
 
-// What is in such an answer. Throws Error.
+// Parses such an answer. Throws Error.
 Credentials parse_helper_answer(const std::string& text);
 
 }  // namespace adaptdl::image

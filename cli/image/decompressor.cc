@@ -32,19 +32,19 @@ using namespace std::string_view_literals;
 class Decompressor::Codec {
  public:
   virtual ~Codec() = default;
-  // Takes from `input`, and gives into `output`, what it can, and cuts both. True: a member or frame has ended, after
-  // which another may begin.
+  // Decompresses as much as possible from `input` to `output`, and advances both. Returns true at the end of a member
+  // or frame, after which another may begin.
   virtual bool step(std::string_view& input, char*& output, std::size_t& room) = 0;
 };
 
 namespace {
 
-// zlib, bzip2 and xz have one form of streams, with different names.
+// zlib, bzip2 and xz use the same stream structure with different names.
 template <typename Stream, typename Byte>
 class StreamCodec : public Decompressor::Codec {
  public:
   bool step(std::string_view& input, char*& output, std::size_t& room) override {
-    // bzip2 takes what it reads as not const.
+    // The input pointer of bzip2 is not const.
     stream_.next_in = reinterpret_cast<Byte*>(const_cast<char*>(input.data()));
     stream_.avail_in = static_cast<decltype(stream_.avail_in)>(input.size());
     stream_.next_out = reinterpret_cast<std::remove_const_t<Byte>*>(output);
@@ -168,7 +168,7 @@ std::unique_ptr<Decompressor::Codec> codec_for(std::string_view start) {
   if (start.starts_with("\xfd"
                         "7zXZ\0"sv))
     return std::make_unique<Xz>();
-  // A frame, or one that is to be skipped.
+  // A Zstandard stream begins with a frame, or a skippable frame.
   if (start.starts_with("\x28\xb5\x2f\xfd"sv)) return std::make_unique<Zstd>();
   if (start.size() >= 4 && (start[0] & 0xf0) == 0x50 && start.substr(1).starts_with("\x2a\x4d\x18"sv))
     return std::make_unique<Zstd>();
@@ -186,7 +186,7 @@ Decompressor::~Decompressor() = default;
 
 bool Decompressor::fill() {
   std::size_t size = 0;
-  // Whole, so that the first bytes are all there to tell the format by.
+  // The buffer is filled completely, so that the first call reads all bytes that determine the format.
   while (size < buffer_.size() && !file_ended_) {
     const ssize_t count = ::read(file_.get(), buffer_.data() + size, buffer_.size() - size);
     if (count < 0 && errno != EINTR) throw Error(fmt::format("it cannot be read: {}", std::strerror(errno)));
@@ -209,13 +209,13 @@ std::size_t Decompressor::read(char* data, std::size_t size) {
       input_.remove_prefix(count);
       return count;
     }
-    if (between_ && input_.front() == '\0') {  // what some pad a file with, and no stream begins with
+    if (between_ && input_.front() == '\0') {  // padding after a stream; no stream begins with it
       input_.remove_prefix(1);
       continue;
     }
     const std::size_t had = input_.size();
     between_ = codec_->step(input_, output, room);
-    // With the file at its end, a codec may still have something to give.
+    // At the end of the file, a codec may still have output.
     if (!between_ && output == data && input_.size() == had) throw Error("it is truncated");
   }
   return size - room;

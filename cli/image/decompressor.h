@@ -1,6 +1,6 @@
-// Reads a file that may be compressed, by gzip, bzip2, xz or zstd, or not at all; its first bytes tell.
+// Reads a file that may be compressed with gzip, bzip2, xz or zstd; its first bytes determine the format.
 //
-// Threading: belongs to one thread.
+// Threading: an object belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +15,25 @@ namespace adaptdl::image {
 
 class Decompressor {
  public:
-  // From the file's present place. Throws Error for a file that cannot be read; its message names no file.
+  // Reads from the file's current offset. Throws Error if the file cannot be read; the message does not name it.
   explicit Decompressor(net::Fd file);
   ~Decompressor();
 
-  // Up to `size` bytes, and how many; 0 only at the end. Throws Error, whose message names no file, for damaged and
-  // truncated streams.
+  // Reads up to `size` bytes and returns their number; 0 only at the end. Throws Error for damaged and truncated
+  // streams; the message does not name the file.
   std::size_t read(char* data, std::size_t size);
 
   class Codec;
 
  private:
-  bool fill();  // False: the file's end.
+  bool fill();  // returns false at the end of the file
 
   net::Fd file_;
   std::string buffer_;
-  std::string_view input_;  // of it
+  std::string_view input_;  // the unread part of buffer_
   bool file_ended_ = false;
-  std::unique_ptr<Codec> codec_;  // null: nothing is compressed
-  bool between_ = true;           // two members or frames, or after the last
+  std::unique_ptr<Codec> codec_;  // null: the file is not compressed
+  bool between_ = true;           // between two members or frames, or after the last one
 };
 
 }  // namespace adaptdl::image

@@ -1,6 +1,6 @@
-// Content digests, as registries write them: "sha256:" and 64 hexadecimal digits.
+// Content digests in the notation of registries: "sha256:" and 64 hexadecimal digits.
 //
-// Threading: a Digester belongs to one thread at a time; the rest are values and plain functions.
+// Threading: a Digester belongs to one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace adaptdl::image {
 
-// Whether it is a digest of sha256 or sha512, in lower case.
+// Returns whether the text is a digest by sha256 or sha512, in lower case.
 bool is_digest(std::string_view text);
 
-// The hexadecimal digits of a digest. REQUIRES: is_digest(digest).
+// Returns the hexadecimal digits of a digest. REQUIRES: is_digest(digest).
 std::string_view hex_of(std::string_view digest);
 
-// Takes bytes as they come. Copies go their own ways.
+// Computes a digest incrementally. Copies are independent of the original.
 class Digester {
  public:
-  // By the algorithm of that name, sha256 or sha512. Throws Error.
+  // `algorithm` is sha256 or sha512. Throws Error for any other.
   explicit Digester(std::string_view algorithm = "sha256");
-  // By the algorithm of a digest. Throws Error if it is none.
+  // Uses the algorithm of a digest. Throws Error if it is not a valid digest.
   static Digester of(std::string_view digest);
   ~Digester();
   Digester(const Digester& other);
@@ -30,7 +30,7 @@ class Digester {
   Digester& operator=(Digester&&) noexcept;
 
   void update(std::string_view bytes);
-  // Of all bytes until now; more may follow.
+  // Returns the digest of all bytes so far; more may follow.
   std::string digest() const;
 
  private:
@@ -38,7 +38,7 @@ class Digester {
   std::unique_ptr<Context> context_;
 };
 
-// The digest of `bytes` by sha256.
+// Returns the sha256 digest of `bytes`.
 std::string sha256(std::string_view bytes);
 
 }  // namespace adaptdl::image

@@ -36,7 +36,7 @@ bool is_stage_name(std::string_view name) {
          name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-_.") == std::string_view::npos;
 }
 
-// Throws Error without a place.
+// Throws Error without file and line.
 Stage stage_of(const InstructionParts& parts, const std::vector<Stage>& before) {
   const Flags flags(parts.name, parts.flags, {{"platform", Flags::Kind::kText}});
   const std::vector<std::string> words = split_spaces(parts.rest);
@@ -56,7 +56,7 @@ Stage stage_of(const InstructionParts& parts, const std::vector<Stage>& before) 
   return stage;
 }
 
-// What --from names in the stages, now that all are known.
+// Checks the stages that --from and from= name, when all stages are known.
 void check_sources(const Dockerfile& dockerfile, const DockerfileLines& lines) {
   for (const Stage& stage : dockerfile.stages) {
     for (const Instruction& instruction : stage.instructions) {
@@ -120,7 +120,7 @@ Instruction parse_trigger(std::string_view text, const std::string& file, Lines 
     return instruction;
   } catch (const Error& error) {
     std::string_view why = error.what();
-    // The line within the trigger is none of the file's.
+    // The line number within the trigger does not belong to the file.
     if (dynamic_cast<const PlacedError*>(&error) != nullptr) why.remove_prefix(why.find(": ", file.size()) + 2);
     lines.fail(place.first, fmt::format("an ONBUILD of the base image cannot be run: {}", why));
   }

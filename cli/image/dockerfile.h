@@ -1,7 +1,5 @@
-// A Dockerfile as a typed tree: stages, and in each its instructions, with the lines that they stand on. All that can
-// be known to be wrong without building is refused here, by file and line; nothing is expanded yet (expansion.h).
-//
-// Threading and lifetime: plain values.
+// The syntax tree of a Dockerfile: stages and their instructions, with line numbers. Faults that can be detected
+// without building are rejected here, with file and line; variables are not expanded yet (expansion.h).
 #pragma once
 
 #include <chrono>
@@ -17,21 +15,21 @@
 namespace adaptdl::image {
 
 struct Lines {
-  int first = 0, last = 0;  // from 1, both inclusive
+  int first = 0, last = 0;  // counted from 1, both inclusive
 };
 
 struct Heredoc {
   std::string name;
-  std::string content;  // as in the file, but for COPY and ADD without leading tabs where '<<-' says so
-  bool expand = true;   // the name was not quoted
+  std::string content;  // as in the file; for COPY and ADD with '<<-', without leading tabs
+  bool expand = true;   // variables are expanded, as the name was not quoted
   bool strip_tabs = false;
 };
 
 // The command of RUN, CMD and ENTRYPOINT.
 struct CommandLine {
-  bool exec = false;               // written as JSON: `words` is all of it; otherwise it is one text for the shell
-  std::vector<std::string> words;  // none: an empty JSON list
-  std::vector<Heredoc> heredocs;   // of RUN
+  bool exec = false;               // written as JSON; otherwise `words` is one text for the shell
+  std::vector<std::string> words;  // empty: an empty JSON array
+  std::vector<Heredoc> heredocs;   // only for RUN
 };
 
 struct Pair {
@@ -53,37 +51,37 @@ struct Label {
 };
 
 struct Copy {
-  bool add = false;  // ADD
+  bool add = false;  // the instruction is ADD
   std::vector<std::string> sources;
-  std::vector<Heredoc> files;  // further sources, by content
+  std::vector<Heredoc> files;  // additional sources, given by their content
   std::string destination;
-  std::string from;  // a stage by name or number, or an image; "" for the build's context
+  std::string from;  // a stage by name or number, or an image; "": the build context
   std::string owner, mode, checksum;
   std::vector<std::string> excludes;  // patterns as in an ignore file
   bool link = false, parents = false;
-  std::optional<bool> unpack;  // not said: local archives in ADD are
+  std::optional<bool> unpack;  // unset: ADD unpacks local archives
 };
 
 struct Mount {
   enum class Type { kBind, kCache, kTmpfs, kSecret };
   enum class Sharing { kShared, kPrivate, kLocked };
   Type type = Type::kBind;
-  std::string from;  // a stage by name, or an image; "" for the build's context, or an empty directory if a cache
+  std::string from;  // a stage by name, or an image; "": the build context, or for a cache an empty directory
   std::string source, target;
   bool read_only = true;
-  std::string id;                             // of a cache (its target if not said) or a secret
+  std::string id;                             // of a cache (default: its target) or a secret
   Sharing sharing = Sharing::kShared;         // of a cache
   bool required = false;                      // of a secret
-  std::optional<std::string> environment;     // of a secret: a variable that it is in
+  std::optional<std::string> environment;     // of a secret: the environment variable that contains it
   std::optional<unsigned> mode, user, group;  // of a cache or secret
-  std::size_t size = 0;                       // of a tmpfs, in bytes; 0 for the system's
+  std::size_t size = 0;                       // of a tmpfs, in bytes; 0: the system's default
 };
 
 struct Run {
   enum class Network { kDefault, kNone, kHost };
   CommandLine command;
-  std::vector<std::string> mount_texts;  // as written: their values are expanded
-  std::vector<Mount> mounts;             // with what was not to be expanded; after the expansion all
+  std::vector<std::string> mount_texts;  // as written; their values are expanded later
+  std::vector<Mount> mounts;             // without the values that have variables; after the expansion, complete
   Network network = Network::kDefault;
 };
 
@@ -94,12 +92,12 @@ struct Entrypoint {
   CommandLine command;
 };
 struct Healthcheck {
-  std::vector<std::string> test;  // "NONE", "CMD" or "CMD-SHELL" first
-  std::chrono::nanoseconds interval{}, timeout{}, start_period{}, start_interval{};  // 0: the base image's
+  std::vector<std::string> test;  // the first word is "NONE", "CMD" or "CMD-SHELL"
+  std::chrono::nanoseconds interval{}, timeout{}, start_period{}, start_interval{};  // 0: not set
   int retries = 0;
 };
 struct Expose {
-  std::vector<std::string> ports;  // sorted; after the expansion as "80/tcp", one each
+  std::vector<std::string> ports;  // sorted; after the expansion, "80/tcp" for each port
 };
 struct Volume {
   std::vector<std::string> paths;
@@ -129,16 +127,16 @@ using Body = std::variant<Arg, Env, Label, Copy, Run, Cmd, Entrypoint, Healthche
                           Shell, StopSignal, Maintainer, OnBuild>;
 
 struct Instruction {
-  std::string name;  // in capitals
+  std::string name;  // in upper case
   Lines lines;
-  std::string text;  // as written, with its continuations joined and without its heredocs
+  std::string text;  // as written, with continuation lines joined and without heredocs
   Body body;
 };
 
 struct Stage {
   std::size_t number = 0;
-  std::string name;  // "" if it has none; in small letters
-  std::string base;  // these two with their variables
+  std::string name;  // in lower case; "" if it has none
+  std::string base;  // base and platform are not expanded
   std::string platform;
   Lines lines;  // of its FROM
   std::string text;
@@ -146,20 +144,20 @@ struct Stage {
 };
 
 struct Dockerfile {
-  std::string file;  // as it is named in messages
+  std::string file;  // its name in messages
   char escape = '\\';
   std::vector<Instruction> arguments;  // ARGs before the first stage
   std::vector<Stage> stages;           // at least one
 };
 
-// Throws Error: "FILE:LINE: why", one line.
+// Throws Error in one line, "FILE:LINE: why".
 Dockerfile parse_dockerfile(std::string_view text, const std::string& file);
 
-// An instruction that an image says is to run when it is built on. `file` and `lines` are its FROM's. Throws Error.
+// Parses an ONBUILD instruction of a base image. `file` and `lines` are those of the FROM. Throws Error.
 Instruction parse_trigger(std::string_view text, const std::string& file, Lines lines);
 
-// What --from or from= of an instruction of the stage of that number stands for: a stage before it, or null for an
-// image. Throws Error, without a place, if it is a stage that does not come before it.
+// Resolves --from or from= of an instruction in stage `number`: returns the number of an earlier stage, or null for an
+// image. Throws Error, without file and line, if it names a stage that is not earlier.
 std::optional<std::size_t> stage_named(const std::vector<Stage>& stages, std::size_t number, const std::string& from);
 
 }  // namespace adaptdl::image

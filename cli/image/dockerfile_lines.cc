@@ -16,7 +16,7 @@ std::string_view without_leading(std::string_view line, std::string_view charact
 
 bool is_comment(std::string_view line) { return without_leading(line, kSpaces).starts_with('#'); }
 
-// Whether it is BuildKit's own language: docker/dockerfile:1 and its like, from whatever registry.
+// Returns whether this is BuildKit's own syntax: docker/dockerfile:1 and its variants, from any registry.
 bool is_known_syntax(std::string_view image) {
   std::string_view name = image.substr(0, image.find_first_of(" @"));
   if (const std::size_t colon = name.rfind(':');
@@ -55,7 +55,7 @@ std::optional<std::string_view> DockerfileLines::read() {
   return line;
 }
 
-// Directives stand before all else, even other comments.
+// Directives come before all other lines, even comments.
 bool DockerfileLines::take_directive(std::string_view line) {
   if (!directives_) return false;
   directives_ = false;
@@ -86,7 +86,7 @@ void DockerfileLines::apply_directive(const std::string& name, const std::string
                                 trimmed(option)));
 }
 
-// Takes the escape character at a line's end away, unless it is escaped itself.
+// Removes the escape character at the end of a line, unless it is itself escaped. Returns whether there was one.
 bool DockerfileLines::take_continuation(std::string_view& line) const {
   const std::size_t last = line.find_last_not_of(" \t");
   if (last == std::string_view::npos || line[last] != escape_) return false;

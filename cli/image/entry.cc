@@ -42,7 +42,7 @@ Entry::Type entry_type(mode_t mode, const std::string& path) {
   throw Error(fmt::format("/{} is of a kind that no layer can hold", one_line(path, 300)));
 }
 
-// With one of the calls that read something of unknown size: listxattr, getxattr.
+// Repeats listxattr or getxattr with a larger buffer if the first one is too small.
 template <typename Call>
 bool read_growing(std::string& bytes, Call call) {
   bytes.resize(256);
@@ -104,7 +104,7 @@ Entry read_entry(int directory, const std::string& name, std::string path) {
     if (size < 0) fail_entry("", entry.path);
     entry.link.resize(static_cast<std::size_t>(size));
   }
-  // Calls that name a file by its directory have no form for xattrs.
+  // The *at() system calls have no form for extended attributes.
   read_xattrs(fmt::format("/proc/self/fd/{}/{}", directory, name), entry);
   return entry;
 }

@@ -19,7 +19,7 @@
 namespace adaptdl::image {
 namespace {
 
-// The kernel takes no longer one.
+// The kernel's limit for a variable, MAX_ARG_STRLEN, without the terminating zero.
 constexpr std::size_t kLargestVariable = 128 * 1024 - 1;
 constexpr const char* kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 constexpr std::array<std::string_view, 5> kProxies{"http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"};
@@ -84,7 +84,7 @@ std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile
                 return found == globals.end() ? std::nullopt : std::make_optional(found->second);
               });
         check_variable(argument.name, globals[argument.name]);
-        // Declared without a value: it is not set.
+        // An ARG that is declared without a value stays unset.
         if (!argument.value && given(argument.name) == settings.build_arguments.end() && globals[argument.name].empty())
           globals.erase(argument.name);
       } catch (const Error& error) {
@@ -152,7 +152,7 @@ std::string StageWalk::expand(const std::string& text) const {
   return expand_word(text, {.escape = dockerfile_.escape}, [&](const std::string& name) { return variable(name); });
 }
 
-// In the environment before all of them.
+// All pairs are expanded in the environment before the instruction.
 std::vector<Pair> StageWalk::expand(const std::vector<Pair>& pairs) const {
   std::vector<Pair> expanded;
   for (const Pair& pair : pairs) expanded.push_back({expand(pair.name), expand(pair.value)});
@@ -175,7 +175,7 @@ std::vector<Pair> StageWalk::run_proxies(const std::vector<Pair>& environment) c
   std::vector<Pair> proxies;
   for (const auto& [name, value] : settings_.build_arguments) {
     if (!is_proxy(name)) continue;
-    // Programs look for either.
+    // Programs read either spelling.
     for (const std::string& spelled : {upper(name), lower(name)})
       if (find(environment, spelled) == nullptr && find(proxies, spelled) == nullptr)
         proxies.push_back({spelled, value});
@@ -266,7 +266,7 @@ void StageWalk::apply(Step& step, Run& run) {
   CommandLine command = run.command;
   std::string& text = command.words[0];
   if (heredoc_of(text)) {
-    // Nothing but a heredoc: it is the script itself, by its own interpreter if it names one.
+    // The command is only a heredoc: it is the script, and is run by its own interpreter if it names one.
     text = heredocs[0].strip_tabs ? without_tabs(heredocs[0].content) : heredocs[0].content;
     if (text.starts_with("#!")) {
       step.script = text;
@@ -286,7 +286,7 @@ void StageWalk::apply(Step&, Cmd& cmd) {
 
 void StageWalk::apply(Step&, Entrypoint& entrypoint) {
   state_.config.entrypoint = shell_command(entrypoint.command);
-  // A base image's command was for its own entrypoint.
+  // A base image's command was meant for its own entrypoint.
   if (!has_command_) state_.config.command.reset();
 }
 

@@ -1,14 +1,12 @@
-// The instructions of a stage one after the other, each expanded in the environment that it has, and the image's
-// configuration as they make it.
+// Expands the instructions of a stage in order, each in its environment, and derives the image's configuration.
 //
-// Scopes, as the Dockerfile reference has them: ARGs before the first FROM are known to FROMs alone, until a stage
-// declares them again; --build-arg gives a declared ARG its value; ENV, of the stage or of what it is built on, goes
-// before an ARG of the same name; a stage that begins FROM another has that one's ARGs and ENVs. The proxies of
-// --build-arg (HTTP_PROXY and its like) need no ARG, and are in the environment of RUN alone; without an ARG, what a
-// RUN does is not thought to depend on them.
+// Scopes follow the Dockerfile reference: ARGs before the first FROM apply only to FROMs, unless a stage declares them
+// again; --build-arg sets the value of a declared ARG; ENV, of the stage or its base, takes precedence over an ARG of
+// the same name; a stage that begins FROM another one inherits its ARGs and ENVs. Proxy variables in --build-arg
+// (HTTP_PROXY and similar) need no ARG, and are only in the environment of RUN; without an ARG, its key ignores them.
 //
-// Threading: one thread at a time. Lifetime: the Dockerfile, its stage and the settings outlive a walk,
-// and the walk its steps.
+// Threading: one thread at a time. Lifetime: the Dockerfile, its stage and the settings outlive a StageWalk, which
+// outlives its steps.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +25,7 @@ struct BuildSettings {
   std::map<std::string, std::string> build_arguments;
   Platform target = Platform::of_this_machine();
   Platform build = Platform::of_this_machine();
-  std::string target_stage;  // as named by --target; "" for the last
+  std::string target_stage;  // the argument of --target; "": the last stage
 };
 
 struct ImageConfig {
@@ -37,46 +35,45 @@ struct ImageConfig {
   std::set<std::string> exposed_ports, volumes;
   std::string user, working_directory, stop_signal, author;
   std::optional<Healthcheck> healthcheck;
-  std::vector<std::string> shell;  // none: /bin/sh -c
+  std::vector<std::string> shell;  // empty: /bin/sh -c
   std::vector<std::string> on_build;
 };
 
-// What a stage begins with and leaves: an image's configuration, and the ARGs that are in scope.
+// The state at the start and at the end of a stage: an image's configuration, and the ARGs in scope.
 struct StageState {
   ImageConfig config;
-  std::vector<Arg::One> arguments;  // in order, each name once; without a value if nobody gave one
+  std::vector<Arg::One> arguments;  // in order, each name once; without a value if none was given
 };
 
-// A variable's value in a FROM: the ARGs before the first one, and the platforms'. Throws Error with the place.
+// Returns the variables of FROMs: the ARGs before the first one, and the platforms. Throws Error with file and line.
 std::map<std::string, std::string> global_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
-// The --build-arg that no ARG declares, and that are no proxies: nobody reads them.
+// Returns the names in --build-arg that no ARG declares and that are not proxies; these have no effect.
 std::vector<std::string> unused_build_arguments(const Dockerfile& dockerfile, const BuildSettings& settings);
 
 struct Step {
   const Instruction* instruction = nullptr;  // as written
-  Body body;                                 // expanded; destinations and directories absolute
-  bool from_trigger = false;                 // an ONBUILD of what the stage is built on
-  // For RUN, COPY, ADD and WORKDIR, as they are before it.
+  Body body;                                 // expanded; destinations and directories are absolute
+  bool from_trigger = false;                 // from an ONBUILD of the stage's base
+  // For RUN, COPY, ADD and WORKDIR: the values before the step.
   std::string user, working_directory;
-  // For RUN: its environment, the program with its arguments, and a script that it is, to be put where the program
-  // says.
+  // For RUN: its environment, the program with its arguments, and a script, if any, for the program's path.
   std::vector<Pair> environment;
-  std::vector<Pair> proxies;  // besides, and in no step's key
+  std::vector<Pair> proxies;  // additional variables, in no step's key
   std::vector<std::string> command;
   std::optional<std::string> script;
 };
 
-// Where the script of a step is expected.
+// The directory in which the script of a step is expected.
 inline constexpr const char* kScriptDirectory = "/dev/pipes";
 
 class StageWalk {
  public:
-  // `begin` is of what the stage is built on, with its triggers left out of the configuration: they are `triggers`, and
-  // come first. A configuration without a PATH gets the usual one.
+  // `begin` is the state of the stage's base. The base's triggers are passed in `triggers`, and are executed first. A
+  // configuration without a PATH gets the default one.
   StageWalk(const Dockerfile& dockerfile, const Stage& stage, const BuildSettings& settings, StageState begin,
             std::vector<Instruction> triggers = {});
 
-  // Null at the end. Throws Error with the place.
+  // Returns null at the end. Throws Error with file and line.
   std::optional<Step> next();
   const StageState& state() const { return state_; }  // after the last step
 
@@ -89,7 +86,7 @@ class StageWalk {
   std::vector<std::string> shell_command(const CommandLine& command) const;
   std::string absolute(const std::string& path) const;
 
-  // Each expands the step's body, and makes its changes.
+  // Each overload expands the step's body, and applies it to the state.
   void apply(Step& step, Arg& arg);
   void apply(Step& step, Env& env);
   void apply(Step& step, Label& label);
@@ -114,7 +111,7 @@ class StageWalk {
   std::map<std::string, std::string> globals_;
   StageState state_;
   std::size_t next_ = 0;
-  bool has_command_ = false;  // of the stage's own
+  bool has_command_ = false;  // the stage itself has a CMD
 };
 
 }  // namespace adaptdl::image

@@ -1,6 +1,4 @@
-// Calls of the system that failed.
-//
-// Threading: plain functions.
+// Errors of failed system calls.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,7 +11,7 @@
 
 namespace adaptdl::image {
 
-// Throws Error that says what failed, and why.
+// Throws Error with what failed, and the message for `error`.
 [[noreturn]] inline void fail_call(const std::string& what, int error = errno) {
   throw Error(fmt::format("{}: {}", what, std::strerror(error)));
 }

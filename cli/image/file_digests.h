@@ -1,8 +1,8 @@
-// The digests of a context's files, remembered from build to build, so that what did not change is not read again.
+// The digests of a context's files, stored between builds, so that unchanged files are not read again.
 //
-// A file counts as unchanged if its size, times, inode and device are the same. What was changed so shortly before it
-// was read that a later change could leave the same times is not remembered.
-// Threading: one thread at a time; files are read by several. Lifetime: the tree and the file of memories outlive it.
+// A file counts as unchanged if its size, times, inode and device are the same. A file that was changed so shortly
+// before it was read that a later change could leave the same times is not stored.
+// Threading: one thread at a time; files are read by several threads. Lifetime: the tree must outlive the object.
 #pragma once
 
 #include <filesystem>
@@ -17,12 +17,12 @@ namespace adaptdl::image {
 
 class FileDigests {
  public:
-  // `memory` is the file that remembers; one that is not there or damaged remembers nothing.
+  // `memory` is the file that stores the digests; if it is missing or damaged, all files are read.
   FileDigests(const FileTree& tree, std::filesystem::path memory, unsigned threads);
 
-  // Fills in the digests of all files among them. Throws Error, and http::Stopped at a stop.
+  // Sets the digests of all files in `sources`. Throws Error, and http::Stopped at a stop.
   void fill(std::vector<CopySource>& sources, const std::stop_token& stop);
-  // Writes down what is known now, of files that were asked for. A full disk is no error.
+  // Stores the digests of the files that fill() was called for. Write errors, such as a full disk, are ignored.
   void save();
 
  private:
@@ -36,7 +36,7 @@ class FileDigests {
   const FileTree& tree_;
   const std::filesystem::path memory_;
   const unsigned threads_;
-  std::unordered_map<std::string, Known> known_;  // by path
+  std::unordered_map<std::string, Known> known_;  // keyed by path
   bool changed_ = false;
 };
 

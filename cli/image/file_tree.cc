@@ -101,7 +101,7 @@ TreeFile FileTree::describe(int directory, const std::string& name, const std::s
   return file;
 }
 
-// A directory that is ignored is there all the same if something below it is.
+// An ignored directory is still in the tree if something below it is not ignored.
 bool FileTree::is_there(const TreeFile& file) const {
   const std::string& path = file.entry.path;
   if (ignore_.empty() || path.empty() || !ignore_.ignores(path)) return true;
@@ -183,7 +183,7 @@ net::Fd FileTree::open(const std::string& path, const FileStamp& stamp) const {
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0)
     throw Error(one_line(fmt::format("cannot read {}/{}: {}", name_, path, std::strerror(errno))));
-  // An overlay may give a file another inode; what is in a stage does not change.
+  // An overlay may show a file with another inode, and the files of a stage do not change.
   if (kind_ == Kind::kContext && stamp_of(info) != stamp)
     throw Error(one_line(fmt::format("{}/{} was changed while it was being copied; build once more", name_, path)));
   return fd;

@@ -1,8 +1,8 @@
-// The files of a directory that COPY takes from: a build's context without what is ignored, or the files of a stage.
+// The files of a directory that COPY reads: a build context without ignored files, or the files of a stage.
 //
-// Nothing outside the directory is ever looked at: links are resolved as if it were the root, and a directory that
-// becomes a link meanwhile is not followed.
-// Threading: a const one may be used by several threads at once.
+// Nothing outside the directory is ever accessed: links are resolved as if it were the root, and a directory that is
+// replaced by a link in the meantime is not followed.
+// Threading: const methods may be called from several threads at once.
 #pragma once
 
 #include <sys/types.h>
@@ -19,41 +19,41 @@
 
 namespace adaptdl::image {
 
-// What tells that a file has been changed.
+// Identifies a file's contents: the stamp differs after a change.
 struct FileStamp {
   std::uint64_t device = 0, inode = 0, size = 0;
-  std::int64_t modified = 0, changed = 0;  // in nanoseconds
+  std::int64_t modified = 0, changed = 0;  // in nanoseconds since 1970
   bool operator==(const FileStamp&) const = default;
 };
 
 struct TreeFile {
-  Entry entry;  // its path is the one in the tree
+  Entry entry;  // its path is relative to the tree's root
   FileStamp stamp;
   std::uint64_t links = 1;
 };
 
 class FileTree {
  public:
-  // A context's files belong to root and have no attributes, whoever has checked them out; a stage's are as they are.
+  // A context's files belong to root and have no extended attributes; a stage's files keep owners and attributes.
   enum class Kind { kContext, kStage };
-  // Throws Error if it is no directory, or cannot be read.
+  // Throws Error if `root` is not a directory, or cannot be read.
   FileTree(const std::filesystem::path& root, Kind kind, IgnoreFile ignore = {});
 
-  // Paths are from the root, "" is the root itself. A link is not followed, in the middle neither: then there is none.
-  // Throws Error that names the path.
+  // Paths are relative to the root; "" is the root itself. Links are not followed: a path with a link in the middle
+  // counts as missing. Returns null if the file is missing or ignored. Throws Error that names the path.
   std::optional<TreeFile> find(const std::string& path) const;
-  // What is in a directory, sorted by name, without what is ignored, and without sockets.
+  // Returns the entries of a directory, sorted by name, without ignored files and sockets.
   std::vector<TreeFile> list(const std::string& directory) const;
-  // With all links followed, also the last; what is missing stays. Throws Error for too many links.
+  // Returns the path with all links followed, also the last; missing parts are kept. Throws Error for too many links.
   std::string resolve(const std::string& path) const;
-  // As resolve(), but the last part is left as it is.
+  // Like resolve(), but does not follow the last part.
   std::string resolve_parent(const std::string& path) const;
-  // A regular file. Throws Error if it is not what `stamp` says any more.
+  // Opens a regular file. Throws Error if a context's file no longer matches `stamp`.
   net::Fd open(const std::string& path, const FileStamp& stamp) const;
-  // All of a small regular file, its links followed; null if there is none. Throws Error if it is over 8 MiB.
+  // Reads a small regular file, following links; null if there is none. Throws Error if it is over 8 MiB.
   std::optional<std::string> read(const std::string& path) const;
 
-  const std::string& name() const { return name_; }  // of its directory, for messages
+  const std::string& name() const { return name_; }  // the directory's name, for messages
 
  private:
   net::Fd open_directory(const std::string& path) const;

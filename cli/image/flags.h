@@ -1,6 +1,4 @@
 // The --flags of an instruction.
-//
-// Threading: plain values.
 #pragma once
 
 #include <initializer_list>
@@ -13,19 +11,20 @@ namespace adaptdl::image {
 
 class Flags {
  public:
-  // kRefused: what BuildKit knows and is not done here; the reason is the flag's.
+  // kRefused marks a flag of BuildKit that is not supported here; `reason` completes the message.
   enum class Kind { kBool, kText, kTexts, kRefused };
   struct Known {
     std::string_view name;
     Kind kind;
     std::string_view reason = "";
   };
-  // `words` are as "--name" or "--name=value". Throws Error that names the instruction and the flag, without a place.
+  // `words` are "--name" or "--name=value". Throws Error that names the instruction and the flag, without file and
+  // line.
   Flags(std::string_view instruction, const std::vector<std::string>& words, const std::vector<Known>& known);
 
   bool given(const std::string& name) const { return values_.contains(name); }
   bool flag(const std::string& name) const;
-  std::string text(const std::string& name) const;  // "" if not given; what is given is not empty
+  std::string text(const std::string& name) const;  // "" if not given; a given value is never empty
   std::vector<std::string> texts(const std::string& name) const;
 
  private:

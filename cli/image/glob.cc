@@ -6,9 +6,9 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr char32_t kStrayByte = 0xdc00;  // no character of UTF-8 is in this range
+constexpr char32_t kStrayByte = 0xdc00;  // in the range of surrogates, which UTF-8 never encodes
 
-// How many bytes the character at the text's begin has; 0 if it is none.
+// Returns the number of bytes of the character at the start of the text; 0 if it is not valid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -21,7 +21,7 @@ std::size_t utf8_length(std::string_view text) {
   if (length == 0 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Overlong, surrogate, beyond the last.
+  // Reject overlong forms, surrogates, and values beyond U+10FFFF.
   if (first == 0xe0 && byte(1) < 0xa0) return 0;
   if (first == 0xed && byte(1) > 0x9f) return 0;
   if (first == 0xf0 && byte(1) < 0x90) return 0;
@@ -97,7 +97,7 @@ void Glob::add_directories() {
 }
 void Glob::reverse() { std::reverse(tokens_.begin(), tokens_.end()); }
 
-// The places in a pattern at which a match may stand.
+// The set of positions in a pattern that a match may have reached.
 class Glob::States {
  public:
   explicit States(const Glob& glob) : glob_(&glob), added_(glob.tokens_.size() + 1, 0) {}
@@ -112,10 +112,10 @@ class Glob::States {
       if (place == glob_->tokens_.size()) return;
       const Kind kind = glob_->tokens_[place].kind;
       if (kind != Kind::kDirectories && kind != Kind::kMany) return;
-      if (kind == Kind::kDirectories) add_place(++place);  // into them, or past them
+      if (kind == Kind::kDirectories) add_place(++place);  // enter the directories, or skip them
     }
   }
-  // Without what may follow it at once.
+  // Adds this position only, without those that follow it before the next character.
   void add_place(std::size_t place) {
     if (added_[place] == round_) return;
     added_[place] = round_;
@@ -132,7 +132,7 @@ class Glob::States {
   std::uint64_t round_ = 1;
 };
 
-// Ends where `accept` says so or no match can go on. Whether one could go on beyond the text.
+// Stops when `accept` returns false or no match can continue. Returns whether a match could continue beyond the text.
 template <typename Accept>
 bool Glob::run(std::u32string_view text, Accept accept) const {
   States now(*this), next(*this);

@@ -27,7 +27,7 @@ std::string user_name() {
   return user != nullptr ? user->pw_name : std::to_string(::getuid());
 }
 
-// A map must be written at once. Returns errno, or 0.
+// The kernel accepts a map only in a single write. Returns errno, or 0.
 int write_map(const std::string& file, const std::string& text) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno;
@@ -42,7 +42,7 @@ std::string map_text(const std::vector<IdRange>& ranges) {
   return text;
 }
 
-// Runs newuidmap or newgidmap, which may give what /etc/subuid promises. Returns why it did not, or "".
+// Runs newuidmap or newgidmap, which may map the ids of /etc/subuid and /etc/subgid. Returns why that failed, or "".
 std::string run_mapper(const std::string& program, pid_t process, const std::vector<IdRange>& ranges) {
   std::vector<std::string> words{program, std::to_string(process)};
   for (const IdRange& range : ranges)
@@ -75,7 +75,7 @@ std::string run_mapper(const std::string& program, pid_t process, const std::vec
 }
 
 std::string map_from_outside(pid_t process) {
-  // Root of a container that may give any id gives all that it has itself.
+  // Root of a container that may map any id maps all ids that it has itself.
   if (map_own_ids(process)) return "";
   const std::string user = user_name();
   const std::vector<IdRange> users = subordinate_ids(text_of_file("/etc/subuid"), user, ::getuid(), ::getuid()),
@@ -85,7 +85,7 @@ std::string map_from_outside(pid_t process) {
     if (ranges->size() < 2)
       return fmt::format("{} has no ids for {}; have an administrator run: usermod {} 100000-165535 {}", file, user,
                          option, user);
-  // Groups first: with users alone there would be nothing to fall back to.
+  // Groups come first: if only the users were mapped, there would be no fallback.
   if (std::string why = run_mapper("newgidmap", process, groups); !why.empty()) return why;
   return run_mapper("newuidmap", process, users);
 }

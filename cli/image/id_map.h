@@ -1,6 +1,6 @@
-// The ids of a user namespace: which there may be, and how they get there.
+// The id maps of a user namespace: the available ids, and how they are mapped.
 //
-// Threading: plain functions, for a process of one thread.
+// Threading: for a process with one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -16,24 +16,24 @@ struct IdRange {
   unsigned long inside = 0, outside = 0, count = 0;
 };
 
-// The ranges that a file as /etc/subuid or /etc/subgid gives to a user, in its order; lines that are none are left out.
-// They follow on id 0, which is `own`.
+// Returns the ranges that a file such as /etc/subuid or /etc/subgid grants to a user, in the file's order; malformed
+// lines are skipped. The first range maps id 0 to `own`.
 std::vector<IdRange> subordinate_ids(std::string_view file, const std::string& user, uid_t number, unsigned long own);
 
-// Gives a process's new user namespace all ids that this process has, under the same numbers. Returns whether that
-// worked: it takes root's rights.
+// Maps all ids of this process into the new user namespace of `process`, under the same numbers. Returns whether that
+// succeeded; it requires root.
 bool map_own_ids(pid_t process);
 
-// A process that stays in the namespace of before and, once asked, gives ids to the process that made it. Both ends of
-// it are closed on exec.
+// A child process that stays in the original namespace and, on request, maps ids into the namespace of its parent. Both
+// ends of its channel are closed on exec.
 class IdMapper {
  public:
-  IdMapper();   // Throws Error if no process can be started.
-  ~IdMapper();  // waits for its end
+  IdMapper();   // throws Error if no process can be started
+  ~IdMapper();  // waits until the child has ended
   IdMapper(const IdMapper&) = delete;
   IdMapper& operator=(const IdMapper&) = delete;
 
-  // To be called in the new user namespace. Returns why files can belong to one id alone, or "".
+  // Must be called in the new user namespace. Returns why files can belong to only one id, or "".
   std::string map();
 
  private:

@@ -95,7 +95,7 @@ ImageConfig image_config(const json& object) {
   return config;
 }
 
-// Layers of Docker's manifests under the names that OCI has for the same.
+// Converts the media types of Docker's layers to the equivalent types of OCI.
 std::string oci_layer_type(const std::string& type) {
   if (type == media::kDockerLayerGzip) return std::string(media::kLayerGzip);
   if (type == "application/vnd.docker.image.rootfs.diff.tar") return std::string(media::kLayer);

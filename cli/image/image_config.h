@@ -1,6 +1,4 @@
-// An image's configuration as JSON, of OCI and Docker alike: read from a base image, and written for what is built.
-//
-// Threading: plain functions and values.
+// An image's configuration as JSON, for OCI and Docker alike: parses a base image's, and writes that of a built image.
 #pragma once
 
 #include <cstdint>
@@ -21,29 +19,29 @@ struct HistoryEntry {
   bool empty_layer = false;
 };
 
-// What a base image says of itself.
+// The configuration of a base image.
 struct ParsedConfig {
-  nlohmann::json whole;  // all of it
+  nlohmann::json whole;  // the whole JSON object
   ImageConfig config;    // without triggers
   std::vector<std::string> triggers;
   std::vector<std::string> diff_ids;
-  std::int64_t date = 0;  // when it was created; 0 if it does not say
+  std::int64_t date = 0;  // time of creation, in seconds since 1970; 0 if not given
 };
-// Throws Error that says what is wrong with it.
+// Throws Error with the fault.
 ParsedConfig parse_config(std::string_view bytes);
 
-// What was built: what the base says (null: an empty image) as `config` and the steps changed it.
+// Returns the configuration of a built image: `base` (null: an empty image) with the changes by `config` and the steps.
 std::string config_json(const nlohmann::json& base, const ImageConfig& config, const Platform& platform,
                         std::int64_t date, const std::vector<HistoryEntry>& history,
                         const std::vector<std::string>& diff_ids);
 
-// An OCI manifest.
+// Returns an OCI manifest.
 std::string manifest_json(const std::string& config, const std::vector<BuiltLayer>& layers);
 
-// How a step is told in the history, as Docker tells it; without what only --build-arg knows but for the ARGs' names.
+// Returns the text of a step for the history, as Docker writes it; for an ARG, only its name.
 std::string history_text(const Step& step);
 
-// "2026-01-31T12:00:00Z", and back: 0 for what is no such time.
+// Formats a time as "2026-01-31T12:00:00Z", and parses one: 0 if it is not valid.
 std::string time_text(std::int64_t seconds);
 std::int64_t parse_time(const std::string& text);
 

@@ -26,7 +26,7 @@ constexpr const char* kLayout = R"({"imageLayoutVersion":"1.0.0"})";
 
 std::string blob_name(const std::string& digest) { return "blobs/sha256/" + std::string(hex_of(digest)); }
 
-// As Docker shows it, with a tag.
+// Returns the name as Docker shows it, with a tag.
 std::string docker_name(const Reference& tag) { return tag.tag.empty() ? tag.brief() + ":latest" : tag.brief(); }
 
 std::string index_json(const BuiltImage& image, const std::vector<Reference>& tags) {
@@ -52,14 +52,14 @@ void for_each_piece(const fs::path& file, std::uint64_t size, const std::functio
   }
 }
 
-// Whole, or not there.
+// Copies atomically: after a failure `to` is unchanged.
 void copy_file(const fs::path& from, const fs::path& to, std::uint64_t size) {
   DraftFile draft(to);
   for_each_piece(from, size, [&](std::string_view piece) { draft.write(piece); });
   draft.commit();
 }
 
-// A tar of plain files, whole or not there.
+// A tar archive of regular files, which gets its name when it is complete.
 class TarFile {
  public:
   explicit TarFile(const fs::path& file) : draft_(file) {}
@@ -93,7 +93,7 @@ class TarFile {
       set(124, fmt::format("{:011o}", size));
     } else {
       for (int i = 0; i < 8; ++i) header[static_cast<std::size_t>(135 - i)] = static_cast<char>(size >> (8 * i));
-      header[124] = '\x80';  // the number is binary
+      header[124] = '\x80';  // marks a binary number
     }
     set(136, "00000000000");
     set(148, std::string(8, ' '));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kTransfers = 4;
 
-// Repositories of a registry that may have a layer: where it came from, and where it was pushed before.
+// Returns the repositories of the target's registry that may have a layer: its origin, and those pushed to before.
 std::vector<std::string> repositories_with(const BuiltLayer& layer, const Reference& target,
                                            const std::vector<Reference>& pushed) {
   std::vector<std::string> repositories;
@@ -28,7 +28,7 @@ std::vector<std::string> repositories_with(const BuiltLayer& layer, const Refere
 void push_to(const BuiltImage& image, const Reference& target, const std::vector<Reference>& before,
              const BuildCache& cache, Registry& registry, LayerShelf& shelf, BuildReport& report, unsigned threads,
              const std::stop_token& stop) {
-  // Each layer once, however often it is in the image.
+  // Each layer is pushed once, even if the image contains it several times.
   std::vector<BuiltLayer> layers;
   std::set<std::string> known;
   std::uint64_t bytes = image.config.size();
@@ -44,7 +44,7 @@ void push_to(const BuiltImage& image, const Reference& target, const std::vector
     there[i] = registry.has_blob(target, layers[i].descriptor.digest, stopped);
     if (there[i]) progress.there(layers[i].descriptor.size);
   });
-  // A base image of this very registry is not fetched: it can have its layers mounted, as a rule.
+  // Layers of base images in the target's registry are not downloaded first, as the registry can usually mount them.
   std::vector<BuiltLayer> wanted;
   for (std::size_t i = 0; i < layers.size(); ++i)
     if (!there[i] && repositories_with(layers[i], target, before).empty()) wanted.push_back(layers[i]);

@@ -18,7 +18,7 @@ namespace {
 
 using Kind = Flags::Kind;
 
-// One instruction while it is read; its errors are without a place.
+// Reads one instruction. Errors do not contain file and line.
 class InstructionReader {
  public:
   InstructionReader(DockerfileLines& source, Instruction& instruction)
@@ -29,7 +29,7 @@ class InstructionReader {
 
  private:
   Flags flags(const std::vector<Flags::Known>& known = {}) const { return Flags(parts_.name, parts_.flags, known); }
-  // What the instruction cannot be without.
+  // Returns the arguments of an instruction that must have some.
   const std::string& needed(std::string_view what) const {
     if (parts_.rest.empty()) throw Error(fmt::format("{} needs {}", parts_.name, what));
     return parts_.rest;
@@ -66,7 +66,7 @@ CommandLine InstructionReader::command(std::string_view text) {
   return {.words = {std::string(text)}};
 }
 
-// "name=value name=value", or the old form of one alone, "name value".
+// Reads "name=value name=value", or the old form with one pair, "name value".
 std::vector<Pair> InstructionReader::pairs() const {
   const std::string& text = needed("a name and a value, as NAME=VALUE");
   std::vector<Pair> pairs;

@@ -1,6 +1,4 @@
-// Single instructions of a Dockerfile.
-//
-// Threading: plain functions.
+// Parses single instructions of a Dockerfile.
 #pragma once
 
 #include <string>
@@ -12,22 +10,22 @@
 
 namespace adaptdl::image {
 
-// What every instruction is made of.
+// The parts of every instruction.
 struct InstructionParts {
-  std::string name;                // in capitals
-  std::vector<std::string> flags;  // as "--name=value", without their quotes
+  std::string name;                // in upper case
+  std::vector<std::string> flags;  // such as "--name=value", without their quotes
   std::string rest;
 };
 InstructionParts split_instruction(std::string_view text, char escape);
 
-// The instruction of a line; further lines are read for its heredocs. Throws PlacedError.
+// Parses the instruction of a line; further lines are read for its heredocs. Throws PlacedError.
 Instruction parse_instruction(DockerfileLines& lines, const DockerfileLines::Logical& line);
 
-// Whether a text has no variable, quote or escape, and so is after the expansion what it is before.
+// Returns whether a text has no variable, quote or escape, and so is not changed by the expansion.
 bool is_plain(std::string_view text);
 
-// What COPY and ADD must keep to; what is not plain is left for after the expansion, when `expanded` says that nothing
-// is. Throws Error without a place.
+// Checks a COPY or ADD. Unless `expanded`, texts that are not plain are left for the check after the expansion. Throws
+// Error without file and line.
 void check_copy(const Copy& copy, bool expanded);
 
 }  // namespace adaptdl::image

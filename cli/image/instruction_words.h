@@ -1,6 +1,4 @@
-// How the arguments of instructions are split, each in its way.
-//
-// Threading: plain functions.
+// Splits the arguments of instructions; each kind of argument has its own rules.
 #pragma once
 
 #include <optional>
@@ -12,19 +10,19 @@
 
 namespace adaptdl::image {
 
-// Takes the flags at the begin of an instruction's arguments away.
+// Removes the flags at the start of an instruction's arguments from `text`, and returns them.
 std::vector<std::string> take_flags(std::string_view& text, char escape);
 
-// Words between spaces that are not quoted, with their quotes and escapes.
+// Returns the words between unquoted spaces, with their quotes and escapes.
 std::vector<std::string> quoted_words(std::string_view text, char escape);
 
-// A JSON list of texts; null if it is none, and is read otherwise. Throws Error, without a place, if it is a list of
-// something else.
+// Parses a JSON array of strings; null if the text is not one, and must be read otherwise. Throws Error, without file
+// and line, for an array with other elements.
 std::optional<std::vector<std::string>> json_words(std::string_view text);
 
-// A heredoc that a word begins, still without its content; null if it begins none.
+// Returns the heredoc that a word begins, without its content; null if it begins none.
 std::optional<Heredoc> heredoc_of(std::string_view word);
-// All that a line begins.
+// Returns all heredocs that a line begins.
 std::vector<Heredoc> heredocs_of(std::string_view line);
 std::string without_tabs(std::string_view content);
 

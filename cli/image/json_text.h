@@ -1,6 +1,4 @@
-// Texts in JSON that others wrote.
-//
-// Threading: plain functions.
+// Strings in JSON from other programs.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +6,7 @@
 
 namespace adaptdl::image {
 
-// That of a field; "" if it is missing or no text.
+// Returns the string in a field; "" if it is missing or not a string.
 inline std::string text_at(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";

@@ -20,10 +20,10 @@
 namespace adaptdl::image {
 namespace {
 
-constexpr std::uint64_t kReadAhead = std::uint64_t{1} << 20;  // a smaller file is not worth a thread
+constexpr std::uint64_t kReadAhead = std::uint64_t{1} << 20;  // in bytes; smaller files are read without a thread
 
 net::Fd open_file(const std::filesystem::path& file, std::uint64_t& size) {
-  // Not blocking: a pipe that nobody writes to must not hold anything up.
+  // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   net::Fd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) throw Error(fmt::format("it cannot be read: {}", std::strerror(errno)));
@@ -46,7 +46,7 @@ struct LayerReader::Impl {
     most = limits.expanded + (compressed < (std::uint64_t{1} << 40) ? compressed * limits.ratio : 0);
   }
 
-  // What is wrong with the file, said of it by its name.
+  // Adds the file's name to errors.
   template <typename Call>
   auto naming(Call call) -> decltype(call()) {
     try {
@@ -58,7 +58,7 @@ struct LayerReader::Impl {
     }
   }
 
-  // On another thread, if there is one that reads ahead.
+  // Runs on the thread that reads ahead, if there is one.
   std::size_t decompress(char* data, std::size_t size) {
     const std::size_t count = stream.read(data, size);
     digester.update({data, count});
@@ -86,7 +86,7 @@ struct LayerReader::Impl {
       return false;
     }
     if (++entries > limits.entries) throw Error(fmt::format("it has more than {} entries", limits.entries));
-    // Holes take no bytes of the stream, but whoever reads them gets zeros.
+    // Holes take no bytes of the stream, but are read as zeros.
     contents += entry.size;
     if (entry.size > most || contents > most) too_large();
     entry.path = inside_root(entry.path);
@@ -146,7 +146,7 @@ bool is_archive(const std::filesystem::path& file) try {
     return count;
   });
   Entry first;
-  // One without entries is an archive, too, unless it has nothing at all.
+  // An archive without entries counts, too, unless the file is empty.
   return tar.next(first) || !empty;
 } catch (const Error&) {
   return false;

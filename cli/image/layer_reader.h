@@ -1,7 +1,7 @@
-// Goes through the entries of a layer, or of a tar archive that ADD unpacks, as its bytes come.
+// Reads the entries of a layer, or of a tar archive that ADD unpacks, as a stream.
 //
-// Whatever the bytes are, reading ends in an end or in an Error of one line that names the archive; memory stays at a
-// few megabytes. Entries have paths inside the root: one that would lead outside is an Error.
+// For any input, reading terminates, possibly with an Error of one line that names the archive, and uses a few
+// megabytes of memory. Paths of entries are inside the root: one that leads outside is an Error.
 // Threading: a reader belongs to one thread.
 #pragma once
 
@@ -17,31 +17,30 @@
 
 namespace adaptdl::image {
 
-// What is more than this is taken for a bomb.
+// Layers that exceed these limits are rejected as decompression bombs.
 struct LayerLimits {
-  // Bytes of the tar stream: this many, and so many for each compressed one. Lower than deflate's 1032, which only
-  // zeros reach, and far over what files of a real system do.
+  // Max bytes of the tar stream: `expanded`, plus `ratio` per compressed byte. The ratio is lower than deflate's 1032,
+  // which only zeros reach, and far above that of the files of real systems.
   std::uint64_t expanded = std::uint64_t{4} << 30;
   std::uint64_t ratio = 200;
   std::uint64_t entries = 4'000'000;
-  std::size_t depth = 256;  // directories in one another
+  std::size_t depth = 256;  // of nested directories
 };
 
 class LayerReader {
  public:
-  // `name` stands for the file in errors: "layer sha256:…", "ADD's archive x.tar.gz". Throws Error if the file cannot
-  // be opened.
+  // Errors call the file `name`: "layer sha256:…", "ADD's archive x.tar.gz". Throws Error if it cannot be opened.
   LayerReader(const std::filesystem::path& file, std::string name, const LayerLimits& limits = {},
               std::stop_token stop = {});
   ~LayerReader();
 
-  // The next entry; false at the end. Whiteouts come as the files that they are. Hard links to what has not come are
-  // not checked here. Throws Error, and http::Stopped at a stop.
+  // Reads the next entry; returns false at the end. Whiteouts are returned as regular files. Targets of hard links are
+  // not required to exist. Throws Error, and http::Stopped at a stop.
   bool next(Entry& entry);
-  // Of the present entry, in order, holes as zeros; 0 at its end. What is not read is skipped.
+  // Reads the current entry's content in order, holes as zeros; returns 0 at its end. Unread content is skipped.
   std::size_t read(char* data, std::size_t size);
 
-  // The digest of the tar stream, to its very end. REQUIRES: next() has returned false.
+  // Returns the digest of the whole tar stream. REQUIRES: next() has returned false.
   std::string diff_id();
   std::uint64_t tar_bytes() const;
 
@@ -50,7 +49,7 @@ class LayerReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether it is what ADD unpacks: a tar archive, plain or compressed by gzip, bzip2, xz or zstd, whatever its name.
+// Returns whether ADD unpacks the file: a tar archive, plain or compressed with gzip, bzip2, xz or zstd, with any name.
 bool is_archive(const std::filesystem::path& file);
 
 }  // namespace adaptdl::image

@@ -65,7 +65,7 @@ StageView::~StageView() {
   try {
     remove_tree(work_);
   } catch (const Error&) {
-    // It is in work/, which who has the cache alone empties.
+    // The directory is in work/, which is cleaned by the next process that locks the cache exclusively.
   }
 }
 
@@ -127,7 +127,7 @@ std::vector<fs::path> LayerShelf::trees(const std::vector<BuiltLayer>& layers) {
     const std::size_t i = packed[number];
     UnpackOptions options{.limits = {}, .stop = stop, .budget = &budget, .lower = {}, .await_lower = {}};
     options.lower.assign(trees.end() - static_cast<std::ptrdiff_t>(i), trees.end());
-    // Those below were begun before, so one of them is always going on.
+    // Lower layers were begun earlier, so at least one of them can always continue.
     options.await_lower = [&] {
       std::unique_lock lock(mutex);
       if (!changed.wait(lock, stop, [&] { return *going.begin() == i; })) throw http::Stopped();

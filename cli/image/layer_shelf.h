@@ -1,6 +1,6 @@
-// Gets layers to where they are needed: their blobs into the store, and unpacked for overlays.
+// Provides layers: downloads their blobs into the store, and unpacks them for overlays.
 //
-// Threading: one thread; it has others of its own. Lifetime: what it is given outlives it.
+// Threading: one thread; it starts threads of its own. Lifetime: the constructor's arguments must outlive the object.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace adaptdl::image {
 
-// The files of layers, to look at, while it lives.
+// A read-only view of the files of several layers, mounted while the object lives.
 class StageView {
  public:
   StageView(const BuildCache& cache, const std::vector<std::filesystem::path>& trees);
@@ -32,7 +32,8 @@ class StageView {
   std::optional<FileTree> files_;
 };
 
-// What names a layer on those below it, as an unpacked one is kept: what it does not say of its directories, they do.
+// Identifies a layer together with those below it. Unpacked layers are stored by this id, as a directory that the layer
+// does not list gets its attributes from the layers below.
 std::string chain_id(const std::string& below, const std::string& diff_id);
 std::string chain_id(const std::vector<BuiltLayer>& layers);
 
@@ -41,9 +42,9 @@ class LayerShelf {
   LayerShelf(const BuildCache& cache, Registry& registry, BuildReport& report, unsigned threads, std::stop_token stop)
       : cache_(cache), registry_(registry), report_(report), threads_(threads), stop_(std::move(stop)) {}
 
-  // Sees to it that all of them are in the store; in parallel.
+  // Downloads the layers that are not in the store, in parallel.
   void fetch(const std::vector<BuiltLayer>& layers);
-  // They unpacked, the topmost first, as overlays want them. Throws Error, and http::Stopped.
+  // Unpacks the layers; returns their directories, topmost first, as overlays expect. Throws Error, and http::Stopped.
   std::vector<std::filesystem::path> trees(const std::vector<BuiltLayer>& layers);
   std::unique_ptr<StageView> view(const std::vector<BuiltLayer>& layers);
 
@@ -55,7 +56,7 @@ class LayerShelf {
   const std::stop_token stop_;
 };
 
-// Tells of bytes that several threads move, a few times a second.
+// Reports the bytes that several threads transfer, a few times per second.
 class TransferReport {
  public:
   TransferReport(BuildReport& report, std::string what, std::uint64_t total);

@@ -84,7 +84,7 @@ struct LayerWriter::Impl {
     ++entries;
   }
 
-  // What stands for something that is not there.
+  // Adds the empty file that represents a removed path.
   void add_mark(std::string path) {
     Entry mark;
     mark.path = std::move(path);

@@ -1,9 +1,9 @@
-// Writes a layer as it comes: a tar stream, compressed on several cores, into a blob store.
+// Writes a layer as a stream: a tar archive, compressed on several cores, into a blob store.
 //
-// The bytes depend on the entries and the compression alone, not on the number of threads. A writer holds a few
-// megabytes, whatever the size of the files. gzip layers are gzip members one after another, and zstd layers frames one
-// after another, as both formats allow: each is compressed on its own.
-// Threading: a writer belongs to one thread; it has threads of its own. Lifetime: the store outlives it.
+// The bytes depend only on the entries and the compression, not on the number of threads. A writer uses a few
+// megabytes, independent of the size of the files. gzip layers are a sequence of gzip members, and zstd layers a
+// sequence of frames, as both formats permit; each is compressed separately.
+// Threading: a writer belongs to one thread; it starts threads of its own. Lifetime: the store must outlive it.
 #pragma once
 
 #include <cstddef>
@@ -29,37 +29,37 @@ enum class Compression { kNone, kGzip, kZstd };
 
 struct LayerOptions {
   Compression compression = Compression::kGzip;
-  int level = 0;         // 0: the usual one; gzip 1 (fast) to 12, zstd 1 to 19
-  unsigned threads = 0;  // that compress; 0: one a core
-  // SOURCE_DATE_EPOCH: later times become this.
+  int level = 0;         // 0: the default; gzip 1 (fast) to 12, zstd 1 to 19
+  unsigned threads = 0;  // for compression; 0: one per core
+  // SOURCE_DATE_EPOCH: later times are replaced by it. In seconds since 1970.
   std::int64_t latest_time = std::numeric_limits<std::int64_t>::max();
 };
 
 struct Layer {
   std::string media_type, digest;
-  std::uint64_t size = 0;       // bytes as it is in the store
+  std::uint64_t size = 0;       // of the blob, in bytes
   std::string diff_id;          // the digest of the tar stream
-  std::uint64_t tar_bytes = 0;  // of it
-  std::size_t entries = 0;      // whiteouts among them
+  std::uint64_t tar_bytes = 0;  // size of the tar stream
+  std::size_t entries = 0;      // including whiteouts
 };
 
 class LayerWriter {
  public:
   explicit LayerWriter(const BlobStore& store, const LayerOptions& options = {}, std::stop_token stop = {});
-  // What was not finished leaves nothing in the store.
+  // An unfinished layer leaves nothing in the store.
   ~LayerWriter();
 
-  // Entries are written in the order in which they come: parents first is what everyone expects. A file with a size
-  // needs its content. Throws Error for a content that is not as long as the entry says (it changed meanwhile), for a
-  // name that layers give a meaning (.wh.…), and for a full disk; http::Stopped at a stop.
+  // Entries are written in the order of the calls; readers expect parents first. A file with a size needs its content.
+  // Throws Error if the content's length differs from the entry's size (the file has changed), for names that are
+  // special in layers (.wh.…), and for a full disk; http::Stopped at a stop.
   void add(const Entry& entry, const Content& content = {});
-  // Lower layers have no such path from here on.
+  // Hides this path of lower layers.
   void whiteout(const std::string& path);
-  // Lower layers have nothing in this directory from here on.
+  // Hides everything that lower layers have in this directory.
   void opaque(const std::string& directory);
 
   std::size_t entries() const;
-  // Ends it, and puts it into the store. Once.
+  // Completes the layer, and puts it into the store. Must be called once.
   Layer finish();
 
  private:

@@ -50,23 +50,23 @@ bool is_schema_1(const json& content, std::string_view type) {
                                                              : version != content.end() && *version == 1;
 }
 
-// Without parameters, as "; charset=utf-8", and without what only says that it is JSON.
+// Removes parameters, such as "; charset=utf-8", and types that only mean JSON or any content.
 std::string_view essence(std::string_view type) {
   type = type.substr(0, type.find_first_of("; \t"));
   return type == "application/json" || type == "text/plain" || type == "application/octet-stream" ? "" : type;
 }
 
-// The number of a variant like v7; `none` if there is no variant, 0 if it is another.
+// Returns the number of a variant such as v7; `none` if there is no variant, 0 for other variants.
 int level(const std::string& variant, int none) {
   if (variant.empty()) return none;
   return variant.size() == 2 && variant[0] == 'v' && variant[1] >= '1' && variant[1] <= '9' ? variant[1] - '0' : 0;
 }
 
-// How well what is built for `built` runs on `machine`: 0 not at all; of two, the larger is the better.
+// Rates how well an image for `built` runs on `machine`: 0 means not at all, and larger is better.
 int fitness(const Platform& built, const Platform& machine) {
   if (built.os != machine.os || built.architecture != machine.architecture) return 0;
   if (built.variant == machine.variant) return 100;
-  // A later generation of processors runs what is built for an earlier one.
+  // Later generations of processors run code for earlier ones.
   const int first = built.architecture == "arm64" ? 8 : 1;
   const int built_level = level(built.variant, first), machine_level = level(machine.variant, first);
   return built_level < machine_level ? built_level : 0;
@@ -82,7 +82,7 @@ std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view
   if (is_schema_1(content, type_told))
     throw Error(
         "it is a manifest of Docker's schema 1, which is no longer supported; push the image anew with a current tool");
-  // A document that two readers may take for two things is refused.
+  // A document that could be read as both a manifest and an index is rejected.
   const bool has_manifests = content.contains("manifests"), has_layers = content.contains("layers");
   if (has_manifests == has_layers) throw Error("it is neither a manifest nor an index of images");
   if (!inside.empty() && !type_told.empty() && inside != type_told)
@@ -112,7 +112,7 @@ const Descriptor& choose(const Index& index, const Platform& machine) {
       best = &each;
       most = fit;
     }
-    // Attestations are listed as of no platform.
+    // Attestations are listed with an unknown platform.
     if (each.platform && each.platform->os != "unknown") there.push_back(one_line(each.platform->to_string(), 60));
   }
   if (best) return *best;

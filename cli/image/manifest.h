@@ -1,6 +1,4 @@
-// What a registry says of an image: manifests and indexes, of OCI and of Docker (schema 2).
-//
-// Values and plain functions; threading: any.
+// The descriptions of images in registries: manifests and indexes, of OCI and of Docker (schema 2).
 #pragma once
 
 #include <cstdint>
@@ -21,10 +19,10 @@ inline constexpr std::string_view kDockerManifest = "application/vnd.docker.dist
 inline constexpr std::string_view kDockerList = "application/vnd.docker.distribution.manifest.list.v2+json";
 }  // namespace media
 
-// A larger one is refused, as registries do.
+// Larger ones are rejected, as by registries.
 inline constexpr std::size_t kLargestManifest = std::size_t{4} << 20;
 
-// What stands behind a digest.
+// The type, digest and size of a blob or manifest.
 struct Descriptor {
   std::string media_type, digest;
   std::uint64_t size = 0;            // bytes
@@ -33,9 +31,9 @@ struct Descriptor {
 
 struct Manifest {
   std::string media_type, digest;
-  std::string bytes;  // as the registry has them
+  std::string bytes;  // as stored in the registry
   Descriptor config;
-  std::vector<Descriptor> layers;  // the lowest first
+  std::vector<Descriptor> layers;  // lowest first
 };
 
 struct Index {
@@ -44,11 +42,11 @@ struct Index {
   std::vector<Descriptor> manifests;
 };
 
-// `type` is the one that the server told; empty: the one that stands in it. The digest is by sha256. Throws Error that
-// says what is wrong with it: not JSON, another kind of thing, Docker's schema 1.
+// `type` is the media type that the server sent; empty: the one in the document. The digest is by sha256. Throws Error
+// with the fault: not JSON, another kind of document, Docker's schema 1.
 std::variant<Manifest, Index> parse_manifest(std::string bytes, std::string_view type);
 
-// The manifest for a machine: the one that fits best. Throws Error that names what there is.
+// Returns the manifest that fits a machine best. Throws Error that lists the available platforms.
 const Descriptor& choose(const Index& index, const Platform& machine);
 
 }  // namespace adaptdl::image

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using net::Fd;
-constexpr std::size_t kMostOptions = 4095;  // a page of the kernel
+constexpr std::size_t kMostOptions = 4095;  // one page, the kernel's limit
 
 [[noreturn]] void fail_overlay(const fs::path& path, int error) {
   throw Error(fmt::format("{}: {}", path.string(), std::strerror(error)));
@@ -71,7 +71,7 @@ std::string why_refused(int error, const OverlayLayers& layers) {
   return std::strerror(error);
 }
 
-// Directories are named by their descriptors, from where those are: neither their lengths nor their characters matter.
+// Directories are named by descriptors in /proc/self/fd, so the lengths and characters of paths do not matter.
 void mount_by_descriptors(const OverlayLayers& layers, const std::vector<Fd>& lower, const Fd& at) {
   std::string options = "userxattr,lowerdir=";
   for (const Fd& directory : lower) options += fmt::format("{}{}", &directory == &lower[0] ? "" : ":", directory.get());
@@ -116,7 +116,7 @@ void mount_overlay(const OverlayLayers& layers, const fs::path& at) {
 
 Overlay::Overlay(const OverlayLayers& layers, fs::path at) : at_(std::move(at)) {
   std::exception_ptr error;
-  // A thread whose working directory is its own.
+  // The mount is made on a thread with a working directory of its own.
   std::thread([&] {
     try {
       if (::unshare(CLONE_FS) != 0) fail_overlay("unshare", errno);

@@ -34,7 +34,8 @@ class Walk {
     if (!root_) throw Error(fmt::format("cannot read {}: {}", upper.string(), std::strerror(errno)));
   }
 
-  // What is in a directory, and below. Its descriptor is closed meanwhile: trees may be deeper than there are any.
+  // Adds the contents of a directory, recursively. Its descriptor is closed during the recursion, as a tree may be
+  // deeper than the limit of open files.
   void directory(const std::string& path) {
     net::Fd fd = open(path, O_RDONLY | O_DIRECTORY);
     if (is_opaque(fd.get())) layer_.opaque(path);
@@ -79,7 +80,7 @@ class Walk {
     return names;
   }
 
-  // True: a directory, to be gone into.
+  // Returns true for a directory whose contents must be added.
   bool take(int directory, const std::string& name, const std::string& path) {
     struct stat info {};
     if (::fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) fail_change(path);
@@ -111,7 +112,7 @@ class Walk {
   const net::Fd root_;
   LayerWriter& layer_;
   const ChangesOptions& options_;
-  std::map<std::pair<dev_t, ino_t>, std::string> first_names_;  // of files with several
+  std::map<std::pair<dev_t, ino_t>, std::string> first_names_;  // of files with several links
 };
 
 }  // namespace

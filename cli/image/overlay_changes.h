@@ -1,6 +1,6 @@
-// What changed in an overlay: its upper directory as a layer.
+// Converts the changes in an overlay, its upper directory, to a layer.
 //
-// Threading: a plain function; nothing else writes to the directory meanwhile.
+// Threading: no other process may write to the directory at the same time.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 namespace adaptdl::image {
 
 struct ChangesOptions {
-  // Paths from the root that are left out with all below them, because what mounted there made them.
+  // Paths from the root that are omitted with everything below them, because they were created as mount points.
   std::set<std::string> skip;
 };
 
-// Adds all of an upper directory (mounted with "userxattr") to `layer`, sorted by names, parents first: whiteouts,
-// opaque directories, hard links, xattrs. The root itself is no entry. A socket is left out, as it lives only as long
-// as who listens. Returns how many were added. Throws Error that names the path.
+// Adds the contents of an upper directory (mounted with "userxattr") to `layer`, sorted by name, parents first:
+// whiteouts, opaque directories, hard links, extended attributes. The root is not an entry. Sockets are omitted, as
+// they are useless without their process. Returns the number of entries added. Throws Error that names the path.
 std::size_t add_overlay_changes(const std::filesystem::path& upper, LayerWriter& layer,
                                 const ChangesOptions& options = {});
 

@@ -1,6 +1,4 @@
-// Several things at once, on a few threads.
-//
-// Threading: called from one thread, which waits.
+// Runs several jobs in parallel on a few threads.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +7,8 @@
 
 namespace adaptdl::image {
 
-// Calls `job` with 0, 1, … `count` - 1, up to `workers` calls at a time. The first that throws asks the others to stop,
-// as `stop` does too; when all have ended, what it threw is thrown here.
+// Calls `job` with 0, 1, … `count` - 1, up to `workers` calls at a time. The first exception requests a stop of the
+// others, as `stop` does, and is rethrown when all have ended. Throws http::Stopped after a stop.
 void for_each_parallel(std::size_t count, unsigned workers, const std::stop_token& stop,
                        const std::function<void(std::size_t, std::stop_token)>& job);
 

@@ -1,6 +1,4 @@
-// Patterns of paths, as ignore files and the sources of COPY have them.
-//
-// Threading: plain functions.
+// Path patterns, as in ignore files and the sources of COPY.
 #pragma once
 
 #include <string_view>
@@ -9,10 +7,10 @@
 
 namespace adaptdl::image {
 
-// With the wildcards of Go's filepath.Match and moby's "**". Throws Error that says why, but does not quote it.
+// Parses the wildcards of Go's filepath.Match and moby's "**". Throws Error with the reason, but not the pattern.
 Glob path_pattern(std::string_view pattern);
 
-// Whether it has a character that means something in patterns.
+// Returns whether the text contains a character that is special in patterns.
 bool is_pattern(std::string_view text);
 
 }  // namespace adaptdl::image

@@ -25,7 +25,7 @@ std::size_t target_of(const Dockerfile& dockerfile, const std::string& target) {
       fmt::format("{} has no stage '{}'; its stages are {}", dockerfile.file, target, fmt::join(names, ", "))));
 }
 
-// Where a stage's instructions take files from.
+// Returns the stages and images that an instruction reads files from.
 std::vector<std::string> sources_of(const Instruction& instruction) {
   std::vector<std::string> sources;
   if (const auto* copy = std::get_if<Copy>(&instruction.body)) sources.push_back(copy->from);
@@ -44,7 +44,7 @@ class Planner {
         globals_(global_arguments(dockerfile, settings)) {}
 
   Plan plan(std::size_t target) {
-    // What a stage needs stands before it, so that backwards each is reached after all that need it.
+    // Stages need only earlier ones, so in reverse order each is visited after all that need it.
     std::set<std::size_t> needed{target};
     std::map<std::size_t, PlannedStage> planned;
     for (std::size_t number = 0; number <= target; ++number) planned.emplace(number, PlannedStage{});
@@ -58,7 +58,7 @@ class Planner {
     Plan plan;
     for (const std::size_t number : needed) {
       PlannedStage& stage = planned[number];
-      // Without one of its own it has its base's.
+      // A stage without --platform has the platform of its base stage.
       if (stage.base.stage && dockerfile_.stages[number].platform.empty())
         stage.platform = planned[*stage.base.stage].platform;
       add_images(plan, stage);
@@ -72,7 +72,7 @@ class Planner {
     throw Error(one_line(fmt::format("{}:{}: {}", dockerfile_.file, lines.first, why)));
   }
 
-  // A text of FROM; the variables in it that nobody set are told in `unset`.
+  // Expands a text of FROM, and adds the variables in it that have no value to `unset`.
   std::string expand(const Stage& stage, const std::string& text, std::vector<std::string>& unset) const {
     try {
       return expand_word(text, {.escape = dockerfile_.escape},

@@ -1,6 +1,4 @@
-// Which stages a target needs, in the order in which they are built, and which images; the others are left out.
-//
-// Threading: plain functions and values.
+// Determines the stages and images that a target needs, in the order of the build; all others are left out.
 #pragma once
 
 #include <cstddef>
@@ -14,38 +12,38 @@
 
 namespace adaptdl::image {
 
-// What files come from, or a stage is built on: one of the three.
+// The origin of copied files, or the base of a stage: a stage, an image, or neither.
 struct Source {
-  std::optional<std::size_t> stage;  // by its number
-  std::string image;                 // as the Dockerfile names it; "" with no stage: an empty image ("scratch")
-  Platform platform;                 // of an image
+  std::optional<std::size_t> stage;  // its number
+  std::string image;                 // as the Dockerfile names it; "" without a stage: an empty image ("scratch")
+  Platform platform;                 // of the image
 };
 
 struct PlannedStage {
   std::size_t number = 0;
   Source base;
   Platform platform;
-  std::map<std::string, Source> sources;  // of --from and from= in its instructions and triggers, as written
-  std::vector<Instruction> triggers;      // the ONBUILDs of its base, to be run first
+  std::map<std::string, Source> sources;  // keyed by --from and from=, as written, in its instructions and triggers
+  std::vector<Instruction> triggers;      // the ONBUILDs of its base, which are executed first
 };
 
 struct NeededImage {
   std::string image;
   Platform platform;
-  Lines lines;        // where it is needed first
-  bool base = false;  // a stage is built on it, so its configuration is needed too
+  Lines lines;        // where it is first needed
+  bool base = false;  // it is the base of a stage, so its configuration is needed, too
 };
 
 struct Plan {
-  std::vector<PlannedStage> stages;  // each after those that it needs; the target is the last
-  std::vector<NeededImage> images;   // each image and platform once
+  std::vector<PlannedStage> stages;  // each after those that it needs; the target is last
+  std::vector<NeededImage> images;   // each pair of image and platform once
 };
 
-// The ONBUILDs that images say, by the name that the Dockerfile has for them. An image that is not there yet has none:
-// plan, ask the base images, and plan again with what they say, as a trigger may need further stages and images.
+// The ONBUILDs of images, keyed by their names in the Dockerfile; images that are not known yet have none. As a trigger
+// may need further stages and images, callers read the triggers of a plan's base images, and plan again with them.
 using ImageTriggers = std::map<std::string, std::vector<std::string>>;
 
-// `settings.target_stage` is a stage's name or number. Throws Error: with the place, or with the stages that there are.
+// `settings.target_stage` is a stage's name or number. Throws Error with file and line, or with the available stages.
 Plan make_plan(const Dockerfile& dockerfile, const BuildSettings& settings, const ImageTriggers& triggers = {});
 
 }  // namespace adaptdl::image

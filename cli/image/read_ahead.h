@@ -1,6 +1,6 @@
-// Reads on a thread of its own, some buffers ahead of who takes the bytes.
+// Reads on a separate thread, several buffers ahead of the consumer.
 //
-// Threading: belongs to one thread; the source is called from another, until it ends, throws or this is destroyed.
+// Threading: belongs to one thread; the source is called on another, until it ends, throws, or the object is destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -16,20 +16,20 @@ namespace adaptdl::image {
 
 class ReadAhead {
  public:
-  // `source` gives up to `size` bytes, and how many; 0 at the end.
+  // `source` reads up to `size` bytes, and returns their number; 0 at the end.
   explicit ReadAhead(std::function<std::size_t(char* data, std::size_t size)> source);
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Up to `size` bytes, and how many; 0 at the end. Throws what the source threw, after the bytes before it.
+  // Reads up to `size` bytes, and returns their number; 0 at the end. Rethrows the source's exception after all bytes.
   std::size_t read(char* data, std::size_t size);
 
  private:
   void run();
 
   const std::function<std::size_t(char*, std::size_t)> source_;
-  std::string taking_;  // the buffer that is being taken, and how far
+  std::string taking_;  // the buffer that is being consumed, and the offset in it
   std::size_t taken_ = 0;
 
   std::mutex mutex_;

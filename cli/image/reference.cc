@@ -24,7 +24,7 @@ bool all_of(std::string_view text, Test test) {
   return std::all_of(text.begin(), text.end(), test);
 }
 
-// Calls `use` for each piece between separators until it returns false; returns whether it never did.
+// Returns whether `use` returns true for all pieces between separators; stops at the first that does not.
 template <class Use>
 bool each_piece(std::string_view text, char separator, Use use) {
   for (;;) {
@@ -47,7 +47,7 @@ bool is_address(std::string_view address) {
          all_of(address, [](char c) { return is_hex(c) || c == ':' || c == '.'; });
 }
 
-// Letters and digits with single '.', one or two '_', or any number of '-' between them.
+// Accepts letters and digits with single '.', one or two '_', or any number of '-' between them.
 bool is_component(std::string_view text) {
   const auto plain = [](char c) { return is_lower(c) || is_digit(c); };
   if (text.empty() || !plain(text.front()) || !plain(text.back())) return false;
@@ -69,7 +69,7 @@ bool is_tag(std::string_view tag) {
          all_of(tag, [](char c) { return is_alphanumeric(c) || c == '_' || c == '.' || c == '-'; });
 }
 
-// A first component is a registry if it looks like a host; else it belongs to a repository of Docker's.
+// A first component is a registry if it looks like a host; otherwise it belongs to a repository of Docker's registry.
 bool looks_like_host(std::string_view text) {
   return text == "localhost" || text.find_first_of(".:[") != std::string_view::npos ||
          std::any_of(text.begin(), text.end(), is_upper);

@@ -13,7 +13,7 @@
 namespace adaptdl::image {
 namespace {
 
-// An index of indexes is rare, and a longer chain a mistake.
+// Indexes of indexes are rare, and a longer chain is a mistake.
 constexpr int kDeepestIndex = 3;
 constexpr std::uint64_t kRealProgress = 64 << 10;
 
@@ -29,7 +29,7 @@ void check_content(const std::string& bytes, const std::string& digest, const st
                     what, digest));
 }
 
-// The first place that answers well; the last one's error if none does. A mirror that fails is passed over.
+// Returns the result of the first place that succeeds, or throws the last one's error. Failures of mirrors are ignored.
 template <class Call>
 auto first_of(const std::vector<Place>& places, Call call) {
   for (std::size_t i = 0; i + 1 < places.size(); ++i) try {
@@ -109,7 +109,7 @@ std::variant<Manifest, Index> Registry::Impl::fetch(const Place& place, const Re
 
 namespace {
 
-// One pull of a blob, which goes on at another place where the last one broke off.
+// The download of a blob, which the next place continues where the previous one failed.
 struct BlobPull {
   const Descriptor& blob;
   const std::function<void(std::string_view)>& sink;
@@ -196,7 +196,7 @@ void Registry::pull_blob(const Reference& image, const Descriptor& blob,
                          const std::function<void(std::string_view)>& sink, const std::stop_token& stop,
                          const Progress& progress) {
   const std::string what = fmt::format("cannot pull {} of {}", blob.digest, image.full());
-  // What the sink throws is no fault of a place.
+  // Exceptions of the sink are not the fault of a place.
   std::exception_ptr thrown;
   const std::function<void(std::string_view)> guarded = [&](std::string_view data) {
     try {
@@ -222,7 +222,7 @@ bool Registry::has_blob(const Reference& image, const std::string& digest, const
   const Place place = impl_->own_place(image);
   http::Request request;
   request.method = "HEAD";
-  // A registry that sends on to where the blob is has it.
+  // A registry that redirects to the blob has it.
   const http::Response response =
       impl_->ask(place, request, place.path("/blobs/" + digest), pull_scopes(place),
                  fmt::format("cannot look for {} in {}", digest, image.full()), stop, {404, 301, 302, 303, 307, 308});

@@ -1,11 +1,10 @@
-// Which credentials a registry gets: those of the first place that has some.
+// Selects the credentials for a registry: those of the first source that has some.
 //
-// The places: the file that REGISTRY_AUTH_FILE names, and then no other; else Docker's config.json (in $DOCKER_CONFIG
-// or
-// ~/.docker), then containers' auth.json (in $XDG_RUNTIME_DIR/containers). Within a file, a helper of `credHelpers`
-// comes before `credsStore`, and both before `auths`: an old entry does not shadow what a helper knows.
+// The sources are the file that REGISTRY_AUTH_FILE names, and no other; without it, Docker's config.json (in
+// $DOCKER_CONFIG or ~/.docker), then containers' auth.json (in $XDG_RUNTIME_DIR/containers). Within a file,
+// `credHelpers` precedes `credsStore`, and both precede `auths`, so that an old entry does not hide a helper's.
 //
-// Threading: may be called from any thread; the files are read at every call.
+// Threading: may be called from any thread; every call reads the files.
 #pragma once
 
 #include <chrono>
@@ -20,16 +19,16 @@
 namespace adaptdl::image {
 
 struct AuthOptions {
-  // The files, in order, instead of those of the environment.
+  // The files to search, in order, instead of those of the environment.
   std::vector<std::filesystem::path> files;
   std::chrono::milliseconds helper_patience = std::chrono::seconds(30);
 };
 
-// Empty ones if no place has any. Throws Error: a file cannot be read or is none, or a helper fails.
+// Returns empty credentials if no source has any. Throws Error if a file cannot be read or parsed, or a helper fails.
 Credentials find_credentials(const std::string& registry, const std::string& repository,
                              const AuthOptions& options = {}, const std::stop_token& stop = {});
 
-// The files of the environment, in order; that of REGISTRY_AUTH_FILE has to be there.
+// The files of the environment, in order; that of REGISTRY_AUTH_FILE must exist.
 struct AuthPlace {
   std::filesystem::path file;
   bool required = false;

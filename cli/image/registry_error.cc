@@ -22,7 +22,7 @@ std::string log_in(const std::string& registry) {
   return fmt::format("`docker login {}` or `podman login {}`", registry, registry);
 }
 
-// What to do about it; empty: nothing is known.
+// Returns the remedy; empty if none is known.
 std::string way_out(const RegistryError& error, const std::string& registry, const std::string& credentials) {
   switch (error.status()) {
     case 401:
@@ -84,7 +84,7 @@ Refusal parse_refusal(std::string_view body) {
   if (!content.is_object()) return refusal;
   const auto errors = content.find("errors");
   if (errors == content.end() || !errors->is_array()) {
-    // Token servers have no list.
+    // Token servers do not send a list.
     for (const char* key : {"details", "message", "error_description", "error"})
       if (refusal.message.empty()) refusal.message = line_at(content, key);
     return refusal;
@@ -93,7 +93,7 @@ Refusal parse_refusal(std::string_view body) {
     if (!each.is_object() || refusal.codes.size() == 3) continue;
     const std::string code = line_at(each, "code");
     std::string message = line_at(each, "message");
-    // What lies behind an unknown error is in its detail alone.
+    // The cause of an unknown error is only in its detail.
     if (const std::string detail = line_at(each, "detail"); code == "UNKNOWN" && !detail.empty()) message = detail;
     refusal.codes.push_back(code);
     if (message.empty()) message = code;

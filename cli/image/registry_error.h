@@ -1,6 +1,4 @@
-// A registry's refusals, in one line with the way out.
-//
-// Plain functions and values; threading: any.
+// Errors for a registry's refusals, in one line with the remedy.
 #pragma once
 
 #include <chrono>
@@ -20,10 +18,10 @@ class RegistryError : public Error {
                 std::optional<std::chrono::seconds> retry_after = {})
       : Error(message), status_(status), codes_(std::move(codes)), retry_after_(retry_after) {}
 
-  int status() const { return status_; }  // of HTTP
+  int status() const { return status_; }  // the HTTP status
   bool has_code(std::string_view code) const;
   std::optional<std::chrono::seconds> retry_after() const { return retry_after_; }
-  // Whether the same request may well succeed a little later.
+  // Returns whether the same request may succeed a little later.
   bool may_pass() const;
 
  private:
@@ -32,15 +30,15 @@ class RegistryError : public Error {
   std::optional<std::chrono::seconds> retry_after_;
 };
 
-// What the body of a refusal says; both may be empty.
+// The contents of a refusal's body; both fields may be empty.
 struct Refusal {
   std::vector<std::string> codes;  // such as DENIED
   std::string message;             // one line
 };
 Refusal parse_refusal(std::string_view body);
 
-// The error for an answer to what was tried (`what`, as "cannot push x/y:z"). `credentials` says where those that were
-// sent are from; empty: none were sent.
+// Creates the error for a response to an attempt (`what`, such as "cannot push x/y:z"). `credentials` is the source of
+// the credentials that were sent; empty: none were sent.
 RegistryError refusal_error(const std::string& what, const std::string& registry, const http::Response& response,
                             const std::string& credentials);
 

@@ -1,4 +1,4 @@
-// What the halves of the registry client share. Private to them.
+// The parts that pulls and pushes share; private to registry.cc and registry_push.cc.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 namespace adaptdl::image {
 
-// Where an image may be had: the registry itself, or a mirror of it, which may have another name for the repository.
+// A source of an image: the registry, or a mirror of it, which may have another name for the repository.
 struct Place {
   Session* session;
   std::string repository;
@@ -28,22 +28,22 @@ struct Registry::Impl {
 
   const RegistryOptions options;
   std::mutex mutex;
-  std::map<std::string, std::unique_ptr<Session>> sessions;  // by host
+  std::map<std::string, std::unique_ptr<Session>> sessions;  // keyed by host
 
   Session& session(const std::string& host);
   Place own_place(const Reference& image) { return {&session(image.registry), image.repository}; }
-  // The mirrors, then the registry itself.
+  // Returns the mirrors, then the registry itself.
   std::vector<Place> places(const Reference& image);
 
-  // The manifest or index of that reference at a place, checked.
+  // Fetches the reference's manifest or index from a place, and checks it.
   std::variant<Manifest, Index> fetch(const Place& place, const Reference& image, const std::string& what,
                                       const std::stop_token& stop);
-  // The answer to a request for a path of a place: a success, or one of the `others`. Tries again what may pass.
+  // Returns the response to a request to a place: a success, or one of the `others`. Retries transient failures.
   http::Response ask(const Place& place, http::Request request, const std::string& path, const Scopes& scopes,
                      const std::string& what, const std::stop_token& stop, std::initializer_list<int> others = {});
 };
 
-// Runs `call`; names what was tried in errors of connections and certificates, with the way out.
+// Runs `call`, and adds what was tried, and the remedy, to errors of connections and certificates.
 template <class Call>
 auto explained(const std::string& what, const std::string& host, Call call) {
   try {

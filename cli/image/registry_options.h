@@ -1,4 +1,4 @@
-// How registries are reached.
+// Options for access to registries.
 #pragma once
 
 #include <chrono>
@@ -18,26 +18,25 @@ namespace adaptdl::image {
 
 struct RegistryOptions {
   AuthOptions auth;
-  // Registries (host[:port]) without TLS. Those of this machine itself are tried with TLS first, then without.
+  // Registries (host[:port]) without TLS. Those on this machine are tried with TLS first, then without.
   std::set<std::string> plain_http;
-  // By registry: host[:port][/prefix] of its mirrors, in the order in which they are asked for what is pulled, before
-  // the registry itself. With "http://" before it, a mirror is reached without TLS.
+  // The mirrors of each registry, as host[:port][/prefix], in the order in which pulls try them, before the registry
+  // itself. A mirror that begins with "http://" is reached without TLS.
   std::map<std::string, std::vector<std::string>> mirrors;
-  // Files of PEM certificates that are trusted besides the system's.
+  // Files of PEM certificates that are trusted in addition to the system's.
   std::vector<std::filesystem::path> authorities;
-  // Directories with a directory HOST[:PORT] of certificates *.crt for that registry alone, and perhaps a client's
-  // (NAME.cert and NAME.key).
+  // Directories with a subdirectory HOST[:PORT] that has certificates *.crt for that registry only, and optionally a
+  // client's (NAME.cert and NAME.key).
   std::vector<std::filesystem::path> certificate_directories = {"/etc/docker/certs.d", "/etc/containers/certs.d"};
   std::string proxy;        // empty: the environment's
-  std::uint64_t chunk = 0;  // bytes of a blob that go up in one request; 0: all of it, which costs the fewest requests
+  std::uint64_t chunk = 0;  // bytes of a blob per upload request; 0: the whole blob, which needs the fewest requests
   RetryRule retry;
-  // A connection that carries nothing for so long is broken; 0: any pause is borne. To check a large blob takes a
-  // registry some time, too.
+  // A connection without traffic for this time counts as broken; 0: no limit. Registries also need some time to verify
+  // a large blob.
   std::chrono::seconds stall{120};
 };
 
-// The certificates for a host[:port], by the options; null: the system's, and nothing else. Throws Error for files that
-// cannot be read.
+// Returns the certificates for a host[:port]; null: only the system's. Throws Error for files that cannot be read.
 std::shared_ptr<const http::Tls> tls_for(const std::string& host, const RegistryOptions& options);
 
 }  // namespace adaptdl::image

@@ -18,13 +18,13 @@ namespace {
 
 Scopes push_scopes(const Place& place) { return {repository_scope(place.repository, "pull,push")}; }
 
-// The registry knows nothing of an upload that was begun: it has to be begun anew.
+// Throws an error that is retried: the registry no longer knows the upload, which must be started again.
 [[noreturn]] void lose(const std::string& what) {
   const std::string reason = "the registry does not know the upload any more";
   throw http::ConnectionError(what + ": " + reason, reason, true);
 }
 
-// How many bytes "0-99" says there are; "0-0" may say none, or one.
+// Returns the number of bytes that a range such as "0-99" states; "0-0", which may mean none or one, counts as none.
 std::uint64_t received(std::string_view range) {
   if (range.starts_with("bytes=")) range.remove_prefix(6);
   std::uint64_t last = 0;
@@ -33,14 +33,14 @@ std::uint64_t received(std::string_view range) {
   return error == std::errc() && end == range.data() + range.size() && last > 0 ? last + 1 : 0;
 }
 
-// One blob's way up. After a failure it goes on from where the registry says it is.
+// The upload of one blob. After a failure, it continues at the offset that the registry reports.
 class Upload {
  public:
   Upload(const Place& place, const Blob& blob, const RegistryOptions& options, const std::stop_token& stop,
          const Progress& progress, std::string what)
       : place_(place), blob_(blob), options_(options), stop_(stop), progress_(progress), what_(std::move(what)) {}
 
-  // The location that the registry gave for an upload.
+  // Uses the location that the registry gave for an upload.
   void begin_at(const http::Response& response) {
     locate(response);
     offset_ = 0;
@@ -48,7 +48,7 @@ class Upload {
   }
   bool begun() const { return !location_.empty(); }
 
-  // Sends what is still to be sent; `missing` is asked before the upload begins anew. False: it was not missing.
+  // Sends the remaining bytes; calls `missing` before the upload starts again. Returns false if it was not missing.
   bool run(const std::function<bool()>& missing) {
     Retrier retrier(options_.retry, stop_);
     for (bool first = true;; first = false) {
@@ -93,7 +93,7 @@ class Upload {
     if (response.status / 100 != 2) fail(response);
     begin_at(response);
   }
-  // Where it goes on; nowhere, if the registry does not know of it any more.
+  // Asks for the offset to continue at. If the registry no longer knows the upload, clears its location.
   void ask_where() {
     http::Request request;
     request.url = location_;
@@ -109,7 +109,7 @@ class Upload {
     unsure_ = false;
   }
 
-  // Returns whether that was the last.
+  // Returns whether that was the last request.
   bool send_next() {
     const std::uint64_t left = blob_.size - offset_;
     const bool last = options_.chunk == 0 || left <= options_.chunk;
@@ -154,7 +154,7 @@ class Upload {
     }
     const RegistryError error = place_.session->error(what_, response, push_scopes(place_), stop_);
     if (error.has_code("DIGEST_INVALID") && !again_) {
-      again_ = true;  // once: bytes may have been lost on the way
+      again_ = true;  // retry once: bytes may have been lost on the way
       location_.clear();
       lose(what_);
     }
@@ -223,7 +223,7 @@ Pushed Registry::push_blob(const Reference& image, const Blob& blob, const std::
     request.method = "POST";
     Scopes scopes = push_scopes(place);
     scopes.push_back(repository_scope(other, "pull"));
-    // Who may not see the other repository pushes the blob.
+    // Without permission to read the other repository, the blob is uploaded.
     const http::Response response =
         impl_->ask(place, request, place.path(fmt::format("/blobs/uploads/?mount={}&from={}", blob.digest, other)),
                    scopes, what, stop, {401, 403, 404});

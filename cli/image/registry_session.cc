@@ -10,18 +10,18 @@ namespace {
 
 constexpr int kMostRegistryRedirects = 5;
 
-// `host`: with or without a port.
+// `host` may have a port.
 bool is_this_machine(std::string_view host) {
   return net::is_loopback(host.starts_with('[') ? host.substr(0, host.find(']') + 1)
                                                 : host.substr(0, host.find(':')));
 }
 
-// Where Docker's own registry is to be found.
+// Returns the host that serves a registry, which differs for Docker's own.
 std::string server_of(const std::string& registry) {
   return registry == "docker.io" ? "registry-1.docker.io" : registry;
 }
 
-// "https://host:port" of a URL.
+// Returns the "https://host:port" of a URL.
 std::string_view origin_of(std::string_view url) {
   const std::size_t scheme = url.find("://");
   return scheme == std::string_view::npos ? "" : url.substr(0, url.find_first_of("/?#", scheme + 3));
@@ -84,9 +84,9 @@ bool Session::speaks_tls(const std::stop_token& stop) {
     ask("https");
     return true;
   } catch (const http::TlsError&) {
-    return true;  // it does, but not so that it is trusted: for the request itself to say
+    return true;  // it speaks TLS, but is not trusted; the request itself will report that
   } catch (const http::ConnectionError&) {
-    // To a request without TLS, a server with TLS says 400 if anything.
+    // A server with TLS answers a request without TLS with 400, if at all.
     return ask("http") == 400;
   }
 }
@@ -95,7 +95,7 @@ http::Response Session::authorized(http::Request& request, const Scopes& scopes,
                                    const std::function<http::Response(const http::Request&)>& exchange) {
   prepare(request);
   const std::vector<std::string> headers = request.headers;
-  // The first 401 may say what is wanted, a second that a token is over.
+  // A first 401 may bring a challenge; a second may mean that a token has expired.
   for (int left = 2;; --left) {
     const std::string header = authorizer_->header(scopes, stop);
     request.headers = headers;
@@ -150,13 +150,13 @@ http::Response Session::stream(http::Request request, const Scopes& scopes, cons
 
 RegistryError Session::error(const std::string& what, const http::Response& response, const Scopes& scopes,
                              const std::stop_token& stop) {
-  // They matter to a refusal alone, and a helper that fails is not to hide another error.
+  // Credentials matter only for these refusals, and a failing helper must not hide another error.
   const bool matters = response.status == 401 || response.status == 403 || response.status == 429;
   return refusal_error(what, host_, response, matters ? authorizer_->source(scopes, stop) : "-");
 }
 
 std::string Session::resolve(const std::string& location, const std::string& base) const {
-  // Registries behind a proxy that does TLS for them may not know of it.
+  // Registries behind a proxy that terminates TLS may not know of it.
   if (location.starts_with("http://") && base.starts_with("https://") && host_of(location) == host_of(base))
     return "https" + location.substr(4);
   if (location.find("://") != std::string::npos) return location;

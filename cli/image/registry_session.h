@@ -1,6 +1,6 @@
-// Requests to one registry: how it is reached, whom to trust, and as whom to come.
+// Sends requests to one registry, with its URL, trusted certificates and credentials.
 //
-// Threading: may be used from any thread at once. Lifetime: the options outlive it.
+// Threading: may be used from several threads at once. Lifetime: the options must outlive it.
 #pragma once
 
 #include <functional>
@@ -20,32 +20,32 @@ namespace adaptdl::image {
 
 class Session {
  public:
-  // `host` is host[:port], as in a reference; with "http://" before it, it is reached so.
+  // `host` is host[:port], as in a reference; with "http://" before it, it is reached without TLS.
   Session(std::string host, const RegistryOptions& options);
 
   const std::string& host() const { return host_; }
-  // "https://host[:port]", or http. Asks which it is, where both may be.
+  // Returns "https://host[:port]", or http. Probes the host if both are possible.
   std::string base(const std::stop_token& stop);
 
-  // Sends a request, if need be once more as who may make it. `rewind` is called before each sending. No answer but 401
-  // leads to another try. Throws http::Stopped at a stop.
+  // Sends a request, and repeats it with credentials if they are required. `rewind` is called before each attempt. Only
+  // the status 401 leads to another attempt. Throws http::Stopped at a stop.
   http::Response send(http::Request request, const Scopes& scopes, const std::stop_token& stop,
                       const std::function<void()>& rewind = {});
-  // The same for an answer with a body for `sink`; redirects are followed, to other hosts without credentials.
+  // The same for a response whose body is passed to `sink`; redirects are followed, to other hosts without credentials.
   http::Response stream(http::Request request, const Scopes& scopes, const std::stop_token& stop,
                         const std::function<bool(std::string_view)>& sink,
                         const std::function<void(const http::Response&)>& begin);
 
-  // An answer that is no success, as an error.
+  // Returns the error for a response that is not a success.
   RegistryError error(const std::string& what, const http::Response& response, const Scopes& scopes,
                       const std::stop_token& stop);
-  // A URL of a header Location, which may be a path alone, made whole.
+  // Returns the absolute URL for a Location header, which may be only a path.
   std::string resolve(const std::string& location, const std::string& base) const;
 
  private:
   http::Response authorized(http::Request& request, const Scopes& scopes, const std::stop_token& stop,
                             const std::function<http::Response(const http::Request&)>& exchange);
-  // With what is needed to reach the host of its URL.
+  // Sets the proxy, and the certificates for the host of the URL.
   void prepare(http::Request& request) const;
   bool speaks_tls(const std::stop_token& stop);
 

@@ -1,4 +1,4 @@
-// Tries once more what may well succeed a little later.
+// Retries operations after failures that may be transient.
 //
 // Threading: a Retrier belongs to one thread.
 #pragma once
@@ -9,9 +9,9 @@
 namespace adaptdl::image {
 
 struct RetryRule {
-  int tries = 6;  // in a row that come to nothing, the first among them
+  int tries = 6;  // consecutive attempts without progress, including the first
   std::chrono::milliseconds first = std::chrono::milliseconds(300), most = std::chrono::seconds(10);
-  // A server that asks for a longer pause is not waited for.
+  // If a server requests a longer pause, the error is not retried.
   std::chrono::seconds longest_asked = std::chrono::seconds(120);
 };
 
@@ -19,10 +19,10 @@ class Retrier {
  public:
   Retrier(const RetryRule& rule, std::stop_token stop) : rule_(rule), stop_(std::move(stop)) {}
 
-  // REQUIRES: in a handler of an exception. Throws it again if it cannot pass, or there have been enough tries; else
-  // returns after a pause that grows from try to try. Throws http::Stopped at a stop.
+  // REQUIRES: in an exception handler. Rethrows the exception if it is permanent, or the attempts are used up;
+  // otherwise returns after a pause that grows with each attempt. Throws http::Stopped at a stop.
   void wait();
-  // Something was achieved: the tries are counted anew.
+  // Reports progress, after which the count of attempts starts again.
   void progressed() { failed_ = 0; }
 
  private:

@@ -23,8 +23,8 @@ namespace adaptdl::image {
 namespace {
 
 constexpr std::size_t kFileBuffer = std::size_t{256} << 10;
-constexpr std::size_t kHole = 4096;      // zeros that become one
-constexpr int kMostDirectoryLinks = 40;  // on the way to a directory, as the kernel has it
+constexpr std::size_t kHole = 4096;      // a run of zeros of this size becomes a hole
+constexpr int kMostDirectoryLinks = 40;  // the limit of links in a path, as in the kernel
 
 [[noreturn]] void fail_tree(std::string_view what, std::string_view path) {
   const char* why = std::strerror(errno);
@@ -33,7 +33,7 @@ constexpr int kMostDirectoryLinks = 40;  // on the way to a directory, as the ke
 
 bool is_whiteout(const struct stat& info) { return S_ISCHR(info.st_mode) && info.st_rdev == ::makedev(0, 0); }
 
-// Calls that name a file by its directory have no form for xattrs.
+// The *at() system calls have no form for extended attributes.
 std::string proc_path(int directory, const std::string& name) {
   return fmt::format("/proc/self/fd/{}/{}", directory, name);
 }
@@ -41,11 +41,11 @@ std::string proc_path(int directory, const std::string& name) {
 void set_xattrs(int directory, const std::string& name, const Entry& entry) {
   const std::string file = entry.xattrs.empty() ? "" : proc_path(directory, name);
   for (const auto& [key, value] : entry.xattrs) {
-    // The overlay's own are not a layer's to say, nor those of this machine's security modules.
+    // A layer must not set the overlay's own attributes, nor those of this machine's security modules.
     const bool usual = key.starts_with("user.") || key.starts_with("system.posix_acl_") || key == "security.capability";
     if (!usual || key.starts_with(kOverlayXattrPrefix)) continue;
     if (::lsetxattr(file.c_str(), key.c_str(), value.data(), value.size(), 0) == 0) continue;
-    // What this file system, or a user namespace, has no place for is in the layer as before.
+    // Attributes that this file system or user namespace cannot store are still in the layer's blob.
     if (errno != ENOTSUP && errno != EPERM && errno != EACCES && errno != EINVAL)
       fail_tree(fmt::format("set the extended attribute '{}' of", one_line(key, 100)), entry.path);
   }
@@ -77,7 +77,7 @@ void write_at(int file, const char* data, std::size_t size, std::uint64_t offset
   }
 }
 
-// Zeros are not written, so that what was sparse is sparse again.
+// Zeros are not written, so that sparse files stay sparse.
 void write_content(int file, const Entry& entry, const Content& content) {
   std::vector<char> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(kFileBuffer, entry.size)));
   std::uint64_t offset = 0, written = 0;
@@ -104,9 +104,9 @@ void write_content(int file, const Entry& entry, const Content& content) {
   if (written < entry.size && ::ftruncate(file, static_cast<off_t>(entry.size)) != 0) fail_tree("write", entry.path);
 }
 
-// A link itself is meant, not what it leads to.
+// Sets the attributes of a link itself, not of its target.
 void set_attributes(int directory, const std::string& name, const Entry& entry, bool with_time) {
-  own(directory, name, entry);  // takes set-id bits and capabilities away
+  own(directory, name, entry);  // clears set-id bits and capabilities
   if (entry.type != Entry::Type::kSymlink && ::fchmodat(directory, name.c_str(), entry.mode & 07777, 0) != 0)
     fail_tree("change the mode of", entry.path);
   set_xattrs(directory, name, entry);
@@ -129,7 +129,7 @@ net::Fd RootedTree::open_directory(const std::string& path, int flags) {
   return open_rooted(root_.get(), path, O_RDONLY | O_DIRECTORY | flags, Links::kInRoot);
 }
 
-// `path` is in it: made if it has to be, and open until the next call.
+// Returns the directory of `path`, which is created if necessary, and is open until the next call.
 int RootedTree::parent_of(const std::string& directory, const std::string& path) {
   if (last_ && last_directory_ == directory) return last_.get();
   net::Fd found = open_directory(directory, 0);
@@ -143,7 +143,7 @@ int RootedTree::parent_of(const std::string& directory, const std::string& path)
 net::Fd RootedTree::make_parents(const std::string& directory, int links) {
   if (links > kMostDirectoryLinks) throw Error(fmt::format("'{}' is behind too many links", one_line(directory, 200)));
   net::Fd parent = open_directory("", 0);
-  // What a link on the way is to be replaced by.
+  // Continues in the directory that the link at `path` leads to.
   const auto by_way_of = [&](const std::string& path, const std::string& link) {
     const std::string to =
         clean_path(link.starts_with('/') ? link : fmt::format("/{}/{}", split_path(path).directory, link));
@@ -226,7 +226,7 @@ void RootedTree::make_directory(int parent, const PathParts& parts, const Entry&
   if (!there || !S_ISDIR(info.st_mode)) {
     clear(parent, parts, entry.path);
     if (::mkdirat(parent, parts.name.c_str(), 0700) != 0) fail_tree("make the directory", entry.path);
-    // A new one in place of the old: nothing of that is seen.
+    // The whiteout hid a directory of a lower layer, whose contents must stay hidden.
     if (there && is_whiteout(info)) opaque(entry.path);
   }
   set_attributes(parent, parts.name, entry, false);
@@ -268,7 +268,7 @@ void RootedTree::whiteout(const std::string& path) {
   const PathParts parts = split_path(path);
   const int parent = parent_of(parts.directory, path);
   struct stat info {};
-  // What the layer itself has there stays, but nothing below it.
+  // The layer's own entry is kept, but the contents of lower layers are hidden.
   if (::fstatat(parent, parts.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
     if (S_ISDIR(info.st_mode)) opaque(path);
     return;
@@ -276,7 +276,7 @@ void RootedTree::whiteout(const std::string& path) {
   if (::mknodat(parent, parts.name.c_str(), S_IFCHR, ::makedev(0, 0)) != 0) fail_tree("make the whiteout of", path);
 }
 
-// With a descriptor of its own: a caller may be at work in the one that parent_of() keeps.
+// Opens a descriptor of its own, as a caller may be using the one that parent_of() keeps.
 void RootedTree::opaque(const std::string& directory) {
   net::Fd found = open_directory(directory, 0);
   if (!found && (errno == ENOENT || errno == ENOTDIR)) found = make_parents(directory);

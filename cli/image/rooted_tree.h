@@ -1,7 +1,7 @@
-// A directory that things are made in by their paths from it, and that nothing leads out of: a link in it is followed
-// as if the directory were the root of all files.
+// Creates entries in a directory by their paths, and never outside it: links are followed as if the directory were the
+// root of the file system.
 //
-// Threading: belongs to one thread. Errors name the path in the tree.
+// Threading: an object belongs to one thread. Errors name the path in the tree.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace adaptdl::image {
 
-// The directory a path is in, and its name there.
+// A path's directory, and its name there.
 struct PathParts {
   std::string directory, name;
 };
@@ -22,17 +22,17 @@ PathParts split_path(const std::string& path);
 
 class RootedTree {
  public:
-  // How a directory looks that is made because something in it is; a link: what it leads to is that directory.
+  // Returns the attributes of a directory that is created because entries are below it, or a link that leads to it.
   using Unsaid = std::function<Entry(const std::string& path)>;
   RootedTree(net::Fd root, Unsaid unsaid);
 
-  // Makes an entry, in place of what is there; a directory stays. What it replaces is gone with all in it. False: it is
-  // a device, and may not be made. Throws Error.
+  // Creates an entry, and replaces what is at its path, with everything below; an existing directory is kept. Returns
+  // false for a device that may not be created. Throws Error.
   bool make(const Entry& entry, const Content& content);
-  // That of the layers below nothing is seen at a path, or in a directory, in overlayfs' own form.
+  // Hides a path, or a directory's contents, of the layers below, with overlayfs' own marks.
   void whiteout(const std::string& path);
   void opaque(const std::string& directory);
-  // Gives the directories the times of their entries, which what was made in them has changed.
+  // Restores the times of directories, which changed when entries were created in them.
   void finish();
 
  private:
@@ -48,7 +48,7 @@ class RootedTree {
 
   const net::Fd root_;
   const Unsaid unsaid_;
-  std::string last_directory_;  // the directory that was worked in last, and it, open
+  std::string last_directory_;  // the directory that was used last, and its descriptor
   net::Fd last_;
   std::map<std::string, std::int64_t> directory_times_;
 };

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kOptions =
     "type, from, source, target, id, sharing, required, env, mode, uid, gid, size, readonly and readwrite";
 
-// Comma-separated; in double quotes a comma is none, and "" is a quote.
+// The format is CSV: commas inside double quotes are literal, and "" is an escaped quote.
 std::vector<std::string> csv_fields(std::string_view text) {
   std::vector<std::string> fields(1);
   bool quoted = false;
@@ -46,7 +46,7 @@ class MountReader {
 
   Mount read(std::string_view text) {
     for (const std::string& field : csv_fields(text)) read_option(field);
-    // What is not known yet may be the type.
+    // A value that is not known yet may be the type.
     if (complete_) finish();
     return mount_;
   }

@@ -1,6 +1,4 @@
-// The mounts of RUN: --mount=type=cache,target=/root/.cache and their like.
-//
-// Threading: plain functions.
+// Parses the mounts of RUN, such as --mount=type=cache,target=/root/.cache.
 #pragma once
 
 #include <functional>
@@ -13,8 +11,8 @@ namespace adaptdl::image {
 
 using Expand = std::function<std::string(const std::string& value)>;
 
-// Reads a mount. Without `expand` its values are yet to be expanded: what names a variable is left out, and what is
-// wrong with it is found later. Throws Error that says why, but not where.
+// Parses a mount. Without `expand`, values with variables are left out, and are checked when they are expanded. Throws
+// Error with the reason, without file and line.
 Mount parse_mount(std::string_view text, const Expand& expand = nullptr);
 
 }  // namespace adaptdl::image

@@ -45,7 +45,7 @@ struct OutputPipe {
   Fd read, write;
 };
 
-// Cuts the output into lines.
+// Splits the output into lines.
 class LineCutter {
  public:
   explicit LineCutter(const OnStepLine& on_line) : on_line_(on_line) {}
@@ -70,12 +70,12 @@ class LineCutter {
   std::string line_;
 };
 
-// The monitor of a sandbox, which ends with this object, and the sandbox with it.
+// The monitor of a sandbox; it ends with this object, and so does the sandbox.
 class Monitor {
  public:
   explicit Monitor(SandboxPlan plan) {
     plan.builder = ::getpid();
-    // No handler of this process may run in the other.
+    // Signal handlers of this process must not run in the child.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -93,7 +93,7 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  // It kills all, and ends when they have.
+  // Asks the monitor to kill all processes; it ends when they have.
   void stop() {
     if (pid_ > 0) ::kill(pid_, SIGTERM);
   }
@@ -102,14 +102,14 @@ class Monitor {
     }
     pid_ = -1;
   }
-  int end() const { return end_.get(); }  // readable when it has ended
+  int end() const { return end_.get(); }  // readable when the monitor has ended
 
  private:
   pid_t pid_ = -1;
   Fd end_;
 };
 
-// Calls `take` with what there is to read. Returns false at the end of the stream.
+// Passes all bytes that are available to `take`. Returns false at the end of the stream.
 bool drain(const Fd& file, const std::function<void(std::string_view)>& take) {
   char buffer[65536];
   for (;;) {
@@ -156,7 +156,7 @@ StepEnd run(SandboxPlan plan, const OnStepLine& on_line, const std::stop_token& 
   return end_of(told);
 }
 
-// The step's caches, each taken once, and by every step in the same order: none waits for another in a circle.
+// The step's cache mounts. Each is locked once, and all steps use the same order, so that they cannot deadlock.
 class Caches {
  public:
   Caches(const SandboxStep& step, const std::stop_token& stop) {
@@ -194,7 +194,7 @@ class Caches {
   std::vector<std::string> directories_;
 };
 
-// The processes inside change their working directory.
+// The processes in the sandbox change their working directory, so paths must be absolute.
 SandboxStep with_absolute_paths(SandboxStep step) {
   for (fs::path* path : {&step.root.upper, &step.root.work, &step.scratch, &step.caches})
     if (!path->empty()) *path = fs::absolute(*path);
@@ -216,7 +216,7 @@ StepEnd run_in_sandbox(const SandboxStep& given, const OnStepLine& on_line, cons
   if (given.command.empty()) throw Error("RUN has no command");
   const SandboxStep step = with_absolute_paths(given);
   const Caches caches(step, stop);
-  step_filter();  // built once, and not by every step's process
+  step_filter();  // built once, not by every step's process
   SandboxPlan plan;
   plan.step = &step;
   plan.caches = caches.directories();

@@ -53,8 +53,8 @@ void drop_capabilities(bool own_network) {
 }
 
 void become_user(const UserIds& user, bool own_network) {
-  // As in Docker and containerd, the user's own group is the first of them. Of one id alone groups cannot be set, and
-  // those of before are nobody's.
+  // As in Docker and containerd, the user's own group is the first in the list. With a single id, groups cannot be set,
+  // and the previous ones are not mapped.
   std::vector<gid_t> groups{user.group};
   std::copy_if(user.groups.begin(), user.groups.end(), std::back_inserter(groups),
                [&](gid_t group) { return group != user.group; });
@@ -131,7 +131,8 @@ void become_command(const SandboxStep& step, const UserIds& user, const CommandF
   const int input = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input < 0 || ::dup2(input, 0) < 0 || ::dup2(files.output, 1) < 0 || ::dup2(files.output, 2) < 0)
     fail_call("standard input");
-  // Before any path of the image is resolved. Both move to high numbers first, as one may have the other's.
+  // All other descriptors are closed before a path of the image is resolved. The two move to high numbers first, as one
+  // may have the other's number.
   const int trouble = ::fcntl(files.trouble, F_DUPFD, 100), starter = ::fcntl(files.starter, F_DUPFD, 100);
   if (::dup2(trouble, kTroubleFd) < 0 || ::dup3(starter, kStarterFd, O_CLOEXEC) < 0 ||
       ::syscall(SYS_close_range, kStarterFd + 1U, ~0U, 0) != 0)

@@ -1,6 +1,6 @@
-// A step's command, as it begins.
+// Starts a step's command.
 //
-// Threading: for a process of one thread, in the step's root.
+// Threading: for a process with one thread, in the step's root.
 #pragma once
 
 #include "image/sandbox.h"
@@ -8,7 +8,7 @@
 
 namespace adaptdl::image {
 
-// The user that the step names, by the root's own files. Throws Error.
+// Returns the user that the step names, according to the root's own files. Throws Error.
 UserIds step_user(const SandboxStep& step);
 
 // Creates the step's working directory if it is missing. Throws Error.

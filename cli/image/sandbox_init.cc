@@ -32,7 +32,7 @@ std::string read_pipe(int file) {
   return text;
 }
 
-// The monitor may have died before the kernel was asked for the signal.
+// Asks the kernel to kill this process when the monitor dies, and exits if that has already happened.
 void die_with_monitor(const Fd& monitor) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   pollfd gone{monitor.get(), 0, 0};
@@ -52,7 +52,7 @@ void leave_machine(const Fd& monitor, const MadePaths& made) {
   }
   send_message(monitor.get(), message);
   if (receive_message(monitor.get()) != std::string(1, kGo)) ::_exit(1);
-  // A change of credentials clears it.
+  // A change of credentials has cleared the request.
   die_with_monitor(monitor);
   // The command may be root as well, and must not read the builder's memory.
   ::prctl(PR_SET_DUMPABLE, 0);

@@ -17,12 +17,12 @@
 
 namespace adaptdl::image {
 
-// What the sandbox needs, prepared before the fork.
+// The inputs of a sandbox, prepared before the fork.
 struct SandboxPlan {
   const SandboxStep* step = nullptr;
   std::vector<std::string> caches;  // directories of the step's cache mounts, in their order
-  pid_t builder = 0;                // the thread's process
-  net::Fd output;                   // the command's
+  pid_t builder = 0;                // the process that forks the monitor
+  net::Fd output;                   // for the command's output
   net::Fd report;                   // from the monitor to the builder, as below
 };
 

@@ -204,7 +204,7 @@ class RootMaker {
     try {
       proc = new_mount("proc", kInert);
     } catch (const Error&) {
-      // A container that hides parts of its /proc gets no new one. In its own, processes have other numbers.
+      // A container that hides parts of its /proc gets no new one. Its own shows processes with other numbers.
       proc = clone_mount("/proc", true);
       restrict_mount(proc, kInert);
     }
@@ -231,7 +231,7 @@ class RootMaker {
     if (!sys) try {
         sys = clone_mount("/sys", false);
       } catch (const Error&) {
-        // In a user namespace the kernel does not allow to leave out what is mounted below.
+        // In a user namespace, the kernel does not allow a clone without the mounts below.
         sys = clone_mount("/sys", true);
         has_mounts = true;
       }

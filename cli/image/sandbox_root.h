@@ -1,6 +1,6 @@
-// The file tree of a step: its root, and all that is mounted in it.
+// The file tree of a step: its root, and everything that is mounted in it.
 //
-// Threading: for a process of one thread that has a mount namespace of its own. Throws Error.
+// Threading: for a process with one thread and its own mount namespace. All functions throw Error.
 #pragma once
 
 #include <string>

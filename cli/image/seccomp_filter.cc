@@ -23,8 +23,8 @@
 namespace adaptdl::image {
 namespace {
 
-// What Podman's default profile allows to a container with the capabilities of a step, less what Docker's allows only
-// with CAP_SYS_ADMIN, CAP_SYS_BOOT or CAP_SYSLOG. Names of other architectures have no effect.
+// What Podman's default profile allows to a container with the capabilities of a step, except for what Docker's allows
+// only with CAP_SYS_ADMIN, CAP_SYS_BOOT or CAP_SYSLOG. Names of other architectures have no effect.
 constexpr const char* kAllowed =
     "_llseek _newselect accept accept4 access adjtimex alarm arch_prctl arm_fadvise64_64 arm_sync_file_range bind "
     "breakpoint brk cacheflush capget capset chdir chmod chown chown32 chroot clock_adjtime clock_adjtime64 "
@@ -78,8 +78,8 @@ constexpr const char* kRefused =
 struct Companions {
   std::uint32_t native, others[2];
 };
-// Architectures whose programs a kernel runs besides its own, as the profile has them. Programs of any other are
-// killed, as in runc and crun: one whose every call fails could not even exit.
+// Architectures whose programs a kernel runs besides its own, as in the profile. Programs of any other are killed, as
+// in runc and crun: if every call failed, they could not even exit.
 constexpr Companions kCompanions[] = {{SCMP_ARCH_X86_64, {SCMP_ARCH_X86, SCMP_ARCH_X32}},
                                       {SCMP_ARCH_AARCH64, {SCMP_ARCH_ARM}},
                                       {SCMP_ARCH_MIPS64, {SCMP_ARCH_MIPS, SCMP_ARCH_MIPS64N32}},
@@ -88,7 +88,7 @@ constexpr Companions kCompanions[] = {{SCMP_ARCH_X86_64, {SCMP_ARCH_X86, SCMP_AR
                                       {SCMP_ARCH_MIPSEL64N32, {SCMP_ARCH_MIPSEL, SCMP_ARCH_MIPSEL64}},
                                       {SCMP_ARCH_S390X, {SCMP_ARCH_S390}}};
 
-// CLONE_NEWTIME is missing: to clone, its bit is part of the signal's number.
+// CLONE_NEWTIME is missing, as clone uses its bit for the signal's number.
 constexpr unsigned kNamespaces[] = {CLONE_NEWNS,   CLONE_NEWCGROUP, CLONE_NEWUTS, CLONE_NEWIPC,
                                     CLONE_NEWUSER, CLONE_NEWPID,    CLONE_NEWNET};
 #ifdef __s390__

@@ -1,5 +1,4 @@
-// The system calls that a step's command may make: the OCI default profile, as containers without administrative
-// capabilities have it.
+// The system calls that a step's command may make: the OCI default profile without administrative capabilities.
 #pragma once
 
 #include <linux/filter.h>
@@ -12,9 +11,9 @@ namespace adaptdl::image {
 // milliseconds; later ones are free, from any thread. Throws Error.
 const std::vector<sock_filter>& step_filter();
 
-// Filters the system calls of this thread and of what it starts. The caller must have CAP_SYS_ADMIN in its user
-// namespace: no_new_privs, the alternative, would disable set-id programs. Throws Error, also where the kernel has no
-// such filters.
+// Filters the system calls of this thread and of all processes that it starts. The caller must have CAP_SYS_ADMIN in
+// its user namespace: no_new_privs, the alternative, would disable set-id programs. Throws Error, also if the kernel
+// has no such filters.
 void apply_filter(const std::vector<sock_filter>& program);
 
 }  // namespace adaptdl::image

@@ -18,7 +18,7 @@ constexpr int kEnd = -1;
 bool splits_words(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_name(int c) { return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// The words as they grow beside the result.
+// Collects the words while the result grows.
 class WordList {
  public:
   void add(char c) {
@@ -78,7 +78,7 @@ class Expander {
   int depth_ = 0;
 };
 
-// Up to a character, which is taken too, or to the end.
+// Expands up to and including the character `stop`, or to the end.
 std::string Expander::until(int stop, bool keep_escapes, WordList* words) {
   std::string result;
   const auto put_quoted = [&](const std::string& text) {
@@ -132,7 +132,7 @@ std::string Expander::double_quoted(bool keep_escapes) {
     }
     ++at_;
     if (c == '"') return rules_.keep_quotes ? result + '"' : result;
-    // Only these can be escaped; before others it is a character as they are.
+    // In double quotes only these can be escaped; before others, the escape is an ordinary character.
     if (is_escape(c) && (peek() == '"' || peek() == '$' || is_escape(peek()))) {
       if (keep_escapes) put(result, std::string(1, rules_.escape));
       c = next();
@@ -151,7 +151,7 @@ std::string Expander::heredoc_mark() {
   return mark;
 }
 
-// A variable's; a number; or one of the shell's own parameters, which are never set here.
+// Reads a variable's name, a number, or one of the shell's special parameters, which are never set here.
 std::string Expander::name() {
   const std::size_t begin = at_;
   if (is_digit(peek())) {

@@ -22,7 +22,7 @@ constexpr std::size_t kLargest = std::size_t{8} << 20;
 }  // namespace
 
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what) {
-  // Not blocking: a pipe that nobody writes to must not hold anything up.
+  // O_NONBLOCK avoids waiting for a pipe that no process writes to.
   return read_small_file(net::Fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
                          fmt::format("{}, {}", file.string(), what));
 }

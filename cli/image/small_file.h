@@ -1,6 +1,4 @@
-// Small files of settings and certificates.
-//
-// Threading: plain functions.
+// Reads small files, such as settings and certificates.
 #pragma once
 
 #include <filesystem>
@@ -12,20 +10,18 @@
 
 namespace adaptdl::image {
 
-// All of a regular file of at most 8 MiB; null if there is none of that name. Throws Error that names the file, as
-// `what`, and why it cannot be read.
+// Returns the contents of a regular file of at most 8 MiB; null if it does not exist. Throws Error with the file,
+// `what` and the reason.
 std::optional<std::string> read_small_file(const std::filesystem::path& file, std::string_view what);
 
-// The same of an open file, which is named `what` alone; an empty descriptor and an errno of ENOENT or ENOTDIR: there
-// is none.
+// The same for an open file, called `what` in messages. An empty descriptor with errno ENOENT or ENOTDIR gives null.
 std::optional<std::string> read_small_file(const net::Fd& file, std::string_view what);
 
-// The same of a file of a build. One whose path is in the directory `context` is opened in it: links in it do not lead
-// out.
+// The same for a file of a build. A path in the directory `context` is opened so that links in it cannot lead outside.
 std::optional<std::string> read_build_file(const std::filesystem::path& context, const std::filesystem::path& file,
                                            std::string_view what);
 
-// What a file holds, as those of /proc; "" if it cannot be read.
+// Returns the contents of a file, such as those in /proc; "" if it cannot be read.
 std::string text_of_file(const std::filesystem::path& file);
 
 }  // namespace adaptdl::image

@@ -1,4 +1,4 @@
-// What the layers of an image may take of a file system together, so that none of them fills it.
+// Limits the space that the layers of an image may take together in a file system, so that they cannot fill it.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace adaptdl::image {
 // Threading: any thread.
 class SpaceBudget {
  public:
-  // 95 % of the bytes and inodes that are free in the file system of `directory`; no bound where it does not tell.
+  // Allows 95 % of the free bytes and inodes in the file system of `directory`; there is no limit if these are unknown.
   explicit SpaceBudget(const std::filesystem::path& directory);
-  // Throws Error if that is more than is left.
+  // Throws Error if this is more than what is left.
   void take(std::uint64_t bytes, std::uint64_t files);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Changes when what steps make of the same changes.
+// Must be incremented when a step gives a different result for the same input.
 constexpr int kKeyVersion = 1;
 
 std::string without_root(const std::string& path) {
@@ -158,13 +158,13 @@ void StageBuild::finish(const std::string& key, const StepInfo& info, const std:
       info, cached, std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin));
 }
 
-// Of --chown and USER: "user[:group]" in names or numbers; a number alone is the group's too.
+// Resolves --chown and USER: "user[:group]", as names or numbers; a single number is also the group.
 std::optional<Owner> StageBuild::owner(const std::string& name) {
   if (name.empty()) return {};
   const std::string user = name.substr(0, name.find(':'));
   const bool has_group = name.find(':') != std::string::npos;
   std::string numbers = name;
-  // root is 0 everywhere, and nobody has to look.
+  // root is always 0, so no file needs to be read.
   if (numbers == "root" || numbers == "root:root") numbers = "0:0";
   const bool look = names_users(numbers);
   const UserIds ids = find_user(numbers, look ? own_files().read("etc/passwd").value_or("") : "",

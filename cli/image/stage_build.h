@@ -1,6 +1,6 @@
-// Builds one stage: its steps one after the other, each from the cache or anew.
+// Builds one stage: executes its steps in order, or takes their results from the cache.
 //
-// Threading: one thread at a time. Lifetime: all that it is given outlives it. Private to the builder.
+// Threading: one thread at a time. Lifetime: the arguments must outlive the object. Private to the builder.
 #pragma once
 
 #include <functional>
@@ -23,19 +23,19 @@
 
 namespace adaptdl::image {
 
-// A stage as far as it is built.
+// The state of a stage that is being built, or is complete.
 struct BuiltStage {
   StageState state;
-  nlohmann::json base;  // the configuration of the image below; null: none
+  nlohmann::json base;  // the base image's configuration; null: none
   Platform platform;
   std::vector<BuiltLayer> layers;
   std::vector<HistoryEntry> history;
-  std::string key;        // of all steps until now
+  std::string key;        // covers all steps so far
   std::int64_t date = 0;  // of the newest file
   StageFiles files;
 };
 
-// What the stages of a build share.
+// The data that the stages of a build share.
 struct BuildWork {
   const BuildOptions& options;
   BuildReport& report;
@@ -50,8 +50,8 @@ struct BuildWork {
   unsigned threads = 1;
 
   std::map<std::size_t, BuiltStage> stages;
-  std::map<std::string, std::unique_ptr<StageView>> views;  // of what --from names, by key
-  std::size_t step = 0, steps = 0, cached = 0;              // those that are shown
+  std::map<std::string, std::unique_ptr<StageView>> views;  // of what --from names, keyed by From::key
+  std::size_t step = 0, steps = 0, cached = 0;              // counts of shown steps
 
   LayerOptions layer_options() const;
 };
@@ -62,7 +62,7 @@ class StageBuild {
   BuiltStage build();
 
  private:
-  // What a step takes from: key and layers of a stage or image.
+  // The source of a step's files: the key and the layers of a stage or image.
   struct From {
     std::string key;
     std::vector<BuiltLayer> layers;
@@ -71,7 +71,7 @@ class StageBuild {
   BuiltStage begin() const;
   From from(const std::string& name) const;
   const FileTree& view_of(const From& from);
-  // The stage's own files, as they are now.
+  // Returns the stage's own files in their current state.
   const FileTree& own_files();
 
   void step(const Step& step);
@@ -79,7 +79,7 @@ class StageBuild {
   void workdir(const Step& step, const Workdir& workdir, const StepInfo& info);
   void run_step(const Step& step, const Run& run, const StepInfo& info);
 
-  // Takes the record of `key` from the cache, or makes one; and goes on from it.
+  // Takes the record of `key` from the cache, or from `make`, and applies it. With `runs`, any file may have changed.
   void finish(const std::string& key, const StepInfo& info, const std::function<StepRecord()>& make, bool runs = false);
   std::string key_of(const nlohmann::json& parts) const;
   std::optional<Owner> owner(const std::string& name);
@@ -89,7 +89,7 @@ class StageBuild {
   Run::Network network_of(const Run& run) const;
   SandboxStep sandbox(const Step& step, const Run& run, const std::filesystem::path& scratch);
   std::optional<StepMount> step_mount(const Mount& mount);
-  // What a bind of the context shows: its files, and a key of them.
+  // Returns the files that a bind of the context shows, and sets their key.
   std::vector<CopySource> context_sources(const std::string& source, std::string& key);
   BuiltLayer context_layer(const std::string& source);
 
@@ -100,10 +100,10 @@ class StageBuild {
   std::unique_ptr<StageView> own_view_;
 };
 
-// Whether a step makes a layer, so that it is shown.
+// Returns whether a step creates a layer, and so is shown.
 bool makes_layer(const Instruction& instruction);
 
-// All that counts of a context's files: not their times.
+// Returns a digest of everything that matters in a context's files; their times do not.
 std::string sources_key(const std::vector<CopySource>& sources);
 
 }  // namespace adaptdl::image

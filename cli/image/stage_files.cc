@@ -8,12 +8,12 @@
 namespace adaptdl::image {
 namespace {
 
-// In the root of some distribution, perhaps as links.
+// Entries in the root of some distribution, possibly as links.
 constexpr std::array<std::string_view, 28> kRoots{"afs", "bin",     "boot",  "dev",    "efi",        "etc",   "home",
                                                   "lib", "lib32",   "lib64", "libx32", "lost+found", "media", "mnt",
                                                   "nix", "opt",     "proc",  "root",   "run",        "sbin",  "srv",
                                                   "sys", "sysroot", "tmp",   "ostree", "gnu",        "usr",   "var"};
-// Directories in all of them, and never links.
+// Directories that all distributions have, and never as links.
 constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "home",
                                                         "mnt",
@@ -35,7 +35,7 @@ constexpr std::array<std::string_view, 21> kDirectories{"etc",
                                                         "var",
                                                         "var/lib",
                                                         "var/cache"};
-// What is in these belongs to whoever made the image.
+// Entries of these directories are not a distribution's, but were created for the image.
 constexpr std::array<std::string_view, 6> kPlacesOfOthers{"mnt",     "opt",           "srv",
                                                           "usr/src", "usr/local/bin", "usr/local/sbin"};
 
@@ -43,8 +43,8 @@ bool contains(const auto& list, std::string_view path) {
   return std::find(list.begin(), list.end(), path) != list.end();
 }
 
-// What the image itself would have made if it has the path: "app" of "app/x", "opt/x" of "opt/x/y"; "" if it may be a
-// distribution's.
+// Returns the path that the image itself must have created if it has `path`: "app" for "app/x", "opt/x" for "opt/x/y";
+// "" if a distribution may have it.
 std::string own_place(const std::string& path) {
   const std::string root = path.substr(0, path.find('/'));
   if (!contains(kRoots, root)) return root;
@@ -64,7 +64,7 @@ bool text_speaks_of(const std::string& text, const std::string& path) {
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
     const bool begins = at == 0 || !is_word(text[at - 1]),
                ends = at + name.size() == text.size() || !is_word(text[at + name.size()]);
-    // A program is named as it is; another place by its path.
+    // Programs are mentioned by name, other places by path.
     const bool by_name = place.starts_with("usr/local/");
     if (begins && ends && (by_name || (at > 0 && text[at - 1] == '/'))) return true;
   }
@@ -73,7 +73,7 @@ bool text_speaks_of(const std::string& text, const std::string& path) {
 
 PathKind StageFiles::find(const std::string& path) const {
   if (path.empty() || directories_.contains(path)) return PathKind::kDirectory;
-  if (links_.contains(path)) return PathKind::kUnknown;  // where it leads to is for those who look
+  if (links_.contains(path)) return PathKind::kUnknown;  // the target of the link is unknown
   for (std::size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0;
        slash = path.rfind('/', slash - 1)) {
     const std::string above = path.substr(0, slash);
@@ -102,7 +102,7 @@ void StageFiles::forget() {
 }
 
 void StageFiles::add(const std::vector<std::string>& directories, const std::vector<std::string>& links) {
-  // In a stage that has run something, what was made before may be gone; what is made now is there.
+  // Entries from before a command may be gone, but those that are created now exist.
   directories_.insert(directories.begin(), directories.end());
   links_.insert(links.begin(), links.end());
 }

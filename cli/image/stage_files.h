@@ -1,10 +1,8 @@
-// What is known of a stage's files without a look at them, so that COPY can write its layer without the layers below.
+// Tracks what is known about a stage's files without reading them, so that COPY can write a layer without those below.
 //
-// The rule for a base image whose layers nobody has looked at, as docs/images.md has it: the directories that every
-// distribution has, as directories, are there (/etc, /usr/local/bin …); what is no distribution's (/app, /opt/x …)
-// is not there unless the image's history or configuration speaks of it; of all else nothing is known.
-//
-// Threading: plain values.
+// For a base image whose layers have not been read, docs/images.md gives the rule: directories that every distribution
+// has (/etc, /usr/local/bin …) exist; paths that no distribution has (/app, /opt/x …) do not exist, unless the image's
+// history or configuration mentions them; all others are unknown.
 #pragma once
 
 #include <functional>
@@ -18,13 +16,13 @@ enum class PathKind { kMissing, kDirectory, kLink, kOther, kUnknown };
 
 class StageFiles {
  public:
-  // Paths are without slashes at their ends. Nothing is there at first.
+  // Paths have no slashes at their ends. At first there are no files.
   PathKind find(const std::string& path) const;
-  // The stage is built on an image nobody has looked at, of which `speaks_of` says whether it may have a path.
+  // Starts with an image whose layers have not been read; `speaks_of` returns whether it may have a path.
   void begin_unseen(std::function<bool(const std::string& path)> speaks_of);
-  // Something has been run: nothing is known any more.
+  // A command has been executed, so all files become unknown.
   void forget();
-  // A step has made these directories, which were not there, and these links.
+  // Adds the directories, which did not exist, and the links that a step has created.
   void add(const std::vector<std::string>& directories, const std::vector<std::string>& links);
 
  private:
@@ -36,7 +34,7 @@ class StageFiles {
   std::set<std::string> directories_, links_;
 };
 
-// Whether a history and configuration, as one text, has the path, or a home's name.
+// Returns whether a history and configuration, given as one text, mention the path; true if a distribution may have it.
 bool text_speaks_of(const std::string& text, const std::string& path);
 
 }  // namespace adaptdl::image

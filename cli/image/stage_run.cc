@@ -1,4 +1,4 @@
-// RUN.
+// Executes RUN.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,14 +34,14 @@ json mount_description(const Mount& mount) {
           {"size", mount.size}};
 }
 
-// A directory below work/, which is gone when this is.
+// A directory below work/, which the destructor removes.
 struct Scratch {
   explicit Scratch(const BuildCache& cache) : path(cache.work_directory()) {}
   ~Scratch() {
     try {
       remove_tree(path);
     } catch (const Error&) {
-      // Who has the cache alone empties work/.
+      // The next process that locks the cache exclusively cleans work/.
     }
   }
   const fs::path path;
@@ -57,7 +57,8 @@ std::vector<CopySource> StageBuild::context_sources(const std::string& source, s
   return sources;
 }
 
-// As a layer of its own, never part of an image: so it is unpacked once, without what is ignored, and as root's.
+// Writes a bind's files as a layer that is never part of an image, so that they are unpacked once, without ignored
+// files, and belong to root.
 BuiltLayer StageBuild::context_layer(const std::string& source) {
   const Copy copy{.destination = "/", .parents = true};
   CopyInput input;
@@ -167,8 +168,7 @@ void StageBuild::run_step(const Step& step, const Run& run, const StepInfo& info
     if (add_overlay_changes(sandbox.root.upper, writer) == 0) return record;
     const Layer layer = writer.finish();
     record.layer = BuiltLayer{{layer.media_type, layer.digest, layer.size, {}}, layer.diff_id, ""};
-    // What the step left is what would be unpacked, but for times that were changed, and the root, of which no layer
-    // says anything.
+    // The upper directory equals the unpacked layer, except for limited times, and the root, which no layer describes.
     const fs::path& upper = sandbox.root.upper;
     const std::string chain = chain_id(chain_id(built_.layers), layer.diff_id);
     if (!work_.options.source_date_epoch && !work_.cache.find_tree(chain) && ::chown(upper.c_str(), 0, 0) == 0 &&

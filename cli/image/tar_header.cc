@@ -64,7 +64,7 @@ std::string block_of(Ustar header) {
   return bytes;
 }
 
-// "LENGTH KEY=VALUE\n", where the length counts its own digits.
+// Returns "LENGTH KEY=VALUE\n", where the length includes its own digits.
 std::string pax_record(std::string_view key, std::string_view value) {
   const std::size_t rest = key.size() + value.size() + 3;
   std::size_t size = rest + fmt::formatted_size("{}", rest);

@@ -1,6 +1,4 @@
-// The header of an entry in a tar stream, as POSIX's ustar has it, with a pax header before it for what does not fit.
-//
-// Threading: plain functions.
+// Writes the headers of a tar stream: POSIX ustar, with a pax header before it for values that do not fit.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +10,10 @@ namespace adaptdl::image {
 
 inline constexpr std::size_t kTarBlock = 512;
 
-// The blocks before an entry's content. The same entry gives the same bytes. Throws Error for an xattr whose name
-// cannot be written.
+// Returns the blocks before an entry's content. Equal entries give equal bytes. Throws Error for an extended attribute
+// whose name cannot be written.
 std::string tar_header(const Entry& entry);
-// The zeros after a content of that size.
+// Returns the number of zero bytes after a content of this size.
 constexpr std::size_t tar_padding(std::uint64_t size) {
   return static_cast<std::size_t>((kTarBlock - size % kTarBlock) % kTarBlock);
 }

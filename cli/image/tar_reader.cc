@@ -16,7 +16,7 @@
 namespace adaptdl::image {
 namespace {
 
-// As Go's reader has it: names and attributes of a file are never longer.
+// The limit of Go's reader for the names and attributes of a file.
 constexpr std::uint64_t kLargestSpecial = std::uint64_t{1} << 20;
 constexpr std::uint64_t kLargestSize = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMostId = std::numeric_limits<std::uint32_t>::max() - 1;  // the number above means "no change"
@@ -33,7 +33,7 @@ std::string text(const std::array<char, 512>& block, std::size_t at, std::size_t
   return std::string(bytes.substr(0, bytes.find('\0')));
 }
 
-// Two's complement in base 256, with the highest bit set; else octal digits between spaces and zero bytes.
+// Parses two's complement in base 256, marked by the highest bit, or octal digits between spaces and zero bytes.
 std::int64_t numeric_field(std::string_view bytes) {
   if (!bytes.empty() && (bytes[0] & 0x80) != 0) {
     const bool negative = (bytes[0] & 0x40) != 0;
@@ -74,7 +74,7 @@ std::uint64_t decimal(std::string_view digits, std::uint64_t most) {
   return value;
 }
 
-// "1700000000.25", rounded down.
+// Parses "1700000000.25", and rounds down.
 std::int64_t whole_seconds(std::string_view digits) {
   const std::size_t dot = std::min(digits.find('.'), digits.size());
   std::int64_t value = 0;
@@ -97,7 +97,7 @@ void check_sum(const std::array<char, 512>& block) {
 
 Entry::Type type_of_flag(char flag, const std::string& path) {
   switch (flag) {
-    case '\0':  // the old form, where a slash makes a directory
+    case '\0':  // the old format, in which a slash marks a directory
     case '0':
       return path.ends_with('/') ? Entry::Type::kDirectory : Entry::Type::kFile;
     case '7':
@@ -175,7 +175,7 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
     if (equals == 0 || equals == std::string_view::npos) damaged("an extended header in it is none");
     const std::string key(record.substr(0, equals));
     const std::string_view value = record.substr(equals + 1);
-    // The oldest form of sparse files says a piece by two records.
+    // The oldest format of sparse files has two records for each piece.
     if (key == "GNU.sparse.offset" || key == "GNU.sparse.numbytes") {
       std::string& map = records["GNU.sparse.map"];
       if (!map.empty()) map += ',';
@@ -186,7 +186,7 @@ void TarReader::read_records(std::uint64_t size, Records& records) {
   }
 }
 
-// The next header that is an entry's or a special one's.
+// Reads the next header, of an entry or a special one; returns false at the end.
 bool TarReader::read_header(Block& block) {
   if (!read_block(block)) return false;
   const auto is_zero = [&] { return std::all_of(block.begin(), block.end(), [](char c) { return c == '\0'; }); };
@@ -216,7 +216,7 @@ bool TarReader::next(Entry& entry) {
     } else if (type == 'L' || type == 'K') {
       const std::string bytes = read_special(size);
       (type == 'L' ? name : link) = bytes.substr(0, bytes.find('\0'));
-    } else if (type == 'V') {  // a label
+    } else if (type == 'V') {  // a volume label
       skip(size);
       skip(tar_padding(size));
     } else {
@@ -225,7 +225,7 @@ bool TarReader::next(Entry& entry) {
       describe(block, entry);
       if (name) entry.path = *name;
       if (link) entry.link = *link;
-      records.insert(global_.begin(), global_.end());  // what the entry's own do not say
+      records.insert(global_.begin(), global_.end());  // for keys that the entry's own records lack
       apply(records, entry);
       entry.type = type_of_flag(type, entry.path);
       begin_sparse(block, records, entry);
@@ -247,7 +247,7 @@ void TarReader::describe(const Block& block, Entry& entry) {
   if (!magic.starts_with("ustar")) return;
   entry.device_major = static_cast<std::uint32_t>(numeric_field(field(block, 329, 8)));
   entry.device_minor = static_cast<std::uint32_t>(numeric_field(field(block, 337, 8)));
-  // GNU's form has times and its sparse map where the first part of a long name is.
+  // GNU's format has times and its sparse map in the place of the prefix.
   const std::string prefix = magic.starts_with(std::string_view("ustar\0", 6)) ? text(block, 345, 155) : "";
   if (!prefix.empty()) entry.path = fmt::format("{}/{}", prefix, entry.path);
 }
@@ -255,7 +255,7 @@ void TarReader::describe(const Block& block, Entry& entry) {
 void TarReader::apply(const Records& records, Entry& entry) {
   for (const auto& [key, value] : records) {
     if (key.starts_with(kXattr)) entry.xattrs[key.substr(kXattr.size())] = value;
-    if (value.empty()) continue;  // what the header says holds
+    if (value.empty()) continue;  // the header's value applies
     if (key == "path") entry.path = value;
     if (key == "linkpath") entry.link = value;
     if (key == "size") entry.size = decimal(value, kLargestSize);
@@ -266,7 +266,7 @@ void TarReader::apply(const Records& records, Entry& entry) {
 }
 
 void TarReader::begin_sparse(const Block& block, const Records& records, Entry& entry) {
-  // What links, devices and directories say of a size means nothing.
+  // The sizes in headers of links, devices and directories have no meaning.
   const char flag = block[156];
   stored_ = flag >= '1' && flag <= '6' ? 0 : entry.size;
   padding_ = tar_padding(stored_);
@@ -331,7 +331,7 @@ void TarReader::read_map_text(std::string_view map) {
   for (std::size_t i = 0; i < numbers.size(); i += 2) add_piece(numbers[i], numbers[i + 1]);
 }
 
-// The newest form: lines of digits before the content, filled up to whole blocks.
+// Reads the newest format: lines of digits before the content, padded to whole blocks.
 void TarReader::read_map_in_content() {
   std::string line;
   Block block{};

@@ -1,7 +1,7 @@
-// The entries of a tar stream: ustar, pax, GNU's and the old form, and the sparse files of GNU tar.
+// Reads the entries of a tar stream: ustar, pax, GNU's and the old format, and the sparse files of GNU tar.
 //
-// Reads what Docker's and containerd's reader do. Errors are of one line and name no archive. Threading: belongs to one
-// thread.
+// Accepts what the readers of Docker and containerd accept. Errors have one line, and do not name the archive.
+// Threading: an object belongs to one thread.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ namespace adaptdl::image {
 
 class TarReader {
  public:
-  // `source` gives up to `size` bytes, and how many; 0 at the end.
+  // Reads up to `size` bytes, and returns their number; 0 at the end.
   using Source = std::function<std::size_t(char* data, std::size_t size)>;
   explicit TarReader(Source source);
 
-  // The next entry, with its names as the archive has them; false at the end of the archive, after which the source
-  // may have more. Throws Error.
+  // Reads the next entry, with its names as in the archive; returns false at the end of the archive, after which the
+  // source may have more bytes. Throws Error.
   bool next(Entry& entry);
-  // Of the present entry, in order, holes as zeros; 0 at its end. Throws Error if it is cut off.
+  // Reads the current entry's content in order, holes as zeros; returns 0 at its end. Throws Error if it is truncated.
   std::size_t read(char* data, std::size_t size);
 
  private:
@@ -36,7 +36,7 @@ class TarReader {
     std::uint64_t offset, size;
   };
 
-  bool read_block(Block& block);  // False: the source's end.
+  bool read_block(Block& block);  // returns false at the source's end
   bool read_header(Block& block);
   void read_exactly(char* data, std::size_t size);
   void skip(std::uint64_t size);
@@ -52,12 +52,12 @@ class TarReader {
 
   const Source source_;
   Records global_;
-  std::uint64_t special_ = 0;      // bytes of the present entry's names and attributes, the global ones among them
-  std::uint64_t global_size_ = 0;  // of the global ones
-  std::uint64_t stored_ = 0;       // bytes of the present content that are still to come
-  std::uint64_t padding_ = 0;      // after them
-  std::uint64_t size_ = 0;         // of the present file, with holes
-  std::uint64_t at_ = 0;           // of them are read
+  std::uint64_t special_ = 0;      // bytes of the current entry's names and attributes, including global ones
+  std::uint64_t global_size_ = 0;  // bytes of the global ones
+  std::uint64_t stored_ = 0;       // bytes of the current content that are not yet read
+  std::uint64_t padding_ = 0;      // zero bytes after the content
+  std::uint64_t size_ = 0;         // of the current file, with holes
+  std::uint64_t at_ = 0;           // the offset in it
   bool sparse_ = false;
   std::vector<Piece> pieces_;
   std::size_t piece_ = 0;

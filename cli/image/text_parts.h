@@ -1,6 +1,4 @@
-// Small texts of Dockerfiles and their parts.
-//
-// Threading: plain functions.
+// Helpers for the texts of Dockerfiles.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +19,10 @@ inline std::string_view trimmed(std::string_view text) {
 
 inline bool is_digit(int c) { return c >= '0' && c <= '9'; }
 
-// Whether a source of ADD comes from elsewhere.
+// Returns whether a source of ADD is a URL.
 inline bool is_url(std::string_view source) { return source.starts_with("http://") || source.starts_with("https://"); }
 
-// Of ASCII letters.
+// Converts ASCII letters.
 inline std::string lower(std::string_view text) {
   std::string result(text);
   for (char& c : result)
@@ -38,7 +36,7 @@ inline std::string upper(std::string_view text) {
   return result;
 }
 
-// At every `separator`; at least one part.
+// Splits at every `separator`, into at least one part.
 inline std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (;;) {
@@ -49,7 +47,7 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-// The words between spaces.
+// Returns the words between spaces.
 inline std::vector<std::string> split_spaces(std::string_view text) {
   std::vector<std::string> words;
   for (text = trimmed(text); !text.empty(); text = trimmed(text)) {

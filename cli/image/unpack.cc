@@ -31,8 +31,7 @@ constexpr std::string_view kTreeDraftPrefix = ".unpack-";
   throw Error(fmt::format("cannot {} {}: {}", what, one_line(path.string(), 300), why));
 }
 
-// A directory beside the one that it becomes, held by a lock as long as someone works in it; gone if it does not become
-// it.
+// A directory beside its final path, locked while it is in use; removed unless it is committed.
 class DraftDirectory {
  public:
   explicit DraftDirectory(const fs::path& final) : final_(final) {
@@ -45,7 +44,7 @@ class DraftDirectory {
   ~DraftDirectory() {
     if (!path_.empty()) try {
         remove_tree(path_);
-      } catch (const Error&) {  // what led here says more
+      } catch (const Error&) {  // the original error matters more
       }
   }
   DraftDirectory(const DraftDirectory&) = delete;
@@ -56,7 +55,7 @@ class DraftDirectory {
   void commit() {
     if (::rename(path_.c_str(), final_.c_str()) == 0) {
       path_.clear();
-    } else if (errno != EEXIST && errno != ENOTEMPTY) {  // somebody else was quicker
+    } else if (errno != EEXIST && errno != ENOTEMPTY) {  // another process was faster
       fail_unpack("make", final_);
     }
   }
@@ -67,12 +66,12 @@ class DraftDirectory {
   net::Fd fd_;
 };
 
-// How a directory, or a link to one, looks in the layers below; null: they have none there.
+// Returns the attributes of a directory, or of a link to one, in the layers below; null if they have none.
 std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::string& path) {
   for (const fs::path& layer : lower) {
     net::Fd at(::open(layer.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!at) fail_unpack("open", layer);
-    bool hides = false;  // what is not here is not seen further below
+    bool hides = false;  // whether this layer hides the path in those below
     for (std::size_t begin = 0; at && begin < path.size();) {
       const std::size_t end = std::min(path.find('/', begin), path.size());
       const std::string name = path.substr(begin, end - begin);
@@ -93,10 +92,10 @@ std::optional<Entry> look_below(const std::vector<fs::path>& lower, const std::s
   return {};
 }
 
-// What a name in a layer means.
+// The meaning of a name in a layer.
 struct Meaning {
   enum class Kind { kEntry, kWhiteout, kOpaque, kNothing } kind;
-  std::string path;  // of what is hidden
+  std::string path;  // of the entry, or of what is hidden
 };
 
 Meaning meaning_of(const Entry& entry) {
@@ -104,12 +103,12 @@ Meaning meaning_of(const Entry& entry) {
   const PathParts parts = split_path(entry.path);
   const bool below = parts.directory.starts_with(kWhiteoutPrefix) || parts.directory.find("/.wh.") != std::string::npos;
   if (!below && !parts.name.starts_with(kWhiteoutPrefix)) {
-    // In an overlay's own form.
+    // Overlays mark whiteouts with a device instead of a name.
     const bool device = entry.type == Entry::Type::kCharacterDevice;
     return {device && entry.device_major == 0 && entry.device_minor == 0 ? kWhiteout : kEntry, entry.path};
   }
   if (!below && parts.name == kOpaqueName) return {kOpaque, parts.directory};
-  // What AUFS once kept for itself, and all others leave out.
+  // Internal files of AUFS, which other programs ignore.
   if (entry.path.starts_with(".wh..wh.") || entry.path.find("/.wh..wh.") != std::string::npos) return {kNothing, ""};
   const std::string name = parts.name.substr(std::min(parts.name.size(), kWhiteoutPrefix.size()));
   if (below || name.empty() || name == "." || name == "..")
@@ -120,16 +119,16 @@ Meaning meaning_of(const Entry& entry) {
 void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsigned& moved);
 
 void remove_at(int directory, const std::string& name, const net::Fd& top, int depth, unsigned& moved) {
-  constexpr int kDeepest = 64;  // each holds a descriptor
+  constexpr int kDeepest = 64;  // each level holds a descriptor
   if (::unlinkat(directory, name.c_str(), 0) == 0 || errno == ENOENT) return;
   if (errno != EISDIR && errno != EPERM) fail_unpack("remove", name);
   if (depth >= kDeepest) {
-    // To the top, where it is found later.
+    // Moves it to the top, where it is found later.
     const std::string to = fmt::format(".removed-{}-{}", ::getpid(), moved++);
     if (::renameat(directory, name.c_str(), top.get(), to.c_str()) != 0) fail_unpack("remove", name);
     return;
   }
-  // It may be closed to its owner. Not by its name, which may be a link that cannot be removed.
+  // Its mode may deny access. It is not changed by name, which may be that of a link that cannot be removed.
   const net::Fd found(::openat(directory, name.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (found) ::chmod(fmt::format("/proc/self/fd/{}", found.get()).c_str(), 0700);
   const net::Fd child(::openat(directory, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -148,7 +147,7 @@ void remove_below(const net::Fd& directory, const net::Fd& top, int depth, unsig
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
       remove_at(directory.get(), name, top, depth, moved);
-      again = true;  // something may have been moved here
+      again = true;  // entries may have been moved here
     }
   }
 }
@@ -168,7 +167,7 @@ Unpacked unpack_layer(const fs::path& blob, const std::string& diff_id, const fs
     none.mode = 0755;
     return look_below(options.lower, path).value_or(none);
   });
-  // By the bytes of the tar stream: the holes of sparse files take no space.
+  // Counts the bytes of the tar stream, as the holes of sparse files take no space.
   std::uint64_t charged = 0;
   const auto charge = [&](std::uint64_t files) {
     if (options.budget == nullptr) return;

@@ -34,7 +34,7 @@ std::int64_t http_time(std::string_view text) {
              : std::max<std::int64_t>(::timegm(&time), 0);
 }
 
-// The part of a URL that `which` names; empty if there is none.
+// Returns the part `which` of a URL; empty if there is none.
 std::string url_part(CURLU* url, CURLUPart which, unsigned flags = 0) {
   char* text = nullptr;
   if (http::curl().url_get(url, which, &text, flags) != CURLUE_OK) return "";
@@ -56,7 +56,7 @@ std::string file_name(const std::string& text) {
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
 }
 
-// `checked` says that the content will be compared with a digest.
+// `checked` tells that the content will be compared with a digest.
 Fetched download(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
                  BuildReport& report, const std::stop_token& stop) {
   http::Connections connections;

@@ -1,4 +1,4 @@
-// Files of ADD that come from a URL: fetched once, and then only if the server says that they have changed.
+// Downloads files of ADD from URLs; known ones only if the server reports that they have changed.
 //
 // Threading: one thread.
 #pragma once
@@ -13,12 +13,12 @@
 namespace adaptdl::image {
 
 struct UrlFile {
-  GivenFile file;  // in the store
+  GivenFile file;  // in the blob store
   std::string digest;
 };
 
-// `checksum` is the digest that it is to have, or empty: then the server is asked each time. Throws Error that names
-// the URL, without what is secret in it, and http::Stopped.
+// `checksum` is the required digest; if it is empty, the server is asked each time. Throws Error that names the URL
+// without its secrets, and http::Stopped.
 UrlFile fetch_url(const std::string& url, const std::string& checksum, const BuildCache& cache, BuildReport& report,
                   const std::stop_token& stop);
 

@@ -16,12 +16,12 @@ namespace {
 std::optional<unsigned> id_number(std::string_view text) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // The largest stands for "none" in system calls.
+  // The largest value means "no change" in system calls.
   if (text.empty() || error != std::errc() || end != text.data() + text.size() || value == ~0u) return {};
   return value;
 }
 
-// The fields of each line that has so many and is no comment.
+// Returns the fields of all lines that have at least `fields`, and are not comments.
 std::vector<std::vector<std::string>> records(std::string_view file, std::size_t fields) {
   std::vector<std::vector<std::string>> result;
   for (const std::string& line : split(file, '\n')) {

@@ -1,6 +1,4 @@
-// Users and groups as an image names them: in USER, RUN and --chown.
-//
-// Threading: plain functions.
+// Resolves the users and groups of an image, in USER, RUN and --chown.
 #pragma once
 
 #include <sys/types.h>
@@ -14,15 +12,15 @@ namespace adaptdl::image {
 struct UserIds {
   uid_t user = 0;
   gid_t group = 0;
-  std::vector<gid_t> groups;  // the further ones that /etc/group has for the user; none if `name` gives a group
+  std::vector<gid_t> groups;  // the user's other groups in /etc/group; none if `name` gives a group
   std::string home = "/";
 };
 
-// Whether "name:group" needs the image's files to be looked up: some part of it is no number.
+// Returns whether "name:group" requires the image's files, because a part of it is not a number.
 bool names_users(std::string_view name);
 
-// Of "user", "user:group", with names or numbers; "" is root. `passwd` and `group` are the contents of the image's
-// files, "" for none. A number that passwd does not know has group 0. Throws Error that says which name is not there.
+// Resolves "user" or "user:group", as names or numbers; "" is root. `passwd` and `group` are the contents of the
+// image's files, "" if missing. A number that is not in passwd has group 0. Throws Error with the name that is missing.
 UserIds find_user(std::string_view name, std::string_view passwd, std::string_view group);
 
 }  // namespace adaptdl::image

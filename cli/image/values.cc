@@ -28,7 +28,7 @@ std::optional<unsigned> number_of(std::string_view text, unsigned base, unsigned
   return value;
 }
 
-// A decimal fraction at the begin, which is taken away.
+// Parses a decimal fraction at the start of `text`, and removes it.
 std::optional<double> take_decimal(std::string_view& text) {
   const std::size_t size = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::string_view digits = text.substr(0, size);
@@ -41,7 +41,7 @@ std::optional<double> take_decimal(std::string_view& text) {
 
 unsigned class_bits(char who) { return who == 'u' ? 04700 : who == 'g' ? 02070 : who == 'o' ? 01007 : 07777; }
 
-// Bits of a permission in all the classes.
+// Returns the bits of a permission for all classes.
 unsigned permission_bits(char what, unsigned mode, bool is_directory) {
   switch (what) {
     case 'r':
@@ -56,7 +56,7 @@ unsigned permission_bits(char what, unsigned mode, bool is_directory) {
       return 06000;
     case 't':
       return 01000;
-    default:  // as another class has it
+    default:  // the bits of another class
       const unsigned bits = (what == 'u' ? mode >> 6 : what == 'g' ? mode >> 3 : mode) & 7;
       return bits << 6 | bits << 3 | bits;
   }
@@ -100,7 +100,7 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
     for (const char what : change.what) bits |= permission_bits(what, mode, is_directory);
     bits &= change.who;
     if (change.operation == '=') {
-      // chmod keeps a directory's set-id bits that are not named.
+      // chmod keeps a directory's set-id bits unless they are named.
       mode = (mode & ~(change.who & (is_directory ? 01777 : kMostMode))) | bits;
     } else {
       mode = change.operation == '+' ? mode | bits : mode & ~bits;
@@ -112,7 +112,7 @@ unsigned FileMode::apply(unsigned mode, bool is_directory) const {
 std::chrono::nanoseconds parse_duration(std::string_view text) {
   constexpr std::string_view kWhat = "duration, as 30s, 1m30s or 500ms";
   using Unit = std::pair<std::string_view, double>;
-  // The longer ones first.
+  // Longer units come first.
   static constexpr std::array<Unit, 8> kUnits{
       {{"ns", 1}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}}};
   if (text == "0") return {};

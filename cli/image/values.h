@@ -1,7 +1,5 @@
-// The values that flags and arguments of instructions take. All throw Error that quotes the value and says what it may
-// be, but not where it stands.
-//
-// Threading: plain functions and values.
+// Parses the values of flags and arguments. All functions throw Error that quotes the value and states what is allowed,
+// without file and line.
 #pragma once
 
 #include <chrono>
@@ -12,36 +10,35 @@
 
 namespace adaptdl::image {
 
-// The permissions of --chmod: octal ("0755") or symbolic, as chmod(1) has it ("u=rwX,go=rX").
+// The permissions of --chmod: octal ("0755") or symbolic, as in chmod(1) ("u=rwX,go=rX").
 class FileMode {
  public:
   static FileMode parse(std::string_view text);
-  // Those of a file after the change, of its present ones.
+  // Returns the permissions of a file after the change, given those before.
   unsigned apply(unsigned mode, bool is_directory) const;
 
  private:
   struct Change {
-    unsigned who;  // the bits of the classes meant
+    unsigned who;  // the bits of the selected classes
     char operation;
-    std::string what;  // of "rwxXst", or one of "ugo"
+    std::string what;  // letters of "rwxXst", or one of "ugo"
   };
   bool octal_ = false;
   unsigned mode_ = 0;
   std::vector<Change> changes_;
 };
 
-// Go's durations ("1m30s", "1.5h"), that are 0 or at least a millisecond.
+// Parses Go's durations ("1m30s", "1.5h"), which must be 0 or at least a millisecond.
 std::chrono::nanoseconds parse_duration(std::string_view text);
-// "64m", "1.5GiB", "1024": in units of 1024.
+// Parses sizes in bytes, with units of 1024: "64m", "1.5GiB", "1024".
 std::size_t parse_size(std::string_view text);
-// A whole number in a base, no larger than `most`.
+// Parses a whole number in a base, of at most `most`.
 unsigned parse_number(std::string_view text, unsigned base, unsigned most);
-bool parse_bool(std::string_view text);  // as Go has it: 1 t true 0 f false
-// The ports of EXPOSE's "80", "80/udp", "8000-8010/tcp", each as "80/tcp". What a container's port would be published
-// as
-// ("8080:80") is read, and left out.
+bool parse_bool(std::string_view text);  // as in Go: 1 t true 0 f false
+// Parses the ports of EXPOSE, "80", "80/udp" or "8000-8010/tcp", and returns each as "80/tcp". A port to publish, as in
+// "8080:80", is accepted and ignored.
 std::vector<std::string> parse_ports(std::string_view text);
-// A signal by number, or by name with or without "SIG".
+// Checks a signal: a number, or a name with or without "SIG".
 void check_signal(std::string_view text);
 
 }  // namespace adaptdl::image
