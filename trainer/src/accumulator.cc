@@ -27,7 +27,6 @@ using nlohmann::json;
 using Map = Accumulator::Map;
 using Value = Accumulator::Value;
 
-// Adds `change` to the value of `name`.
 void add(Map& sums, const std::string& name, const Value& change) {
   try {
     auto& sum = sums[name];
@@ -60,7 +59,7 @@ Value decode(const json& encoded) {
   return tensor;
 }
 
-// MessagePack carries doubles as they are, NaN and infinities too, as JSON does not.
+// MessagePack, unlike JSON, preserves every double, including NaN and infinities.
 collective::Bytes encode_map(const Map& map) {
   json values = json::object();
   for (const auto& [name, value] : map) values[name] = encode(value);
@@ -77,7 +76,7 @@ Map decode_map(const collective::Bytes& bytes) {
   return map;
 }
 
-// In a checkpoint a tensor's place is taken by an object with its name among the state's tensors.
+// In a checkpoint, a tensor is saved separately; the JSON has an object with the tensor's name in its place.
 constexpr const char* kTensor = "tensor";
 
 json save_map(checkpoint::Writer& writer, const std::string& prefix, const Map& map) {
@@ -104,7 +103,7 @@ Map load_map(const checkpoint::Reader& reader, const json& saved) {
   return map;
 }
 
-// An error takes the place of the map, so that it reaches all replicas.
+// An error is sent in place of the sums, so that all replicas throw it.
 collective::Bytes join(const collective::Bytes& a, const collective::Bytes& b) {
   try {
     auto sums = decode_map(a);
@@ -155,8 +154,7 @@ class Accumulator::SumState : public checkpoint::State {
     }
   }
 
-  // What each synchronization outside loader loops found, of the running epoch and of the program outside the epoch
-  // loop.
+  // The results of each synchronization outside loader loops, either in the running epoch or outside the epoch loop.
   std::vector<Map>& recorded() {
     const auto epoch = current_epoch();
     // A finished epoch is never replayed.
@@ -167,7 +165,7 @@ class Accumulator::SumState : public checkpoint::State {
   }
 
   Map results;  // the sums, equal on all replicas
-  Map updates;  // collected here since they were summed up
+  Map updates;  // changes of this replica since the last synchronization
   internal::Version version{name()};
 
  private:
@@ -294,7 +292,7 @@ void Accumulator::sync_with_those_left(void (*recover)()) {
 Accumulator::Synchronized Accumulator::synchronized() {
   if (synchronized_) return Synchronized(nullptr);
   if (current_dataloader()) {
-    // Code inside a loader loop is not replayed, so nothing is to be remembered for it.
+    // Code inside a loader loop is not replayed, so the result need not be recorded.
     sync_with_those_left(internal::recover_in_step);
     synchronized_ = &state_->results;
     return Synchronized(this);
@@ -307,7 +305,7 @@ Accumulator::Synchronized Accumulator::synchronized() {
   } else {
     internal::join_if_newcomer();
     sync_with_those_left(internal::recover);
-    // Of a replica that finished when others were lost, it came with the state.
+    // The result is recorded already if this state came from a replica that had finished when others were lost.
     if (auto& recorded = state_->recorded(); recorded.size() == count) recorded.push_back(state_->results);
     synchronized_ = &state_->results;
   }

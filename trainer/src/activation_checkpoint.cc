@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A part of a model, and what its forward pass depended on besides its inputs.
+// A part of a model, and everything besides its inputs on which its forward pass depends.
 struct Part : torch::CustomClassHolder {
   Part(std::shared_ptr<torch::nn::Module> part, TensorFunction function, at::DeviceType type)
       : module(std::move(part)),
@@ -33,8 +33,8 @@ struct Part : torch::CustomClassHolder {
   RngStates generators;
 };
 
-// Inputs and then parameters -> outputs. The parameters are arguments so that they get their gradients as in any other
-// pass, where AdaptiveDataParallel averages and measures them.
+// Maps the inputs, followed by the parameters, to the outputs. The parameters are arguments so that they get their
+// gradients as in any other pass, where AdaptiveDataParallel averages and measures them.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors, const c10::intrusive_ptr<Part>& part,
                                std::size_t inputs) {
@@ -65,12 +65,12 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
       outputs = part.forward({used.begin(), used.begin() + static_cast<std::ptrdiff_t>(inputs)});
     }
     auto result = gradients_of(outputs, used, gradients);
-    result.resize(tensors.size() + 2);  // none for the other arguments
+    result.resize(tensors.size() + 2);  // the other arguments have no gradient
     return result;
   }
 
  private:
-  // Of `tensors`, undefined where there is none.
+  // The gradients of `tensors`; undefined for a tensor that has none.
   static variable_list gradients_of(const variable_list& outputs, const variable_list& tensors,
                                     const variable_list& gradients) {
     variable_list differentiated, of_outputs, needing;
@@ -105,7 +105,7 @@ std::vector<at::Tensor> recompute_in_backward(std::shared_ptr<torch::nn::Module>
   const bool plain = !torch::GradMode::is_enabled() ||
                      std::ranges::none_of(tensors, [](const auto& tensor) { return tensor.requires_grad(); });
   if (plain) return forward(inputs);
-  // Autograd takes no undefined inputs.
+  // Autograd does not accept undefined inputs.
   const auto with_undefined = [forward, defined](const std::vector<at::Tensor>& given) {
     std::vector<at::Tensor> all;
     for (std::size_t i = 0, next = 0; i < defined.size(); ++i) all.push_back(defined[i] ? given[next++] : at::Tensor());

@@ -23,7 +23,7 @@ Autocast::Autocast(at::DeviceType device, at::ScalarType dtype, bool enabled) : 
 }
 
 Autocast::~Autocast() {
-  // Weights that were cast are kept until the outermost scope ends, for the optimizer changes them after it.
+  // The casts of weights are cached until the outermost scope ends, since the optimizer changes the weights after it.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   compat::set_autocast(device_, enabled_before_, dtype_before_);
 }

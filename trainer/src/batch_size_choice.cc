@@ -10,9 +10,9 @@ namespace adaptdl::internal {
 
 namespace {
 
-constexpr double kWorthwhile = 1.05;  // gain in goodput for which the batch size is changed
+constexpr double kWorthwhile = 1.05;  // gain in goodput that justifies another batch size
 
-// A fit is due after this many seconds or steps at first, and then at distances that double up to the longest one.
+// The first fit is due after this many seconds or steps. Later intervals double from kFirstFit to kLongestDistance.
 constexpr double kFirstFit = 0.5;
 constexpr std::uint64_t kFirstFitSteps = 20;
 constexpr double kLongestDistance = 30;
@@ -39,7 +39,7 @@ bool allows(const BatchSizeRange& range, int replicas, const BatchSize& size) {
   if (size == even) return true;
   const auto pieces = static_cast<std::size_t>(size.accumulation_steps) + 1;
   const auto total = size.local_bsz * pieces * static_cast<std::size_t>(replicas);
-  // A total that is a multiple of the pieces exceeds the one that was asked for by less than one sample a piece.
+  // Rounding a total up to whole samples per piece adds less than one sample for each piece of each replica.
   return size.local_bsz >= limits.min_local_bsz.value_or(1) &&
          size.local_bsz <= limits.max_local_bsz.value_or(size.local_bsz) && total >= range.batch_size &&
          total < limits.max_batch_size.value_or(range.batch_size) + pieces * static_cast<std::size_t>(replicas) &&
@@ -51,10 +51,10 @@ BatchSize best_batch_size(const goodput::GoodputFunction& goodput, const BatchSi
   const auto even = even_batch_size(range, replicas);
   const auto least =
       even.local_bsz * static_cast<std::size_t>(replicas) * (static_cast<std::size_t>(even.accumulation_steps) + 1);
-  // So many replicas with the lower local bound that there is nothing to choose.
+  // The lower local bound on this many replicas leaves nothing to choose.
   if (least >= range.limits.max_batch_size.value_or(range.batch_size)) return even;
   const auto best = goodput.optimize(nodes, replicas, range.limits);
-  if (best.goodput <= 0) return present.value_or(even);  // no candidate lies within the bounds
+  if (best.goodput <= 0) return present.value_or(even);  // no candidate is within the bounds
   if (present) {
     const auto now =
         goodput.evaluate(nodes, replicas, static_cast<double>(present->local_bsz), present->accumulation_steps);
@@ -131,7 +131,7 @@ std::optional<BatchSize> BatchSizeChoice::propose(const std::optional<BatchSizeR
 }
 
 nlohmann::json BatchSizeChoice::save() const {
-  // Clocks differ between processes: what is saved is how long ago it was.
+  // Clocks differ between processes, so the elapsed times are saved.
   const auto now = metrics::now();
   const auto since = [&](const std::optional<double>& time) -> nlohmann::json {
     return time ? nlohmann::json(now - *time) : nlohmann::json();

@@ -1,9 +1,9 @@
-// Which batch size the training loader uses, and when that is thought over.
+// The batch size of the training loader, and the schedule on which it is reconsidered.
 //
-// Rank 0 fits the goodput model to its measurements again and again, soon after the start at first and then at growing
-// distances, and chooses the batch size with the best goodput. A fit is begun at one step boundary and taken at the
-// next, where a checkpoint may be saved; the choice that follows from it is submitted there to all replicas, and holds
-// from the boundary after. All of that is in the checkpoint, so a resumed job decides as it would have without a stop.
+// Rank 0 fits the goodput model to its measurements repeatedly, first soon after the start and then at growing
+// intervals, and chooses the batch size with the best goodput. A fit begins at one step boundary. Its result is taken
+// at the next one, where a checkpoint may be saved; the choice is submitted there to all replicas, and takes effect at
+// the boundary after that. All of this is in the checkpoint, so a resumed job decides as if it had never stopped.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace adaptdl::internal {
 
-// The quotient, rounded up.
+// a / b, rounded up.
 inline std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
 struct BatchSize {
@@ -26,51 +26,50 @@ struct BatchSize {
   bool operator==(const BatchSize&) const = default;
 };
 
-// What may be chosen: a total from `batch_size` up, within `limits`.
+// The permitted batch sizes: a total of at least `batch_size`, within `limits`.
 struct BatchSizeRange {
   std::size_t batch_size = 1;
   goodput::Limits limits;
 };
 
-// `batch_size` shared evenly among the replicas, rounded up; split into as few batches as the upper local bound allows.
-// The lower local bound may make it more. REQUIRES that without accumulation the share is within the upper bound.
+// Divides `batch_size` evenly among the replicas, rounded up, and each share into as few batches as the upper local
+// bound allows. The lower one may raise it. REQUIRES that without accumulation the share is within the upper bound.
 BatchSize even_batch_size(const BatchSizeRange& range, int replicas);
 
-// Whether the range has this batch size on so many replicas.
+// Whether the range permits this batch size on `replicas` replicas.
 bool allows(const BatchSizeRange& range, int replicas, const BatchSize& size);
 
-// The batch size with the best goodput: `present` unless that is better by more than 5 %, or there is no present one.
+// The batch size with the best goodput. If there is a `present` one, it is kept unless the best is over 5 % better.
 BatchSize best_batch_size(const goodput::GoodputFunction& goodput, const BatchSizeRange& range, int nodes, int replicas,
                           const std::optional<BatchSize>& present);
 
-// Decides in the place of the goodput function: called on rank 0 at each boundary of the training loop, with the number
-// of steps taken so far, and gives the local batch size and the accumulation steps from the next step on, or none to
-// keep what is. An empty function brings the goodput back. For tests that replay decisions.
+// Decides in place of the goodput function. It is called on rank 0 at each boundary of the training loop, with the
+// number of steps taken so far, and returns the local batch size and the accumulation steps from the next step on, or
+// nullopt to keep the current ones. An empty function restores decisions by goodput. For tests that replay decisions.
 using BatchSizeDecider = std::function<std::optional<std::pair<std::size_t, int>>(std::uint64_t step)>;
 void set_batch_size_decider(BatchSizeDecider decider);
 
-// The choice of one loader, and the schedule of its decisions: part of the loader's state.
+// The batch size chosen for one loader, and the schedule of its decisions. Part of the loader's state.
 class BatchSizeChoice {
  public:
-  // From the next synchronization on. local_bsz is 0 before the first choice.
+  // The batch size from the next synchronization on; local_bsz is 0 before the first choice.
   const BatchSize& size() const noexcept { return size_; }
-  // The number of replicas that it was chosen for.
+  // The number of replicas for which the batch size was chosen.
   int replicas() const noexcept { return replicas_; }
-  // Whether it can stay as it is.
+  // Whether the chosen batch size is valid for this range and number of replicas.
   bool holds(const BatchSizeRange& range, int replicas) const;
 
-  // Chooses when nothing was chosen for so many replicas yet; the measurements begin anew. Uses the goodput function,
-  // if there is one.
+  // Chooses a batch size for a number of replicas that has none yet, by the goodput function if there is one.
   BatchSize choose_anew(const BatchSizeRange& range, int nodes, int replicas) const;
-  // Takes over what rank 0 chose.
+  // Takes over the batch size that rank 0 chose, and restarts the schedule of the fits.
   void begin(const BatchSize& size, int replicas);
   void change(const BatchSize& size) { size_ = size; }
 
-  // On rank 0, at each boundary of any loop, before anything is saved: takes the result of a fit that is under way.
+  // Takes the result of a fit in progress. Called on rank 0 at each boundary of any loop, before anything is saved.
   void take_fit();
-  // On rank 0, at each boundary of its loop, after anything is saved: what rank 0 wants to be used from the next
-  // boundary on, if it is another size than the present one. `range`: none if the batch size is fixed. `pass_ends`:
-  // whether this is the last step of a pass.
+  // Returns the batch size that rank 0 wants from the next boundary on, or nullopt to keep the current one. Called on
+  // rank 0 at each boundary of the loader's loop, after anything is saved. `range`: nullopt if the batch size must not
+  // change. `pass_ends`: whether this is the last step of a pass.
   std::optional<BatchSize> propose(const std::optional<BatchSizeRange>& range, int nodes, bool pass_ends);
 
   nlohmann::json save() const;
@@ -82,12 +81,12 @@ class BatchSizeChoice {
 
   BatchSize size_;
   int replicas_ = 0;
-  bool by_goodput_ = false;      // whether goodput had a say in it yet
-  bool decide_ = false;          // a fit was taken that nothing was decided by yet
+  bool by_goodput_ = false;      // whether the goodput function was applied to it
+  bool decide_ = false;          // whether a fit was taken on which nothing was decided yet
   std::uint64_t steps_ = 0;      // boundaries of this loop so far
-  std::uint64_t fit_steps_ = 0;  // since the last fit
-  int fits_ = 0;                 // on this number of replicas
-  // On the clock of metrics; none before the first step.
+  std::uint64_t fit_steps_ = 0;  // steps since the last fit
+  int fits_ = 0;                 // fits on this number of replicas
+  // Times by metrics::now(); unset before the first step and the first report.
   std::optional<double> last_fit_, last_hints_;
 };
 

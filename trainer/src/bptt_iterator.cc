@@ -15,7 +15,7 @@ namespace adaptdl {
 
 namespace {
 
-// `options`, if they and the tokens make sense.
+// Returns `options`. Throws UsageError if they or the tokens are invalid.
 const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor& tokens) {
   if (options.batch_size < 1)
     throw UsageError(
@@ -29,7 +29,7 @@ const BPTTOptions& checked_options(const BPTTOptions& options, const at::Tensor&
   return options;
 }
 
-// How many rows of columns of this length are read: those where the first column has a target.
+// The number of rows that a pass reads: those where the first column has a target.
 std::size_t rows_read(std::size_t tokens, std::size_t columns) {
   return std::min(internal::divide_up(tokens, columns), tokens - 1);
 }
@@ -70,8 +70,8 @@ class AdaptiveBPTTIterator::Loop {
   Batch batch;
 
  private:
-  // Cuts the tokens into as many columns as a batch has samples, and goes to the row that corresponds to where the pass
-  // was in the layout before.
+  // Cuts the tokens into as many columns as a batch has samples, and moves to the row that corresponds to the position
+  // of the pass in the previous layout.
   void lay_out() {
     const auto columns = helper_.sync_local_bsz();
     replicas_ = static_cast<std::size_t>(internal::num_replicas());
@@ -95,11 +95,11 @@ class AdaptiveBPTTIterator::Loop {
     helper_.set_current_index(row_ * columns_);
   }
 
-  // Rows that all replicas read in a step.
+  // The rows that the replicas together read with one batch each.
   std::size_t round() const { return static_cast<std::size_t>(options_.bptt_len) * replicas_; }
   std::size_t rows_left() const { return rows_ - row_; }
 
-  // Takes this replica's window of the step.
+  // Sets `batch` to this replica's window.
   void cut() {
     const auto left = std::min(rows_left(), round());
     const auto height = internal::divide_up(left, replicas_);
@@ -117,11 +117,11 @@ class AdaptiveBPTTIterator::Loop {
   AdaptiveDataLoaderHelper::Context context_;
   const bool skipped_;
   std::size_t replicas_ = 1;
-  std::size_t columns_ = 0;                                   // samples of a batch
-  std::size_t rows_ = 0;                                      // of a pass
-  std::size_t row_ = 0;                                       // at which the step begins
+  std::size_t columns_ = 0;                                   // samples per batch
+  std::size_t rows_ = 0;                                      // rows that a pass reads
+  std::size_t row_ = 0;                                       // first row of the current batches
   at::Tensor text_, targets_;                                 // [column length, columns]
-  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // last: a batch ends before its loop
+  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // last, since a batch must end before its loop
 };
 
 AdaptiveBPTTIterator::AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options)

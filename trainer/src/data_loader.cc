@@ -39,7 +39,7 @@ LoaderLoop::LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler
   deal();
 }
 
-// Deals what is left of the pass, in batches of the present size. What was fetched ahead is dropped.
+// Divides the rest of the pass into batches of the current size. Batches that were fetched ahead are dropped.
 void LoaderLoop::deal() {
   prefetcher_.reset();
   local_batch_ = helper_.sync_local_bsz();
@@ -47,7 +47,7 @@ void LoaderLoop::deal() {
   sampler_.set_epoch(*current_epoch(), *helper_.current_index());
   samples_ = sampler_.indices();
   batches_ = count_batches(samples_.size(), local_batch_, options_.drop_last);
-  // A data set that is smaller than a batch still has one, where the loop would go on for ever.
+  // With drop_last, a data set smaller than a batch would have none, and an adaptive loop over it would never end.
   const bool whole_pass = sampler_.index() % sampler_.dataset_size() == 0;
   if (batches_ == 0 && whole_pass && helper_.adaptive()) batches_ = 1;
   next_ = 0;
@@ -57,7 +57,7 @@ void LoaderLoop::deal() {
                                    [this](std::size_t worker, std::size_t batch) { this->fetch(worker, batch); });
 }
 
-// Goes on to the next pass where one is over. False if the loop is over with it.
+// Begins the next pass if the current one is over. Returns false if the loop is over as well.
 bool LoaderLoop::refill() {
   while (next_ == batches_) {
     helper_.finish_pass(sampler_.dataset_size());
@@ -76,7 +76,7 @@ bool LoaderLoop::next(const std::function<void(std::size_t slot)>& take) {
     if (!redo) helper_.advance();
     if (!redo && helper_.epoch_done(sampler_.dataset_size())) return false;
   }
-  // A step that is done again is laid out anew at the boundary.
+  // A step that is repeated is laid out again at the boundary.
   if (!redo && !refill()) return false;
   const auto here = [this] {
     const auto left = batches_ - next_;

@@ -27,14 +27,14 @@ namespace adaptdl {
 
 namespace {
 
-// After so many steps without progress, and a whole pass, there will be none.
+// A loop that makes no progress in this many steps and a whole pass will never make any.
 constexpr std::size_t kIdleSteps = 50;
 
-AdaptiveDataLoaderHelper* current = nullptr;   // whose loop is running, the inner one of two
-AdaptiveDataLoaderHelper* training = nullptr;  // the first that trained
-std::uint32_t loaders = 0;                     // made so far, as many on each replica
+AdaptiveDataLoaderHelper* current = nullptr;   // the loader whose loop is running; the inner one of two
+AdaptiveDataLoaderHelper* training = nullptr;  // the loader for training
+std::uint32_t loaders = 0;                     // created so far; the same number on each replica
 
-// The number of the next loader loop in this run of the epoch, over all loaders.
+// The index of the next loader loop in this run of the epoch, counted over all loaders.
 int& next_position() {
   static std::uint64_t run = 0;
   static int position = 0;
@@ -106,7 +106,7 @@ void AdaptiveDataLoaderHelper::begin() {
   idle_ = {};
 }
 
-// Begins a loop inside that of another loader.
+// Begins this loop inside the loop of another loader.
 void AdaptiveDataLoaderHelper::nest() {
   if (state_->running)
     throw UsageError(fmt::format("the loops of data loader '{}' are nested: end one before the next begins", name()));
@@ -117,7 +117,7 @@ void AdaptiveDataLoaderHelper::nest() {
                                      : "only two loops may be; end one before the next begins"));
   }
   outer_ = current;
-  outer_->commit_ = false;  // its batch takes the time of this loop, too
+  outer_->commit_ = false;  // its batch includes the time of this loop
   state_->outside = std::exchange(state_->place, {});
 }
 
@@ -138,7 +138,7 @@ void AdaptiveDataLoaderHelper::finish() noexcept {
 }
 
 void AdaptiveDataLoaderHelper::abandon() noexcept {
-  // The gradients of an unfinished step are lost, so its batches are to be read again.
+  // The gradients of an unfinished step are lost, so its batches must be read again.
   if (in_batch_ || accumulated_ > 0 || (training() && internal::step_is_unfinished())) {
     state_->place.index = step_index_;
     state_->place.end_index = step_end_index_;
@@ -192,7 +192,7 @@ void AdaptiveDataLoaderHelper::check_dataset(std::size_t samples) {
 
 internal::BatchSizeRange AdaptiveDataLoaderHelper::range() const {
   auto max_batch_size = *max_batch_size_;
-  // A step of more samples than there are would have some of them twice.
+  // A step of more samples than the data set has would read some of them twice.
   if (state_->place.dataset_size > 0)
     max_batch_size = std::min(max_batch_size, std::max(batch_size_, state_->place.dataset_size));
   return {batch_size_, {max_batch_size, bounds_.min, bounds_.max, gradient_accumulation_}};
@@ -208,7 +208,7 @@ void AdaptiveDataLoaderHelper::choose_anew() {
     return;
   }
   if (choice.holds(range(), replicas)) return;
-  // Rank 0's, for its measurements are its own.
+  // Rank 0 chooses for all, since its measurements differ from those of other replicas.
   auto size = choice.choose_anew(range(), env::num_nodes(), replicas);
   nlohmann::json chosen;
   try {
@@ -226,7 +226,7 @@ void AdaptiveDataLoaderHelper::choose_anew() {
 
 std::size_t AdaptiveDataLoaderHelper::sync_local_bsz() {
   if (accumulated_ > 0) return current_local_bsz_;
-  if (!in_batch_ && !nested()) take_decision();  // else it is due at the next boundary
+  if (!in_batch_ && !nested()) take_decision();  // otherwise the next boundary takes it
   choose_anew();
   replicas_ = static_cast<std::size_t>(internal::num_replicas());
   if (boundary_passed_) new_replicas_ = false;
@@ -242,7 +242,7 @@ bool AdaptiveDataLoaderHelper::batch_size_changed() const noexcept {
          (new_replicas_ || size.local_bsz != current_local_bsz_ || size.accumulation_steps != accumulation_steps_);
 }
 
-// Takes over a decision of rank 0 that has arrived. It may be about another loop than the one that runs.
+// Applies a decision of rank 0 that has arrived. It may concern a loop other than the running one.
 void AdaptiveDataLoaderHelper::take_decision() {
   const auto& agreed = internal::receive_agreement();
   if (agreed.batch_size && adaptdl::training && adaptdl::training->number_ == agreed.loader)
@@ -310,7 +310,7 @@ AdaptiveDataLoaderHelper::Profile AdaptiveDataLoaderHelper::profile(bool commit,
 }
 
 void AdaptiveDataLoaderHelper::step_boundary(std::optional<std::size_t> batches_left) {
-  // Where replicas have just changed, some know the batches that were left, and others those that are.
+  // Just after the replicas changed, some pass the number of batches left before the change, and others that after it.
   pass({.batches_left = batches_left, .last = batches_left == 1u && !new_replicas_}, [&] {
     choose_anew();
     return std::optional<Boundary>({.batches_left = batches_left, .last = false});
@@ -434,7 +434,7 @@ bool AdaptiveDataLoaderHelper::epoch_done(std::size_t samples) {
   return progress >= progress_until(state_->epoch + 1, samples);
 }
 
-// The progress with which `epochs` over `samples` end.
+// The progress at which `epochs` epochs over `samples` samples end.
 double AdaptiveDataLoaderHelper::progress_until(int epochs, std::size_t samples) const {
   return static_cast<double>(samples) * epochs / static_cast<double>(batch_size_);
 }

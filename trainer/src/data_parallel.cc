@@ -38,11 +38,11 @@ namespace {
 namespace optim = torch::optim;
 
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;  // small, so that the averaging starts early
-constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one call
-constexpr std::size_t kShownUnused = 3;                          // parameters that an error names
+constexpr std::size_t kBroadcastBytes = std::size_t{250} << 20;  // coalesced into one broadcast
+constexpr std::size_t kShownUnused = 3;                          // parameters that an error message names
 constexpr int kMaxWarnings = 10;
 
-// The rule in the options, else the one that fits the optimizer; null if that is not to be scaled.
+// The rule in the options, or the default one for the optimizer; null if the optimizer is not Adaptive.
 std::shared_ptr<ScalingRuleBase> rule_for(optim::Optimizer& optimizer, const DataParallelOptions& options) {
   if (options.scaling_rule) return options.scaling_rule;
   if (dynamic_cast<internal::RuledOptimizer*>(&optimizer) == nullptr) return nullptr;
@@ -102,7 +102,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     name(), which));
   }
 
-  // Calls the reducer, which notices in the next forward pass what statistics could not: those are not in every pass.
+  // Calls the reducer, which reports missing gradients in the next forward pass, even in passes without `statistics`.
   void with_reducer(const std::function<void(c10d::Reducer&)>& call) {
     try {
       call(*reduction.reducer);
@@ -112,7 +112,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     }
   }
 
-  // Makes the replicas equal and readies the reduction of their gradients.
+  // Makes the models of the replicas equal and prepares the reduction of their gradients.
   void connect() {
     compat::verify_same_parameters(internal::process_group_ptr(), params);
     internal::check_compression(name(), reducer_options, params[0].device());
@@ -132,22 +132,22 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     reduction = {};
     statistics->set_group({});
     if (!options.gradient_as_bucket_view) return;
-    for (auto& param : params) param.mutable_grad().reset();  // views of the buckets that were
+    for (auto& param : params) param.mutable_grad().reset();  // they are views of the old buckets
   }
 
-  // The parameters are equal already; buffers, such as running statistics, each replica has its own of.
+  // The parameters are equal already, but each replica has its own buffers, such as running statistics.
   void join_group() override {
     const auto& group = internal::process_group_ptr();
     statistics->set_group(group);
     compat::verify_same_parameters(group, params);
     broadcast(model->buffers());
-    // After a loss, a replica may repeat a pass of an evaluation that the others have finished.
+    // After a loss, a replica may repeat an evaluation pass that the others have finished; it must not broadcast then.
     buffers_stale = false;
     ready_reduction();
   }
 
-  // Gradients that stay behind a step are not the beginning of another: those of a GAN's discriminator, for one, from
-  // the pass for its generator.
+  // Local gradients that remain after a step do not begin another one. For example, the pass for a GAN's generator
+  // leaves gradients in its discriminator.
   bool step_is_unfinished() override {
     const bool unfinished = statistics->unreduced() && version.count == boundary_version;
     if (!unfinished) boundary_version = version.count;
@@ -156,8 +156,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   void drop_unfinished_step() override { statistics->drop_unreduced(); }
 
   void begin_step() override { step_version = version.count; }
-  // A plain optimizer steps unseen: then it counts that there were gradients, which a new group leaves as they are
-  // unless they are views of its buckets.
+  // The step of a plain optimizer cannot be observed. It is then enough that gradients were averaged: a new group
+  // leaves them unchanged, unless they are views of the reducer's buckets.
   bool has_stepped() const override {
     if (version.count == step_version) return false;
     return rule != nullptr ? !statistics->begun() : !options.gradient_as_bucket_view;
@@ -169,8 +169,8 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     c10d::broadcast_coalesced(internal::process_group_ptr(), tensors, kBroadcastBytes, 0);
   }
 
-  // Settles the order of buckets, which LibTorch rebuilds before the second step in the order in which gradients came,
-  // now, so that the checkpoint holds the order of the coming step.
+  // LibTorch rebuilds the buckets before the second step, in the order in which gradients arrived. This does it now, so
+  // that the checkpoint holds the order of the next step.
   void sync() override {
     auto& reducer = *reduction.reducer;
     if (reducer.should_rebuild_buckets()) reducer.rebuild_buckets();
@@ -233,7 +233,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     if (noise.known()) metrics::set_grad_params(name(), {noise.sqr_avg(), noise.var_avg()});
   }
 
-  // Whether a backward pass may follow the coming forward pass.
+  // Whether a backward pass may follow the next forward pass.
   bool learns() const {
     const auto* const loader = current_dataloader();
     if (!torch::GradMode::is_enabled() || loader == nullptr || !loader->nested()) return torch::GradMode::is_enabled();
@@ -244,10 +244,10 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                     name(), loader->name()));
   }
 
-  // Whether the coming pass is to be measured, timed or accumulated: else it is a plain one, and costs no more.
+  // Whether the next pass must be measured, timed or accumulated; otherwise it is a plain pass without extra cost.
   bool watches() const { return rule != nullptr || !reduces || current_dataloader() != nullptr || statistics->begun(); }
 
-  // Finds out what the coming pass is in the loop of the loader that trains.
+  // Determines the role of the next pass in the loop of the training loader.
   void begin_pass() {
     auto* const loader = current_dataloader();
     if (loader != nullptr && model->is_training()) loader->train();
@@ -255,7 +255,7 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
     batch_in_step = 1;
     batch_scale = given_scale;
     if (loader == nullptr || !loader->training()) {
-      if (statistics->incomplete()) statistics->abandon();  // a step that its loop has left
+      if (statistics->incomplete()) statistics->abandon();  // its loop has ended
       return;
     }
     if (rule == nullptr && loader->max_batch_size().value_or(0) > loader->batch_size()) {
@@ -277,12 +277,12 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
                       "the losses and call backward() once, or use torch::NoGradGuard",
                       name(), loader->name()));
     }
-    // Constant within a step, of which another replica may have run the model in other batches.
+    // Uses the scale of the whole step, since replicas may run the model in different batches of it.
     follow_scale(batch_scale * (loader->accumulation_steps() + 1));
     if (loader->accumulated() == 0 && !same_batch && statistics->incomplete()) statistics->abandon();
   }
 
-  // The moments of Adam are of gradients of one scale.
+  // Resets Adam's moments when the scale changes, since they must be of gradients of one scale.
   void follow_scale(double planned) {
     if (std::abs(planned - moments_scale) <= 1e-8 + 1e-5 * std::abs(moments_scale)) return;
     if (moments_scale > 0) statistics->reset_moments();
@@ -336,26 +336,26 @@ struct DataParallel::Impl final : checkpoint::State, internal::GroupUser {
   compat::Buckets buckets;
   compat::Reduction reduction;
   internal::Version version{name()};
-  std::uint64_t boundary_version = 0;  // at the last batch that did not leave an unfinished step
-  std::uint64_t step_version = 0;      // at the last step boundary
+  std::uint64_t boundary_version = 0;  // version at the last batch that left no unfinished step
+  std::uint64_t step_version = 0;      // version at the last step boundary
   bool buffers_stale = true;  // whether a training step may have changed this replica's buffers
 
   const std::shared_ptr<ScalingRuleBase> rule;
   GradientNoiseScale noise;
   std::optional<GradientStatistics> statistics;
-  bool reduces = true;       // whether the coming passes average their gradients
-  bool last = true;          // whether the present pass ends its step
-  int batch_in_step = 1;     // of the present pass, from 1
-  std::uint64_t batch = 0;   // of a loader, in which the last forward pass was
+  bool reduces = true;       // whether the next passes average their gradients
+  bool last = true;          // whether the current pass ends its step
+  int batch_in_step = 1;     // number of the current pass's batch, from 1
+  std::uint64_t batch = 0;   // number of the loader's batch of the last forward pass
   double batch_scale = 1;    // samples of a pass on all replicas, over the initial batch size
   double given_scale = 1;    // the same outside a loader's loop
-  int batches = 1;           // of the last step
+  int batches = 1;           // batches of the last step
   int batches_since_step = 0;
-  int batches_by_hand = 1;   // of the last step, if the program accumulated their gradients; each counts as progress
-  bool stepped = false;      // whether it had gradients
-  bool valid = true;         // whether they were finite, of the last step that had some
-  int warned = 0;            // of series of steps that were not
-  double moments_scale = 0;  // of the steps that the optimizer's moments are of; 0: there were none
+  int batches_by_hand = 1;   // batches that the program accumulated in the last step; each counts as progress
+  bool stepped = false;      // whether the last step had gradients
+  bool valid = true;         // whether they were finite in the last step that had some
+  int warned = 0;            // warnings about series of steps where they were not
+  double moments_scale = 0;  // scale of the gradients in the optimizer's moments; 0: no gradients yet
   double gain = 1;
   double lr_factor = 1;
 };

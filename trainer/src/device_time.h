@@ -1,7 +1,7 @@
-// Time as a device sees it: on a GPU between events in its stream, read when they have passed; on a CPU the clock of
-// metrics.h.
+// Time as measured by a device. On a GPU it is the time between events in its stream, which are read once they have
+// passed; on a CPU it is the clock of metrics.h.
 //
-// Threading: marks may be made in any thread.
+// Threading: mark_time may be called by any thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,15 +15,15 @@ namespace adaptdl::internal {
 
 // A point in time.
 struct TimeMark {
-  compat::EventPtr event;  // null: on the clock
+  compat::EventPtr event;  // null: `seconds` counts
   double seconds = 0;
 };
 TimeMark mark_time(at::Device device);
 
-// From one mark to a later one; known at once on a CPU.
+// The time from one mark to a later one; known immediately on a CPU.
 Seconds seconds_between(const TimeMark& from, const TimeMark& to);
 
-// Measures steps on the device.
+// A timer that measures steps on the device.
 std::unique_ptr<StepTimer> make_step_timer(at::Device device);
 
 }  // namespace adaptdl::internal

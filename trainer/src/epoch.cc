@@ -23,7 +23,7 @@ class EpochState : public checkpoint::State {
  public:
   EpochState() : State(".adaptdl-epoch") {
     checkpoint::load_state(*this, true);
-    if (!generation::joining()) saving = false;  // the checkpoint that was loaded is the one that was being saved
+    if (!generation::joining()) saving = false;  // the loaded checkpoint is the one that was being saved
   }
 
   void save(checkpoint::Writer& writer) const override {
@@ -50,11 +50,11 @@ class EpochState : public checkpoint::State {
     current.reset();
     kept.clear();
   }
-  // The body was left by an exception: what it made stays, for the epoch is to run again.
+  // Called when an exception left the body. The states created in it stay registered, since the epoch will run again.
   void abandon() noexcept { current.reset(); }
 
-  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, those that are left save one. If one of
-  // those knows that it has been saved, the others get its state.
+  // Saves a checkpoint at the end of a loop. If replicas are lost meanwhile, the remaining ones save it. If one of
+  // these knows that it was saved, the others get that state from it.
   void save_result() {
     saving = true;
     try {
@@ -66,12 +66,12 @@ class EpochState : public checkpoint::State {
   }
 
   int finished = 0;
-  bool saving = false;  // between the end of a loop and that of its checkpoint
+  bool saving = false;  // from the end of a loop until its checkpoint is saved
   std::optional<int> current;
-  int end = 0;  // of the loop that is running, or ran last
+  int end = 0;  // end of the running loop, or of the last one
   std::uint64_t runs = 0;
-  std::map<std::string, int> counts;          // of things made in the running epoch
-  std::map<std::string, int> counts_outside;  // of things made outside the loop
+  std::map<std::string, int> counts;          // objects created in the running epoch, by kind
+  std::map<std::string, int> counts_outside;  // objects created outside the loop, by kind
   std::map<std::string, std::shared_ptr<checkpoint::State>> kept;
 
  private:
@@ -88,7 +88,7 @@ class EpochState : public checkpoint::State {
   internal::Version version_{name()};
 };
 
-// Never destroyed: states that users hold in static variables may outlast it.
+// Never destroyed, since states in static variables of the program may outlive it.
 EpochState& epoch_state() {
   static auto* const instance = new EpochState;
   return *instance;
@@ -111,7 +111,7 @@ EpochRange::Iterator::Iterator(int end) : end_(end), exceptions_(std::uncaught_e
   if (open_) epochs.open();
   epoch_ = epochs.finished;
   if (epochs.saving && epoch_ == end_) {
-    internal::join_if_newcomer();  // to those who are at the end of this loop
+    internal::join_if_newcomer();  // the others are at the end of this loop
     epochs.save_result();
   }
 }

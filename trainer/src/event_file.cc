@@ -21,14 +21,14 @@ namespace adaptdl::internal {
 
 namespace {
 
-constexpr std::size_t kBatch = std::size_t{1} << 20;  // so much is written without waiting for the time to come
+constexpr std::size_t kBatch = std::size_t{1} << 20;  // bytes that are written without waiting for flush_every
 
 template <class Number>
 void append_little_endian(std::string& out, Number number) {
   for (std::size_t i = 0; i < sizeof(Number); ++i) out += static_cast<char>(number >> (8 * i) & 0xff);
 }
 
-// The mask keeps apart the checksums of data that has checksums in it.
+// TFRecord masks checksums, because the CRC of data that contains CRCs is problematic.
 std::uint32_t masked_crc32c(std::string_view data) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(data.data(), data.size());
@@ -43,7 +43,7 @@ std::uint32_t masked_crc32c(std::string_view data) {
                   path.string(), std::generic_category().message(error)));
 }
 
-// Open files, for flush_event_files. Never destroyed: a writer may be a global that outlives it.
+// The open files, for flush_event_files. Never destroyed, since a global writer may outlive it.
 struct OpenFiles {
   std::mutex mutex;
   std::set<EventFile*> files;
@@ -86,7 +86,7 @@ EventFile::EventFile(const std::filesystem::path& directory, std::chrono::millis
   file_.value = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
   if (file_.value < 0) refuse(directory, errno);
   if (flush_every_.count() > 0) {
-    // Signals are for the training thread, whose blocking calls they interrupt.
+    // Signals must reach the training thread, whose blocking calls they interrupt.
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -139,7 +139,7 @@ void EventFile::flush() {
   held_ = waiting_.size() + unwritten_.size();
 }
 
-// A record that was written in part is completed by the next attempt.
+// The next attempt completes a record that was written only in part.
 void EventFile::write() {
   std::size_t done = 0;
   while (done < unwritten_.size()) {

@@ -1,9 +1,9 @@
-// Files of TensorBoard events: a sequence of records, each an encoded Event, framed as TensorFlow's TFRecord:
+// A file of TensorBoard events is a sequence of records. Each is an encoded Event, framed as a TFRecord of TensorFlow:
 //
 //   length: 8 bytes | masked CRC-32C of length: 4 | data: length bytes | masked CRC-32C of data: 4
 //
-// all little-endian. Records gather in memory; a thread writes them. The Python and Rust readers take a record that is
-// cut off at the end of a file as one that is yet to come.
+// All numbers are little-endian. Records are collected in memory and written by a thread. The Python and Rust readers
+// treat a truncated record at the end of a file as one that is still being written.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace adaptdl::internal {
 
-// The name of this machine, for names of files.
+// The name of this machine, for file names.
 std::string host_name();
 
 // Frames `data` as one record.
@@ -27,19 +27,19 @@ std::string tfrecord(std::string_view data);
 // Thread-safe.
 class EventFile {
  public:
-  // What waits in memory at most, in bytes: when the disk takes nothing, later records are dropped.
+  // The maximum size in bytes of the records in memory. When the disk accepts nothing, later records are dropped.
   static constexpr std::size_t kMaxWaiting = std::size_t{64} << 20;
 
-  // Creates the directory, with parents, and a new file in it. Throws Error if that fails. `flush_every`: how long a
-  // record waits at most; 0: each is written at once.
+  // Creates the directory, with parents, and a new file in it. Throws Error if that fails. `flush_every`: the maximum
+  // time that a record waits; 0: each record is written immediately.
   EventFile(const std::filesystem::path& directory, std::chrono::milliseconds flush_every);
-  // Writes what waits.
+  // Writes the waiting records.
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
   void append(std::string_view data);
-  // Writes what waits, in the calling thread.
+  // Writes the waiting records, in the calling thread.
   void flush();
   const std::filesystem::path& path() const noexcept { return path_; }
 
@@ -50,7 +50,7 @@ class EventFile {
   };
 
   void write_regularly();
-  // Writes unwritten_ as far as that works. REQUIRES writing_.
+  // Writes as much of unwritten_ as possible. REQUIRES writing_.
   void write();
   void warn_once(const std::string& why);
 
@@ -60,9 +60,9 @@ class EventFile {
   std::atomic<bool> warned_ = false;
 
   std::mutex writing_;     // held while the file is written, so that records keep their order; locked before mutex_
-  std::string unwritten_;  // guarded by writing_: what is being written, or could not be
+  std::string unwritten_;  // guarded by writing_: records that are being written, or could not be written
 
-  std::mutex mutex_;  // guards what follows; held for moments only
+  std::mutex mutex_;  // guards the members below; held only briefly
   std::condition_variable wake_;
   std::string waiting_;
   std::size_t held_ = 0;  // bytes of waiting_ and unwritten_
@@ -71,7 +71,7 @@ class EventFile {
   std::thread thread_;
 };
 
-// Flushes the files that are open in this process: for exits that run no destructors.
+// Flushes the open event files of this process, for exits that run no destructors.
 void flush_event_files();
 
 }  // namespace adaptdl::internal

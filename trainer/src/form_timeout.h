@@ -5,11 +5,11 @@
 
 namespace adaptdl::internal {
 
-// Tests shorten these.
+// Tests shorten these timeouts.
 
-// Replicas that are all there, for their process group. One that dies meanwhile may not be noticed before.
+// The timeout of connected replicas for forming their process group. A death meanwhile may be noticed only at its end.
 inline std::chrono::milliseconds form_timeout = std::chrono::seconds(30);
-// After a request to stop.
+// How long a replica still waits for the others after a request to stop.
 inline std::chrono::milliseconds connect_grace = std::chrono::seconds(10);
 
 }  // namespace adaptdl::internal

@@ -1,4 +1,4 @@
-// What a forward pass changes besides what it returns.
+// Guards against the side effects of a forward pass.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -12,7 +12,7 @@
 
 namespace adaptdl::internal {
 
-// Restores the random generators and the buffers of a module when destroyed. Graphs that have saved these stay valid.
+// Restores the random generators and the buffers of a module when destroyed. Graphs that saved these stay valid.
 class ForwardGuard {
  public:
   explicit ForwardGuard(const torch::nn::Module& module) {
@@ -23,7 +23,7 @@ class ForwardGuard {
     const c10::NoGradGuard no_grad;
     for (const auto& [buffer, content] : buffers_) {
       if (buffer.sizes() != content.sizes()) buffer.resize_(content.sizes());
-      // Without a new version. Not every operation that writes to a buffer counts one either.
+      // This does not increment the buffer's version, and neither does every operation that writes to a buffer.
       buffer.variable_data().copy_(content);
     }
   }
@@ -32,10 +32,10 @@ class ForwardGuard {
 
  private:
   const RngStates generators_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // and their contents
+  std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;  // with copies of their contents
 };
 
-// While it lives, autocast keeps no casts: those made without gradients must not serve a pass that needs them.
+// While it lives, autocast caches no casts: one made without gradients must not be reused in a pass that needs them.
 class NoAutocastCache {
  public:
   NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }

@@ -50,7 +50,7 @@ Endpoint endpoint_of(const sockaddr_storage& address) {
   return {host, static_cast<std::uint16_t>(std::stoi(port))};
 }
 
-// The connections that replicas of higher ranks make to this one.
+// Accepts the connections of replicas of higher ranks.
 class HigherRanks {
  public:
   HigherRanks(const std::string& address, const handshake::Terms& terms, int rank, int size,
@@ -81,9 +81,9 @@ class HigherRanks {
   HigherRanks(const HigherRanks&) = delete;
   HigherRanks& operator=(const HigherRanks&) = delete;
 
-  // Where they find this replica.
+  // The address at which they reach this replica.
   const tcp::Address& address() const noexcept { return address_; }
-  // Waits until all are connected. Throws CollectiveError if one does not come in time.
+  // Waits until all are connected, and returns that of `rank`. Throws CollectiveError if one does not connect in time.
   net::Fd take(int rank) {
     if (taken_.valid()) fds_ = taken_.get();
     return std::move(fds_.at(rank));
@@ -99,7 +99,7 @@ class HigherRanks {
 };
 
 #ifdef ADAPTDL_GLOO_DEVICE_LISTENS
-// Lets the kernel drop all that comes to the device's own listening socket: Gloo would keep any number of connections.
+// Makes the kernel drop all data for the device's own listening socket: Gloo would keep any number of connections.
 void mute(const tcp::Address& listening) {
   const Endpoint wanted = endpoint_of(listening.getSockaddr());
   sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -122,7 +122,7 @@ void mute(const tcp::Address& listening) {
 
 struct StrangerCame {};
 
-// Throws StrangerCame if somebody connected in the moment in which the base class listens.
+// The constructor throws StrangerCame if another process connected while the base class was listening.
 class Pair final : public tcp::Pair {
  public:
   Pair(tcp::Context* context, tcp::Device* device, int rank, std::chrono::milliseconds timeout,
@@ -130,7 +130,7 @@ class Pair final : public tcp::Pair {
       : tcp::Pair(context, device, rank, timeout), terms_(terms), higher_ranks_(higher_ranks) {
     const std::lock_guard lock(m_);
 #ifdef ADAPTDL_GLOO_PAIRS_LISTEN
-    // The base class listens already.
+    // The base class is already listening.
     if (state_ != LISTENING) throw StrangerCame();
     device_->unregisterDescriptor(fd_, this);
     ::close(std::exchange(fd_, -1));
@@ -156,11 +156,11 @@ class Pair final : public tcp::Pair {
 #endif
   }
 
-  // The base class would leave this process's own operations waiting.
+  // The base class's close() would leave this process's own operations waiting.
   void close() override { signalExceptionExternal("the connection was closed"); }
 
  protected:
-  // The base class wakes no operation whose message is partly received or sent when the connection ends.
+  // When a connection ends, the base class does not wake an operation whose message is partly received or sent.
   void changeState(state next) noexcept override {
     if (next == CLOSED && state_ != CLOSED) {
       const auto error = ex_ ? ex_ : std::make_exception_ptr(::gloo::IoException("the connection was lost"));
@@ -191,7 +191,7 @@ class Context final : public tcp::Context {
  public:
   Context(std::shared_ptr<tcp::Device> device, int own_rank, int ranks, std::string address, handshake::Terms terms)
       : tcp::Context(std::move(device), own_rank, ranks), address_(std::move(address)), terms_(std::move(terms)) {}
-  // Before what they refer to.
+  // The pairs refer to the other members, so they are destroyed first.
   ~Context() override { pairs_.clear(); }
 
   std::unique_ptr<::gloo::transport::Pair>& createPair(int other) override {
@@ -200,7 +200,7 @@ class Context final : public tcp::Context {
       try {
         auto pair = std::make_unique<Pair>(this, device_.get(), other, getTimeout(), terms_, *higher_ranks_);
         return pairs_.at(static_cast<std::size_t>(other)) = std::move(pair);
-      } catch (const StrangerCame&) {  // which happens once in a while at most
+      } catch (const StrangerCame&) {  // this is rare, so try again
       }
     }
   }
@@ -270,7 +270,7 @@ struct GlooPair : ::gloo::transport::tcp::Pair {
   }
 };
 
-// Closes a connection of Gloo's own device. Its close() would leave this process's own operations waiting.
+// Closes a connection of Gloo's own device, whose close() would leave this process's own operations waiting.
 void close_pair(::gloo::transport::Pair& pair) {
   if (typeid(pair) == typeid(::gloo::transport::tcp::Pair))
     GlooPair::fail(static_cast<::gloo::transport::tcp::Pair&>(pair));

@@ -21,7 +21,7 @@ namespace {
 
 using torch::autograd::variable_list;
 
-constexpr std::size_t kSums = 3;  // of a pair of gradients: see GroupSums::add_pairs
+constexpr std::size_t kSums = 3;  // per pair of gradients; see GroupSums::add_pairs
 constexpr const char* kPreviousPrefix = "gradient/";
 
 void at_end_of_backward(std::function<void()> callback) {
@@ -37,7 +37,7 @@ std::vector<double> firsts(const std::vector<double>& sums) {
   return result;
 }
 
-// Whether `total`, to which `gradient` has just been added, has more than that.
+// Whether `total`, to which `gradient` was just added, contains more than that.
 bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
   if (total.is_sparse() != gradient.is_sparse()) return true;
   return total.is_sparse() ? total._nnz() != gradient._nnz() : !total.allclose(gradient, 0, 0, /*equal_nan=*/true);
@@ -45,7 +45,7 @@ bool adds_to_another(const at::Tensor& total, const at::Tensor& gradient) {
 
 }  // namespace
 
-// A hook on the node that accumulates a parameter's gradient, which lives as long as someone holds it.
+// A hook on the node that accumulates a parameter's gradient. The node lives as long as it is referenced.
 struct GradientStatistics::Hook {
   Hook(const at::Tensor& param, std::function<void(const at::Tensor& gradient)> call)
       : node(torch::autograd::impl::grad_accumulator(param)),
@@ -55,7 +55,7 @@ struct GradientStatistics::Hook {
               return outputs;
             }))) {}
   ~Hook() { node->del_post_hook(key); }
-  // A std::shared_ptr, and since LibTorch 2.15 a c10::intrusive_ptr.
+  // This is a std::shared_ptr, and since LibTorch 2.15 a c10::intrusive_ptr.
   decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>())) node;
   std::uintptr_t key;
 };
@@ -117,7 +117,7 @@ void GradientStatistics::begin_step() {
   mean_.clear();
 }
 
-// The gradients of a step were not taken, and the next one begins: the program has dropped them, or adds to them.
+// Begins a step before the gradients of the previous one were taken: the program has dropped them, or adds to them.
 void GradientStatistics::set_aside() {
   if (options_.measure && unreduced_) {
     local_earlier_ = local_.tensor().clone();
@@ -146,7 +146,7 @@ void GradientStatistics::set_group(compat::ProcessGroupPtr group) {
   group_ = std::move(group);
   replicas_ = internal::num_replicas();
   if (replicas_ == 1) return;
-  // As when it is loaded.
+  // As after load(), there is no previous gradient on several replicas.
   previous_.assign(previous_.size(), {});
   previous_loss_scale_ = 0;
 }
@@ -158,21 +158,21 @@ void GradientStatistics::abandon() {
 }
 
 void GradientStatistics::drop_step() {
-  if (complete_) previous_loss_scale_ = 0;  // what came before was overwritten
+  if (complete_) previous_loss_scale_ = 0;  // the previous gradient was overwritten
   held_.assign(held_.size(), {});
   begun_ = divided_ = complete_ = unreduced_ = false;
   if (reducing_) std::exchange(reducing_, {})->wait();  // it writes to sums that the next step clears
 }
 
 void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradient) {
-  if (!expected_[param]) return;  // of another pass, such as one of a model through this one's module
+  if (!expected_[param]) return;  // it is of another pass, such as that of another model that contains this module
   expected_[param] = false;
   if (!std::exchange(has_gradient_, true) && complete_) set_aside();
   torch::NoGradGuard no_grad;
   auto& total = params_[param].mutable_grad();
   auto& held = held_[param];
   if (last_ && !std::exchange(queued_, true)) at_end_of_backward([this] { on_local_gradients(); });
-  if (!gradient.defined()) {  // it is zero
+  if (!gradient.defined()) {  // the gradient is zero
     if (last_ && held.defined()) total = std::exchange(held, {});
     return;
   }
@@ -183,7 +183,7 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
     if (held.defined()) {
       held.add_(total);
     } else {
-      // A view into a bucket is the Reducer's to overwrite.
+      // The Reducer may overwrite a view into a bucket.
       held = options_.gradient_as_bucket_view ? total.clone() : total;
     }
     total.reset();
@@ -197,10 +197,10 @@ void GradientStatistics::on_gradient(std::size_t param, const at::Tensor& gradie
   }
 }
 
-// The local gradients of a step on one replica are the averaged ones, and are measured with them.
+// A single local gradient equals the averaged one, and is measured with it.
 bool GradientStatistics::measures_at_end() const { return last_ && reduce_ && single() && !untaken_; }
 
-// The end of the pass, before the Reducer waits for its buckets.
+// Runs at the end of the pass, before the Reducer waits for its buckets.
 void GradientStatistics::on_local_gradients() {
   if (on_top_ && local_earlier_.defined()) local_.tensor().add_(local_earlier_);
   local_earlier_.reset();
@@ -214,7 +214,7 @@ void GradientStatistics::on_local_gradients() {
   at_end_of_backward([this] { on_mean_gradients(); });
 }
 
-// The replicas agree on the number of passes in the one that is reduced.
+// The replicas agree on the number of passes later, in the reduced pass.
 void GradientStatistics::end_unreduced() {
   passes_ = on_top_ ? passes_ + 1 : 1;
   if (!on_top_) earlier_.clear();
@@ -244,7 +244,7 @@ void GradientStatistics::drop_unreduced() {
   if (unreduced()) discard();
 }
 
-// After the Reducer's own callback.
+// Runs after the Reducer's own callback.
 void GradientStatistics::on_mean_gradients() {
   internal::add_sync_time(internal::seconds_between(last_gradient_, internal::mark_time(params_[0].device())));
   if (!options_.unused && batches_ > 1) reduce_unused();
@@ -264,10 +264,10 @@ void GradientStatistics::measure_mean() {
     if (!groups_[i]) continue;
     auto gradient = params_[i].grad();
     if (single()) {
-      // One that was missing was zero.
+      // A missing gradient counts as zero.
       if (!gradient.defined() && previous_[i].defined()) gradient = at::zeros_like(previous_[i]);
       if (gradient.defined() && !previous_[i].defined()) previous_[i] = at::zeros_like(gradient);
-      // A checkpoint has all of them dense.
+      // A gradient that was loaded from a checkpoint is dense.
       if (gradient.defined() && gradient.is_sparse() != previous_[i].is_sparse())
         previous_[i] = gradient.is_sparse() ? previous_[i].to_sparse(gradient.sparse_dim()) : previous_[i].to_dense();
     }
@@ -289,7 +289,7 @@ void GradientStatistics::check_all_used() const {
   options_.unused(params);
 }
 
-// All replicas count alike, although rounding may hide on one of them that gradients were added.
+// The replicas agree on the count, because rounding may hide on one of them that gradients were added.
 void GradientStatistics::count_passes() {
   if (replicas_ > 1) {
     const int passes = on_top_ ? passes_ + 1 : 1;
@@ -307,14 +307,14 @@ void GradientStatistics::drop_local_gradients() {
   for (const auto& param : params_) param.mutable_grad().reset();
 }
 
-// An optimizer finds none and changes nothing.
+// Drops all gradients, so that the optimizer changes nothing in this void step.
 void GradientStatistics::drop_gradients() {
   discard();
   void_ = true;
   internal::note_void_step();
 }
 
-// How many replicas have each of these.
+// The number of replicas for which each flag is set.
 at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flags) {
   auto counts = at::zeros({static_cast<std::int64_t>(flags.size())});
   for (std::size_t i = 0; i < flags.size(); ++i) counts[static_cast<std::int64_t>(i)] = flags[i] ? 1 : 0;
@@ -323,7 +323,7 @@ at::Tensor GradientStatistics::count_over_replicas(const std::vector<bool>& flag
   return tensors[0].cpu();
 }
 
-// Averages the local gradients of parameters that no replica used in the pass that is reduced: the Reducer leaves them.
+// Averages the local gradients of parameters that no replica used in the reduced pass: the Reducer does not touch them.
 void GradientStatistics::average_unused() {
   torch::NoGradGuard no_grad;
   std::vector<bool> flags;
@@ -341,10 +341,10 @@ void GradientStatistics::average_unused() {
   }
 }
 
-// Adds what replicas hold of parameters that they did not use in the last batch: the Reducer does not know of it.
+// Adds the gradients held for parameters that a replica did not use in the last batch; the Reducer does not see them.
 void GradientStatistics::reduce_unused() {
   torch::NoGradGuard no_grad;
-  std::vector<bool> flags;  // of each parameter: used in the last batch, and in an earlier one only
+  std::vector<bool> flags;  // used in the last batch, by parameter; then: used only in an earlier one
   for (std::size_t i = 0; i < params_.size(); ++i) flags.push_back(!expected_[i]);
   for (const auto& held : held_) flags.push_back(held.defined());
   const auto used = count_over_replicas(flags).view({2, -1});
@@ -368,7 +368,7 @@ void GradientStatistics::reduce_unused() {
 }
 
 std::optional<GradientSample> GradientStatistics::take(double batch_scale, double loss_scale) {
-  if (unreduced_) abandon();  // the program has cleared them
+  if (unreduced_) abandon();  // the program has cleared the local gradients
   if (!std::exchange(complete_, false)) return {};
   begun_ = divided_ = false;
   if (!options_.measure) return {};
@@ -402,7 +402,7 @@ std::optional<GradientSample> GradientStatistics::differenced(double batch_scale
   const auto local = firsts(sums);
   if (!all_finite(local)) {
     sample.local_sqr = sample.total_sqr = local;
-    previous_loss_scale_ = 0;  // the next one has nothing to be compared with
+    previous_loss_scale_ = 0;  // the next gradient cannot be compared with this one
     return sample;
   }
   const double before = std::exchange(previous_loss_scale_, loss_scale), now = loss_scale;

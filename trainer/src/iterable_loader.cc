@@ -32,13 +32,13 @@ StreamLoop::~StreamLoop() {
   if (reading_.valid()) reading_.wait();
 }
 
-// Goes to where the loop is, for the replicas there are.
+// Moves the stream to the position of the loop, for the current replicas.
 void StreamLoop::lay_out() {
   local_bsz_ = helper_.sync_local_bsz();
   rank_ = static_cast<std::size_t>(replica_rank());
   replicas_ = static_cast<std::size_t>(num_replicas());
   rewind();
-  // end_index is where in the epoch this pass began.
+  // end_index is the index at which this pass began.
   position_ = *helper_.current_index() - helper_.end_index();
   at_end_ = source_.skip(position_) < position_;
 }
@@ -49,7 +49,7 @@ void StreamLoop::rewind() {
   at_end_ = false;
 }
 
-// Reads as many examples as there are replicas, and keeps this replica's one. False if so many are not left.
+// Reads one example for each replica and keeps this replica's. Returns false if fewer are left.
 bool StreamLoop::read_round() {
   if (source_.skip(rank_) < rank_ || source_.read(1) == 0) return false;
   const auto others = replicas_ - 1 - rank_;
@@ -61,19 +61,19 @@ bool StreamLoop::read_round() {
 void StreamLoop::read_ahead() {
   if (prefetch_ == 0) return;
   enough_ = false;
-  // Those of the next step are needed in any case.
+  // The examples of the next step are needed in any case.
   const auto wanted = (prefetch_ + batches_of_step()) * (local_bsz_ + 1);
   reading_ = std::async(std::launch::async, [this, wanted] { fill(wanted); });
 }
 
-// Throws what the thread threw.
+// Rethrows an exception of the reading thread.
 void StreamLoop::stop_reading_ahead() {
   enough_ = true;
   if (reading_.valid()) reading_.get();
   enough_ = false;
 }
 
-// Reads until so many examples are queued, or there are no more.
+// Reads until `wanted` examples are queued or none are left.
 void StreamLoop::fill(std::size_t wanted) {
   const bool limited = epoch_samples_ > 0 && !helper_.adaptive();
   while (!at_end_ && !enough_ && source_.queued() < wanted) {
@@ -111,7 +111,7 @@ bool StreamLoop::can_begin() {
                                "examples left of " + helper_.name()) == 0;
 }
 
-// One pass. The replicas agree on its end one step ahead, so each needs an example for every batch of the next step.
+// For a single pass. The replicas agree on its end a step ahead, so each needs an example per batch of the next step.
 std::size_t StreamLoop::next_of_pass() {
   if (helper_.nested()) return next_of_nested();
   if (!helper_.boundary_passed_ && !can_begin()) return 0;
@@ -140,13 +140,13 @@ std::size_t StreamLoop::next_of_pass() {
   return count;
 }
 
-// One pass, whose end each replica finds for itself.
+// For a single pass of a nested loop, whose end each replica finds for itself.
 std::size_t StreamLoop::next_of_nested() {
   fill(local_bsz_);
   return std::min(local_bsz_, source_.queued());
 }
 
-// As many passes as it takes: each replica begins the next one for itself.
+// For an adaptive loop of several passes, each of which every replica begins for itself.
 std::size_t StreamLoop::next_of_many() {
   helper_.pass({}, [this] {
     lay_out();

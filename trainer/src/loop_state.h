@@ -1,4 +1,4 @@
-// What a data loader's loop saves: how far it has come in its epoch, and the batch size that was chosen.
+// The checkpoint state of a data loader's loop: its position in the epoch, and the chosen batch size.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
     return progress;
   }
 
-  // Brings the state to `now`: what it knows of an earlier epoch is of no use in this one.
+  // Enters the epoch `now`, and drops the positions in an earlier epoch.
   void enter(int now) {
     if (epoch == now) return;
     epoch = now;
@@ -63,17 +63,17 @@ class AdaptiveDataLoaderHelper::LoopState : public checkpoint::State {
 
   struct Place {
     std::size_t index = 0;         // samples read
-    std::size_t end_index = 0;     // for custom loaders
-    std::size_t dataset_size = 0;  // 0: not known
+    std::size_t end_index = 0;     // for the loader's own use
+    std::size_t dataset_size = 0;  // 0: unknown
   };
 
-  int epoch = -1;            // that the rest is about
-  int finished = -1;         // position in the epoch of its loop that finished last
-  Place place;               // in the loop that is running, or was interrupted
-  Place outside;             // the same of the loop of its own, while a nested one is running
-  std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed caches up for the next
+  int epoch = -1;            // the epoch to which the rest applies
+  int finished = -1;         // index in the epoch of its last finished loop; -1: none
+  Place place;               // in the running or interrupted loop
+  Place outside;             // saves `place` while the loader's loop runs nested in another
+  std::size_t warm_bsz = 0;  // local batch size of the last batch, which warmed up the caches
   internal::BatchSizeChoice choice;
-  // Of the loop that finished last. `choice` may be for the next one.
+  // The batch size and the replicas of the last finished loop; `choice` may be for the next one already.
   internal::BatchSize finished_size{};
   std::size_t finished_replicas = 1;
   bool running = false;

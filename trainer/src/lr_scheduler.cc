@@ -29,7 +29,7 @@ void require(bool condition, std::string_view type, std::string_view what) {
   if (!condition) throw UsageError(fmt::format("{}: {}", type, what));
 }
 
-// One value a parameter group, of one for all or one each.
+// Returns one value per parameter group. `values` has one for each, or a single one for all.
 std::vector<double> by_group(std::vector<double> values, const optim::Optimizer& optimizer, std::string_view type,
                              std::string_view name) {
   const auto groups = optimizer.param_groups().size();
@@ -40,7 +40,7 @@ std::vector<double> by_group(std::vector<double> values, const optim::Optimizer&
   return values;
 }
 
-// Sets what an optimizer has by way of momentum. Returns whether it has any.
+// Sets the momentum of an optimizer, or beta1 of Adam and AdamW. Returns false if it has neither.
 bool set_momentum(optim::OptimizerOptions& options, double value) {
   const auto set_beta1 = [&](auto& adam) { adam.betas({value, std::get<1>(adam.betas())}); };
   if (auto* sgd = dynamic_cast<optim::SGDOptions*>(&options)) {
@@ -68,7 +68,7 @@ void LRSchedule::step_to(double position) {
   position_ = position;
 }
 
-// LRScheduler::step sets what is returned here.
+// LRScheduler::step sets the rates that this function returns.
 std::vector<double> LRSchedule::get_lrs() {
   apply(position_ + 1);
   position_ += 1;
@@ -209,7 +209,7 @@ void LinearWarmup::apply(double position) {
   } else if (then_ != nullptr && position - 1 >= options_.steps) {
     then_->step();
   } else {
-    LRSchedule::apply(position);  // the base rates too, once, whatever rounding left before the warm-up ended
+    LRSchedule::apply(position);  // after the warm-up it sets the base rates once, exactly
   }
 }
 

@@ -26,7 +26,7 @@ struct SchedulerAccess : optim::LRScheduler {
 std::string scheduler_type(optim::LRScheduler& scheduler) {
   if (const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler)) return saveable->type();
   if (dynamic_cast<optim::StepLR*>(&scheduler) != nullptr) return "StepLR";
-  return c10::demangle(typeid(scheduler).name());  // the program's own
+  return c10::demangle(typeid(scheduler).name());  // a class of the program
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ json scheduler_to_json(optim::LRScheduler& scheduler) {
 
 std::string scheduler_misfit(const json& saved, optim::LRScheduler& scheduler) {
   const auto* saveable = dynamic_cast<SaveableScheduler*>(&scheduler);
-  // Checkpoints from before there was a type are of schedulers that have no more than their steps.
+  // Old checkpoints without a type are of schedulers that save only their steps.
   const auto type = saved.value("type", saveable == nullptr ? scheduler_type(scheduler) : "one of LibTorch");
   if (type != scheduler_type(scheduler))
     return fmt::format("the LR scheduler is {} there and {} in this program", type, scheduler_type(scheduler));

@@ -1,4 +1,4 @@
-// LR schedulers to and from checkpoints: ours by what they save, others by the number of their steps.
+// Saves and loads LR schedulers: a SaveableScheduler by its saved state, any other by the number of its steps.
 #pragma once
 
 #include <torch/optim/schedulers/lr_scheduler.h>
@@ -10,27 +10,27 @@
 
 namespace adaptdl::internal {
 
-// {"type": its name, "steps": how often it was stepped, "state": what a SaveableScheduler saves}.
+// Returns {"type": its name, "steps": the number of steps taken, "state": what a SaveableScheduler saves}.
 nlohmann::json scheduler_to_json(torch::optim::LRScheduler& scheduler);
 
-// Why `saved` does not fit `scheduler`, as the end of a sentence on the former ("the LR scheduler is A there and B in
-// this program"); empty if it does.
+// Returns why `saved` does not fit `scheduler`, as the end of a sentence about the former ("the LR scheduler is A there
+// and B in this program"); empty if it fits.
 std::string scheduler_misfit(const nlohmann::json& saved, torch::optim::LRScheduler& scheduler);
 
-// REQUIRES that it fits.
+// REQUIRES that `saved` fits `scheduler`.
 void scheduler_from_json(const nlohmann::json& saved, torch::optim::LRScheduler& scheduler);
 
 }  // namespace adaptdl::internal
 
 namespace adaptdl {
 
-// `scheduler` may be null: the program has none.
+// `scheduler` is null if the program has none.
 void save_scheduler(checkpoint::Writer& writer, torch::optim::LRScheduler* scheduler);
 
-// Throws checkpoint::CheckpointError, which names both types, if the checkpoint has another scheduler.
+// Throws checkpoint::CheckpointError, which names the difference, if the checkpoint has another scheduler.
 void check_scheduler(const checkpoint::Reader& reader, torch::optim::LRScheduler* scheduler);
 
-// REQUIRES check_scheduler.
+// REQUIRES that check_scheduler has succeeded.
 void load_scheduler(const checkpoint::Reader& reader, torch::optim::LRScheduler* scheduler);
 
 }  // namespace adaptdl

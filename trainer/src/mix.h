@@ -1,4 +1,4 @@
-// Seeds made of several numbers.
+// Combines several numbers into a seed.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace adaptdl::internal {
 
-// Mixes `values` to one seed, by the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
-// Generators", 2014): values that differ in one bit give seeds without relation to each other. Fixed for ever: the
-// order of samples and the numbers of a resumed run depend on it.
+// Mixes `values` into one seed with the finalizer of SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom
+// Number Generators", 2014): values that differ in one bit give unrelated seeds. The function must never change, since
+// the order of samples and the random numbers of a resumed run depend on it.
 constexpr std::uint64_t mix(std::initializer_list<std::uint64_t> values) {
   std::uint64_t state = 0;
   for (const auto value : values) {

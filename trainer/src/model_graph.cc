@@ -31,9 +31,9 @@ namespace {
 
 namespace jit = torch::jit;
 
-constexpr std::size_t kMaxReason = 300;  // LibTorch's may have tensors in it
+constexpr std::size_t kMaxReason = 300;  // bytes; LibTorch's messages may contain tensors
 
-// The modes, training or evaluation, of a model's modules, which it restores when destroyed.
+// Restores the modes, training or evaluation, of a model's modules when destroyed.
 class ModesGuard {
  public:
   explicit ModesGuard(const torch::nn::Module& model) {
@@ -48,7 +48,7 @@ class ModesGuard {
   }
   ~ModesGuard() {
     try {
-      // Parents first, as each changes the mode of its children.
+      // Parents come first, since each changes the mode of its children.
       for (const auto& [module, training] : modes_) module->train(training);
       for (auto& [module, training] : script_modes_) module.setattr("training", training);
     } catch (const std::exception& error) {
@@ -64,7 +64,7 @@ class ModesGuard {
   std::vector<std::pair<jit::Module, bool>> script_modes_;
 };
 
-// A tensor that a trace begins with.
+// A tensor that is known when a trace begins.
 struct Known {
   at::Tensor tensor;
   std::string name;  // dotted
@@ -75,7 +75,7 @@ std::vector<Known> known_tensors(const torch::nn::Module& model, const std::vect
   std::vector<Known> known;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     known.push_back({inputs[i].detach().clone(), inputs.size() == 1 ? "input" : fmt::format("input_{}", i), "Input"});
-  std::unordered_set<const void*> seen;  // shared ones have several names
+  std::unordered_set<const void*> seen;  // shared tensors have several names
   const auto add = [&](const auto& tensors, const char* op) {
     for (const auto& entry : tensors) {
       if (entry.value().defined() && seen.insert(entry.value().unsafeGetTensorImpl()).second)
@@ -92,7 +92,7 @@ std::string before_last(const std::string& path, char separator) {
   return at == std::string::npos ? "" : path.substr(0, at);
 }
 
-// The innermost module that has both, by dotted names; the model is "".
+// The innermost module that contains both, by dotted names; the model itself is "".
 std::string common_module(const std::string& a, const std::string& b) {
   const auto inner = a + '.', other = b + '.';
   const auto [end, ignored] = std::mismatch(inner.begin(), inner.end(), other.begin(), other.end());
@@ -130,7 +130,7 @@ std::optional<std::vector<std::int64_t>> shape_of(const jit::Value& value) {
   throw UsageError(fmt::format("cannot trace the model for its graph: {}", one_line(reason, kMaxReason)));
 }
 
-// Turns a trace into nodes.
+// Converts a trace into nodes.
 class GraphReader {
  public:
   explicit GraphReader(const std::vector<Known>& known) : known_(known) {}
@@ -177,7 +177,7 @@ class GraphReader {
     sources_[&value] = {nodes_.back().name};
   }
 
-  // The module of each operator.
+  // Determines the module of each operator.
   void find_modules(const jit::Graph& graph) {
     std::vector<std::pair<const jit::Node*, std::optional<std::string>>> operators;
     for (const auto* const node : graph.nodes()) {
@@ -198,8 +198,8 @@ class GraphReader {
     }
   }
 
-  // The innermost module that has the parameters and buffers among the inputs of a node. Also remembers the module of
-  // its outputs, if they come from parameters alone: a transposed weight.
+  // The innermost module that contains the parameters and buffers among the inputs of a node. Also records it for the
+  // node's outputs if they depend only on parameters and constants, such as a transposed weight.
   std::optional<std::string> module_by_parameters(const jit::Node& node) {
     std::optional<std::string> module;
     bool from_parameters = true;
@@ -241,7 +241,7 @@ class GraphReader {
     return sources;
   }
 
-  // The elements are those of a list that was constructed, or outputs of one operator.
+  // The elements are those of a constructed list, or the outputs of one operator.
   void unpack(const jit::Node& node) {
     const auto packed = sources_[node.input()];
     const auto outputs = node.outputs();
@@ -280,7 +280,7 @@ class GraphReader {
     }
   }
 
-  // Constant arguments of an operator, such as its stride.
+  // The constant arguments of an operator, such as its stride.
   static std::map<std::string, std::string> attributes_of(const jit::Node& node) {
     std::map<std::string, std::string> attributes;
     const auto* const schema = node.maybeSchema();
@@ -301,11 +301,11 @@ class GraphReader {
   const std::vector<Known>& known_;
   std::vector<GraphNode> nodes_;
   std::set<std::string> names_;
-  std::unordered_map<std::string, int> taken_;                               // the last suffix that a name got
-  std::unordered_map<const jit::Value*, std::vector<std::string>> sources_;  // as GraphNode::inputs
+  std::unordered_map<std::string, int> taken_;                               // the last suffix given to a name
+  std::unordered_map<const jit::Value*, std::vector<std::string>> sources_;  // in the form of GraphNode::inputs
   std::unordered_map<const jit::Value*, std::string> module_of_value_;
   std::unordered_map<const jit::Node*, std::string> module_of_node_;
-  std::unordered_map<const jit::Node*, std::size_t> node_of_;  // in nodes_
+  std::unordered_map<const jit::Node*, std::size_t> node_of_;  // indices into nodes_
 };
 
 }  // namespace
@@ -327,7 +327,7 @@ std::vector<GraphNode> trace_model(
     for (std::size_t i = 0; i < inputs.size(); ++i) arguments.push_back(stack[i].toTensor());
     jit::Stack outputs;
     for (const auto& tensor : forward(arguments)) {
-      // One that does not depend on what is traced has no value.
+      // A tensor that does not depend on traced tensors has no value.
       if (tensor.defined() && jit::tracer::getTracingState()->hasValue(tensor)) outputs.emplace_back(tensor);
     }
     return outputs;

@@ -19,13 +19,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Work of a communication backend ends a moment after the call that waited for it.
+// The work of a communication backend ends shortly after the call that waited for it.
 constexpr std::chrono::seconds kAsyncPatience{1};
 
-// LibTorch's observers are functions without an object. Never destroyed: operators may end at any time.
+// LibTorch's observers are functions without an object. Never destroyed, since operators may end at any time.
 struct Recording {
   std::atomic<std::uint64_t> current{0};  // number of the recording; 0: none
-  std::mutex mutex;                       // guards what follows
+  std::mutex mutex;                       // guards the members below
   std::uint64_t last = 0;
   at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
   OperatorRecord record;
@@ -38,8 +38,8 @@ Recording& recording() {
 }
 
 struct OperatorStart final : at::ObserverContext {
-  std::uint64_t number = 0;  // of the recording
-  bool async = false;        // counted as running
+  std::uint64_t number = 0;  // number of the recording
+  bool async = false;        // whether it is counted as running
   pid_t thread = 0;
   Clock::time_point begin;
 };

@@ -1,7 +1,7 @@
-// A record of the operators that LibTorch runs in this process, on all threads.
+// Records the operators that LibTorch runs in this process, on all threads.
 //
-// It is one of LibTorch's global observers, so it costs nothing while nothing is recorded. An operator is recorded when
-// it ends.
+// The recorder is a global observer of LibTorch, registered only while it records, so it costs nothing otherwise. An
+// operator is recorded when it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,9 @@ namespace adaptdl::internal {
 struct RecordedOperator {
   std::string name;
   std::chrono::steady_clock::time_point begin, end;
-  pid_t thread;     // in which it began
-  bool user_scope;  // a range that the program, or a communication backend, has marked
-  bool async;       // it may overlap others of its thread in part
+  pid_t thread;     // the thread in which it began
+  bool user_scope;  // whether the program or a communication backend marked this range
+  bool async;       // whether it may partly overlap others of its thread
 };
 
 struct OperatorRecord {
@@ -27,20 +27,20 @@ struct OperatorRecord {
   std::size_t dropped = 0;
 };
 
-// Records while it lives.
+// Records operators while it lives.
 class OperatorRecorder {
  public:
   static constexpr std::size_t kMaxOperators = 200'000;  // later ones are dropped
   static constexpr std::size_t kMaxName = 256;           // bytes; longer names are cut off
 
-  // Throws UsageError if there is another one.
+  // Throws UsageError if another recorder exists.
   OperatorRecorder();
   ~OperatorRecorder();
   OperatorRecorder(const OperatorRecorder&) = delete;
   OperatorRecorder& operator=(const OperatorRecorder&) = delete;
 
-  // Ends it, and returns what it has recorded. Waits up to a second for asynchronous operators that have begun. To be
-  // called once.
+  // Stops recording and returns the record. Waits up to a second for asynchronous operators that have begun. May be
+  // called only once.
   OperatorRecord finish();
 
  private:

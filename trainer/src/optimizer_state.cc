@@ -27,7 +27,7 @@ namespace optim = torch::optim;
 constexpr const char* kOptimizerSection = "optimizer";
 constexpr const char* kArchive = "optimizer.pt";
 
-// The fields of each type, named as in Python's state_dict. `visit` is called with a name and a reference to the field.
+// Visits the fields of a type, named as in Python's state_dict: `visit` gets the name and a reference to each field.
 template <class Visit>
 void fields(optim::SGDOptions& o, Visit visit) {
   visit("lr", o.lr()), visit("momentum", o.momentum()), visit("dampening", o.dampening());
@@ -115,14 +115,14 @@ const std::type_info& plain_type(const optim::Optimizer& optimizer) {
   return ruled != nullptr ? ruled->plain_type() : typeid(optimizer);
 }
 
-// For an optimizer of one of these types; a derived class may remember more.
+// Calls `use` and returns true if the optimizer is exactly of one of these types; a derived class may have more state.
 template <class Use>
 bool with_type(const optim::Optimizer& optimizer, Use use) {
   const auto& type = plain_type(optimizer);
   return with_first([&]<class Optimizer>() { return type == typeid(Optimizer); }, use);
 }
 
-// For an optimizer of one of these types, or of one derived from it.
+// Calls `use` if the optimizer is of one of these types, or of one derived from it.
 template <class Use>
 void with_base(const optim::Optimizer& optimizer, Use use) {
   with_first([&]<class Optimizer>() { return dynamic_cast<const Optimizer*>(&optimizer) != nullptr; }, use);
@@ -155,7 +155,7 @@ torch::serialize::InputArchive open_archive(const std::vector<std::byte>& bytes,
 
 std::string tensor_name(std::size_t param, const char* field) { return fmt::format("optimizer/{}/{}", param, field); }
 
-// Writes one parameter's memory: numbers to `numbers`, tensors to `writer`.
+// Writes one parameter's state: numbers to `numbers`, tensors to `writer`.
 struct SaveField {
   checkpoint::Writer& writer;
   json& numbers;
@@ -166,7 +166,7 @@ struct SaveField {
   void operator()(const char* name, std::int64_t& number) { numbers[name] = number; }
 };
 
-// Reads one parameter's memory.
+// Reads one parameter's state.
 struct LoadField {
   const checkpoint::Reader& reader;
   const json& numbers;
@@ -179,7 +179,7 @@ struct LoadField {
   void operator()(const char* name, std::int64_t& number) { number = numbers.at(name).get<std::int64_t>(); }
 };
 
-// Calls `use(options of the group, what is remembered of the parameter)` for Adam and AdamW, if anything is remembered.
+// Calls `use(options of the group, state of the parameter)` for Adam and AdamW, if the parameter has a state.
 template <class Use>
 void with_adam_state(optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param, Use use) {
   with_base(optimizer, [&]<class Options, class State>(const char*) {

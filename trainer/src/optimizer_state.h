@@ -1,7 +1,7 @@
-// An optimizer's options and memory, to and from checkpoints.
+// Saves an optimizer's options and state to checkpoints, and loads them.
 //
-// Those of SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta are saved as JSON and tensors. Any other type saves itself,
-// by its save() and load(), to an archive of LibTorch.
+// Those of SGD, Adam, AdamW, RMSprop, Adagrad and Adadelta are saved as JSON and tensors. An optimizer of another type
+// saves itself, with its save() and load(), to a LibTorch archive.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -16,24 +16,24 @@ namespace adaptdl {
 // Throws UsageError if `optimizer` cannot be saved: LBFGS, or another type without a save() of its own.
 void check_supported(const torch::optim::Optimizer& optimizer);
 
-// Saves the options of each parameter group (also its learning rate as schedulers left it) and what is remembered of
-// each parameter; parameters go by their place in the groups.
+// Saves the options of each parameter group, including the learning rate as schedulers left it, and the state of each
+// parameter. Parameters are identified by their position in the groups.
 void save_optimizer(checkpoint::Writer& writer, torch::optim::Optimizer& optimizer);
 
-// Throws checkpoint::CheckpointError if what was saved is of another type of optimizer or of other groups.
+// Throws checkpoint::CheckpointError if the saved optimizer has another type, other groups or tensors of other shapes.
 void check_optimizer(const checkpoint::Reader& reader, torch::optim::Optimizer& optimizer);
 
-// REQUIRES check_optimizer.
+// REQUIRES that check_optimizer has succeeded.
 void load_optimizer(const checkpoint::Reader& reader, torch::optim::Optimizer& optimizer);
 
 // Whether it is Adam or AdamW, or derived from one of them.
 bool is_adam(const torch::optim::Optimizer& optimizer);
 
-// By what Adam divides the gradient of this parameter, which is in parameter group `group`. 1 for other optimizers, and
-// in Adam's first steps, in which its moments tell little.
+// The value by which Adam divides the gradient of this parameter, which is in parameter group `group`. It is 1 for
+// other optimizers, and in Adam's first steps, in which its moments are not yet reliable.
 Preconditioner adam_preconditioner(torch::optim::Optimizer& optimizer, std::size_t group, const at::Tensor& param);
 
-// Makes Adam's moments what they are before its first step. Does nothing to other optimizers.
+// Resets Adam's moments to what they are before its first step. Does nothing to other optimizers.
 void reset_adam_moments(torch::optim::Optimizer& optimizer);
 
 }  // namespace adaptdl

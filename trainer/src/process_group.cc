@@ -47,7 +47,7 @@ namespace adaptdl {
 
 namespace {
 
-// From the start of the program on, a signal asks for a checkpoint, even while it still reads its data.
+// The handlers are installed at program start, so that a signal requests a checkpoint even while data are being read.
 [[maybe_unused]] const bool kHandlersInstalled = (signal::install(), true);
 [[maybe_unused]] const bool kErrorsReported = (internal::report_uncaught_errors(), true);
 
@@ -57,13 +57,13 @@ compat::ProcessGroupPtr& group_slot() {
   return *group;
 }
 
-// What a later group is made with, too.
+// The backend of the current group and of later ones.
 std::string& backend_slot() {
   static auto* const backend = new std::string;
   return *backend;
 }
 
-// Of the present group.
+// The losses of the current group.
 std::shared_ptr<compat::Losses>& losses_slot() {
   static auto* const losses = new std::shared_ptr<compat::Losses>(std::make_shared<compat::Losses>());
   return *losses;
@@ -124,7 +124,7 @@ Address master_address(const std::optional<std::string>& init_method) {
   return {env::master_addr(), port};
 }
 
-// The address of this host on the way to `host`; empty if that cannot be told.
+// The address of this host on the way to `host`; empty if it cannot be determined.
 std::string local_address_towards(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
@@ -145,7 +145,7 @@ std::string local_address_towards(const std::string& host) {
   return known ? text : "";
 }
 
-// The first address of an interface that is up and not the loopback; empty if there is none.
+// The first IPv4 address of an interface that is up and not the loopback; empty if there is none.
 std::string outside_address() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
@@ -160,8 +160,8 @@ std::string outside_address() {
   return {};
 }
 
-// Where other replicas reach Gloo and the store of this one. A host name that /etc/hosts maps to the loopback would do
-// for one host only.
+// The address at which other replicas reach Gloo and the store of this one. A host name that /etc/hosts maps to the
+// loopback would work only on a single host.
 std::string gloo_address(const std::string& master, bool one_host) {
   const auto address = local_address_towards(master);
   if (!address.empty() && !net::is_loopback(address)) return address;
@@ -169,15 +169,15 @@ std::string gloo_address(const std::string& master, bool one_host) {
   return outside.empty() ? "127.0.0.1" : outside;
 }
 
-// `address`: that of this replica for the others, on which rank 0 serves the store. `host`: where the others reach rank
-// 0 by the collective.
+// `address`: the address of this replica for the others; rank 0 serves the store on it. `host`: where the others reach
+// rank 0 in the collective.
 c10::intrusive_ptr<RendezvousStore> make_store(const std::string& address, const std::string& host, int rank,
                                                std::chrono::milliseconds timeout) {
   std::shared_ptr<RendezvousServer> server;
   nlohmann::json place;
   if (rank == 0) {
     server = std::make_shared<RendezvousServer>(address);
-    // A scope, as in fe80::1%eth0, is of this machine only.
+    // A scope, as in fe80::1%eth0, is valid on this machine only.
     const bool scoped = address.find('%') != std::string::npos;
     place = {{"host", scoped ? host : address}, {"port", server->port()}, {"secret", server->secret()}};
   }
@@ -204,7 +204,7 @@ void check_backend(const std::string& backend) {
 void make_group(const std::string& host) {
   const auto& world = collective::world();
   const auto timeout = env::collective_timeout();
-  // The threads of Gloo and of the store write to their peers' sockets, of which any may be gone.
+  // The threads of Gloo and of the store write to sockets of peers, which may be gone.
   const SigpipeGuard guard;
   const auto address = gloo_address(host, net::is_loopback(host));
   const auto store = make_store(address, host, world.rank(), std::min(timeout, internal::form_timeout));
@@ -215,8 +215,8 @@ void make_group(const std::string& host) {
                   {{"generation", generation::current()}, {"rank", world.rank()}, {"replicas", world.size()}});
 }
 
-// While one of these exists, a request to stop ends the process after a grace: there is nothing to save yet. Replicas
-// that connect in time agree on the stop at their first step boundary, as at any later one.
+// While this exists, a request to stop ends the process after a grace period, since there is nothing to save yet.
+// Replicas that connect in time agree on the stop at their first step boundary, as at any later one.
 class StopWhileConnecting {
  public:
   StopWhileConnecting() : thread_([this](const std::stop_token& connected) { watch(connected); }) {}
@@ -239,7 +239,7 @@ class StopWhileConnecting {
   std::jthread thread_;
 };
 
-// Turns the errors of LibTorch and Gloo into CollectiveError.
+// Converts the errors of LibTorch and Gloo to CollectiveError.
 void form(const std::function<void()>& forms) {
   try {
     forms();
@@ -254,7 +254,7 @@ void form(const std::function<void()>& forms) {
 
 std::string reachable(const std::string& host) { return host == "0.0.0.0" || host == "localhost" ? "127.0.0.1" : host; }
 
-// NCCL's communicators can neither be left nor fail without a hang that only their end resolves.
+// Leaving an NCCL communicator, or a failure of it, causes a hang that only the end of the communicator resolves.
 void decline_what_cannot_follow() {
   if (backend_slot() != "gloo") generation::decline(fmt::format("its backend is {}", backend_slot()));
 }
@@ -278,7 +278,7 @@ void leave_process_group() {
 }
 
 void join_process_group() {
-  if (backend_slot().empty()) return;  // a program without one
+  if (backend_slot().empty()) return;  // the program has no process group
   form([] {
     make_group(reachable(generation::host()));
     for (auto* const user : group_users()) user->join_group();
@@ -321,7 +321,7 @@ void init_process_group(const std::string& backend_name, const std::optional<std
   if (world_size) setenv("ADAPTDL_NUM_REPLICAS", std::to_string(*world_size).c_str(), 1);
   if (rank) setenv("ADAPTDL_REPLICA_RANK", std::to_string(*rank).c_str(), 1);
 
-  env::checkpoint_every();  // which is used after the first step, where a wrong value would be noticed late
+  env::checkpoint_every();  // throws now on an invalid value, which is used only after the first step
   auto options = collective::options_from_env();
   {
     const StopWhileConnecting stops;

@@ -1,5 +1,5 @@
-// What changes with the replicas of the job: those who hold on to the process group, and the states that replicas can
-// only change together.
+// What changes with the replicas of the job: the users of the process group, and the states that replicas can only
+// change together.
 //
 // Threading: used by the training thread.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace adaptdl::internal {
 
-// Something that uses the process group. All are told in the order in which they were made, which is the same on all
-// replicas.
+// An object that uses the process group. All users are notified in the order in which they were created, which is the
+// same on all replicas.
 class GroupUser {
  public:
   GroupUser();
@@ -20,13 +20,13 @@ class GroupUser {
   GroupUser(const GroupUser&) = delete;
   GroupUser& operator=(const GroupUser&) = delete;
 
-  // Lets go of the group, which may be broken.
+  // Releases the group, which may be broken.
   virtual void leave_group() = 0;
-  // Takes up the new one. A collective call.
+  // Joins the new group. A collective call.
   virtual void join_group() = 0;
-  // Whether it holds gradients of this replica alone, which wait for those of a later pass. The same on all replicas.
+  // Whether it holds gradients of this replica only, which wait for those of a later pass. The same on all replicas.
   virtual bool step_is_unfinished() { return false; }
-  // Drops them.
+  // Drops these gradients.
   virtual void drop_unfinished_step() {}
   // Called at each step boundary.
   virtual void begin_step() {}
@@ -42,23 +42,23 @@ void drop_unfinished_steps();
 void begin_steps();
 bool all_have_stepped();
 
-// Leaves the process group: nobody uses it any more, and it is destroyed.
+// Makes all users release the process group, and destroys it.
 void leave_process_group();
-// Makes the process group of the replicas that the collective connects, and has everybody take it up. A collective
-// call. Throws CollectiveError if one of them is lost meanwhile.
+// Creates the process group of the replicas that the collective connects, and lets all users join it. A collective
+// call. Throws CollectiveError if a replica is lost meanwhile.
 void join_process_group();
 
-// From now on the loss of a peer does not end a backward pass by an exception: the pass ends, without gradients, and
-// group_is_broken().
+// From now on, the loss of a peer does not end a backward pass with an exception: the pass ends without gradients, and
+// group_is_broken() returns true.
 void tolerate_losses();
-// Whether a tensor operation of the group failed since then.
+// Whether a tensor operation of the group has failed since then.
 bool group_is_broken();
 
-// How often a state was changed by all replicas together. When replicas are lost in the middle of such a change, some may
-// have made it and others not: then the latter get the state from one of the former.
+// Counts how often all replicas together changed a state. When replicas are lost in the middle of such a change, some
+// may have made it and others not: then the latter get the state from one of the former.
 class Version {
  public:
-  // Of the checkpoint state of this name, which has one Version.
+  // `state`: the name of the checkpoint state, which has one Version.
   explicit Version(std::string state);
   ~Version();
   Version(const Version&) = delete;

@@ -32,7 +32,7 @@ using RendezvousClock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLookAgain{50};
 
-// Replaces the file at once. It must be new, for in a shared directory another user could have put one there.
+// Replaces the file atomically. O_EXCL is needed since another user may have put a file into a shared directory.
 void write_address(const fs::path& path, const std::string& text) {
   const std::string unfinished = path.string() + ".new";
   std::error_code error;
@@ -49,7 +49,7 @@ std::string read_text(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Waits until the file has another text than `before`; "" at the deadline.
+// Waits until the file has a text other than `before`, and returns it; "" at the deadline.
 std::string await_text(const fs::path& path, const std::string& before, RendezvousClock::time_point deadline) {
   while (RendezvousClock::now() < deadline) {
     if (auto text = read_text(path); !text.empty() && text != before) return text;
@@ -58,7 +58,7 @@ std::string await_text(const fs::path& path, const std::string& before, Rendezvo
   return {};
 }
 
-// Takes what rank 0 of this job or an earlier one wrote.
+// Reads the address that rank 0 of this job or of an earlier one wrote.
 void read_address(const std::string& text, const fs::path& path, collective::Options& options, bool needs_secret) {
   try {
     const auto address = json::parse(text);
@@ -71,12 +71,12 @@ void read_address(const std::string& text, const fs::path& path, collective::Opt
 }
 
 void initialize_first(const fs::path& path, const std::string& host, collective::Options& options) {
-  // Another file is never replaced.
+  // A file with other contents is never replaced.
   if (const auto text = read_text(path); !text.empty()) read_address(text, path, options, false);
   options.master_addr = host;
   options.master_port = 0;
   json address = {{"host", host}};
-  // A secret that all replicas know already is not written.
+  // A secret that all replicas already know is not written.
   if (options.secret.empty()) address["secret"] = options.secret = make_secret();
   bool written = false;
   const auto remove = [&] {
@@ -111,7 +111,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     auto attempt = options;
     attempt.connect_timeout =
         std::max(kLookAgain, std::chrono::ceil<std::chrono::milliseconds>(deadline - RendezvousClock::now()));
-    // The file is gone once all are connected.
+    // The file is removed once all replicas are connected, so an absent file is not a change.
     attempt.give_up = [&] {
       const auto now = read_text(path);
       return !now.empty() && now != text;
@@ -119,7 +119,7 @@ void initialize_other(const fs::path& path, collective::Options& options) {
     try {
       return collective::initialize(attempt);
     } catch (const collective::CollectiveError&) {
-      // An earlier job's file may name a port that something else has now.
+      // An earlier job's file may name a port that another process uses now.
       failure = std::current_exception();
     }
   }

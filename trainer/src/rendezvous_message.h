@@ -1,5 +1,4 @@
-// The messages between a RendezvousStore and its server: a length (32 bits, little-endian), then a body of so many
-// bytes.
+// Messages between a RendezvousStore and its server: a length (32 bits, little-endian) and a body of that many bytes.
 #pragma once
 
 #include <cerrno>
@@ -12,17 +11,17 @@ namespace adaptdl {
 
 inline constexpr std::uint32_t kMaxMessage = 16 << 20;  // bytes
 
-// A message of this body.
+// Returns the message with this body.
 std::string to_message(const std::string& body);
 
-// Takes the first message out of `received`, or returns none if it is not complete. Throws Error if it is longer than
-// kMaxMessage.
+// Removes the first message from `received` and returns its body, or nullopt if it is not complete. Throws Error if it
+// is longer than kMaxMessage.
 std::optional<std::string> take_message(std::string& received);
 
-// What recv(2) may return at a time, in bytes.
+// The maximum number of bytes that are received at a time.
 inline constexpr std::size_t kReadSize = 4096;
 
-// Whether the last call on a non-blocking socket failed only because it would have had to wait.
+// Whether the last call on a non-blocking socket failed only because it would have had to wait, or was interrupted.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 }  // namespace adaptdl

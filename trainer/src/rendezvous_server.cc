@@ -95,7 +95,7 @@ bool RendezvousServer::receive(Client& client) {
   try {
     while (const auto body = take_message(client.received)) handle(client, json::from_cbor(*body));
     return true;
-  } catch (const std::exception&) {  // not a message of ours
+  } catch (const std::exception&) {  // not a message of this protocol
     return false;
   }
 }

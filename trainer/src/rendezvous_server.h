@@ -1,21 +1,22 @@
-// The key-value server of a process group: holds the addresses by which the replicas' backends find each other.
+// The key-value server of a process group, which holds the addresses by which the replicas' backends find each other.
 //
-// LibTorch's own, TCPStore, listens on all interfaces, answers anyone, and allocates what a message asks for. This one
-// listens on one address, drops connections that do not prove to have its secret, and bounds messages by kMaxMessage.
+// LibTorch's own, TCPStore, listens on all interfaces, answers any client, and allocates what a message asks for. This
+// one listens on one address, drops connections that do not prove they have its secret, and limits messages to
+// kMaxMessage.
 //
-// Protocol: a handshake (handshake.h) with an empty request and answer, then messages as in rendezvous_message.h, which
-// are CBOR objects: a request has "op" and the operation's arguments, and gets one answer.
+// Protocol: a handshake (handshake.h) with an empty request and answer, followed by messages (rendezvous_message.h)
+// that are CBOR objects. A request has "op" and the operation's arguments, and gets one answer:
 //
 //   set key value              {}
 //   get key                    {"value"}, or {} if the key does not exist
-//   add key amount             {"number"}: the sum; the key holds it in decimal
+//   add key amount             {"number"}: the sum, which the key then holds in decimal
 //   swap key expected desired  {"value"} of the key afterwards, or `expected` if the key does not exist
 //   delete key                 {"found"}
-//   check keys                 {"found"}: whether there are all of them
-//   wait keys                  {} as soon as there are all of them
+//   check keys                 {"found"}: whether all of them exist
+//   wait keys                  {} as soon as all of them exist
 //   count                      {"number"} of keys
 //
-// Threading: a thread of its own, with all signals blocked, serves all connections.
+// Threading: a thread of the server, with all signals blocked, handles all connections.
 #pragma once
 
 #include <chrono>
@@ -34,14 +35,14 @@
 
 namespace adaptdl {
 
-// What a RendezvousServer of this secret and its clients agree on.
+// The handshake terms of a RendezvousServer with this secret and its clients.
 handshake::Terms rendezvous_terms(const std::string& secret);
 
 class RendezvousServer {
  public:
   // Listens on a free port of `address`, an IP address of this machine. A connection whose handshake is not complete
-  // after `handshake_time` is closed; that is long, since a network that loses packets may delay it by many seconds,
-  // and nothing waits for such a connection. Throws Error if the system refuses to listen.
+  // after `handshake_time` is closed. The default is long, since a network that loses packets may delay a handshake by
+  // many seconds, and no caller waits for such a connection. Throws Error if the system refuses to listen.
   explicit RendezvousServer(const std::string& address,
                             std::chrono::milliseconds handshake_time = std::chrono::minutes(1));
   // Closes all connections.
@@ -56,12 +57,12 @@ class RendezvousServer {
   struct Client {
     net::Fd fd;
     std::string received, unsent;
-    std::vector<std::string> awaited;  // keys of a wait that is not answered yet
+    std::vector<std::string> awaited;  // keys of an unanswered wait
   };
 
   Gate make_gate(const std::string& address, std::chrono::milliseconds handshake_time);
   void serve();
-  // Return whether the client stays.
+  // These return false if the client must be dropped.
   bool receive(Client& client);
   static bool send_some(Client& client);
 

@@ -26,7 +26,7 @@ RendezvousStore::Value value_of(const json& answer) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Throws Error at the deadline.
+// Waits until `fd` is ready. Throws Error at the deadline.
 void await(int fd, short events, net::Clock::time_point deadline) {
   if (!net::wait_until_ready(fd, events, deadline)) throw Error("timed out");
 }
@@ -85,7 +85,7 @@ json RendezvousStore::ask(const json& request, std::chrono::milliseconds timeout
     send(to_message({body.begin(), body.end()}), deadline);
     return json::from_cbor(receive(deadline));
   } catch (const std::exception& error) {
-    fd_.reset();  // an answer that comes late would be taken for that of the next request
+    fd_.reset();  // a late answer would be mistaken for that of the next request
     throw collective::CollectiveError(fmt::format("rendezvous at {} failed: {} ({})",
                                                   net::endpoint(place_.host, place_.port), error.what(),
                                                   request.at("op").get<std::string>()));
@@ -100,7 +100,7 @@ void RendezvousStore::connect(net::Clock::time_point deadline) {
   }
 }
 
-// Whether it is connected; if not, why. Throws Error on a server that is not the one.
+// Returns whether it connected; if not, sets `why`. Throws Error if the server is not the expected one.
 bool RendezvousStore::try_connect(net::Clock::time_point deadline, std::string& why) {
   net::Fd fd = net::connect_to(place_.host, place_.port, deadline, why);
   if (!fd) return false;

@@ -1,6 +1,6 @@
-// The key-value store by which a process group forms: LibTorch's interface to a RendezvousServer.
+// The key-value store with which a process group forms: LibTorch's interface to a RendezvousServer.
 //
-// Threading: operations may be called from any thread; one that waits holds back those of other threads.
+// Threading: operations may be called from any thread; one that waits blocks those of other threads.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace adaptdl {
 
-// Where the server is, and its secret.
+// The address and the secret of a server.
 struct RendezvousPlace {
   std::string host;
   std::uint16_t port = 0;
@@ -27,7 +27,7 @@ class RendezvousStore final : public c10d::Store {
   using Value = std::vector<std::uint8_t>;
 
   // Connects at the first operation. `server`, null except on rank 0, lives as long as the store. Operations throw
-  // CollectiveError if the server cannot be reached, or does not answer within `timeout`.
+  // CollectiveError if the server cannot be reached or does not answer within `timeout`.
   RendezvousStore(RendezvousPlace place, std::chrono::milliseconds timeout, std::shared_ptr<RendezvousServer> server);
 
   const std::string& secret() const noexcept { return place_.secret; }
@@ -42,7 +42,7 @@ class RendezvousStore final : public c10d::Store {
   std::int64_t getNumKeys() override;
   void wait(const std::vector<std::string>& keys) override;
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  // Overrides a method of Store since LibTorch 2.8: the same store with a connection of its own.
+  // Overrides a method that Store has since LibTorch 2.8. Returns the same store with a connection of its own.
   c10::intrusive_ptr<c10d::Store> clone();
 
  private:

@@ -1,4 +1,4 @@
-// Which replica this process is, for code that may run before init_process_group as well as after it.
+// The rank of this process and the number of replicas, for code that may run before or after init_process_group.
 #pragma once
 
 #include "adaptdl/collective.h"
@@ -6,7 +6,7 @@
 
 namespace adaptdl::internal {
 
-// The collective knows better than the environment: init_process_group may have been given explicit ranks.
+// The collective takes precedence over the environment: init_process_group may have been given explicit ranks.
 inline int replica_rank() { return collective::initialized() ? collective::world().rank() : env::replica_rank(); }
 inline int num_replicas() { return collective::initialized() ? collective::world().size() : env::num_replicas(); }
 

@@ -50,7 +50,7 @@ Generators snapshot() {
 void restore(const Generators& states) {
   for (auto& [name, generator] : default_generators()) {
     const auto found = states.find(name);
-    if (found == states.end()) continue;  // a device that was not there when the checkpoint was taken
+    if (found == states.end()) continue;  // the device did not exist when the checkpoint was saved
     auto state = at::empty({static_cast<std::int64_t>(found->second.size())}, at::kByte);
     std::memcpy(state.data_ptr(), found->second.data(), found->second.size());
     const std::lock_guard lock(generator.mutex());
@@ -64,7 +64,7 @@ void restore(const Generators& states) {
   }
 }
 
-// Seeds the generators for `rank` from rank 0's: always the same ones, and different from those of any other rank.
+// Seeds the generators for `rank` from rank 0's: deterministically, and differently for each rank.
 void derive(const Generators& states, int rank) {
   for (auto& [name, generator] : default_generators()) {
     const auto found = states.find(name);
@@ -109,10 +109,10 @@ class RngState : public checkpoint::State {
     return states;
   }
 
-  Generators own_, rank0_;  // as loaded; empty once the generators are there
+  Generators own_, rank0_;  // as loaded; empty once the generators are restored
 };
 
-// Never destroyed: saved as long as the process lives.
+// Never destroyed, since it is saved as long as the process lives.
 RngState& rng_state() {
   static auto* const state = new RngState;
   return *state;

@@ -11,14 +11,14 @@ namespace adaptdl {
 
 namespace {
 
-// Told apart by the first of the numbers that are mixed to a seed.
+// The first number that is mixed into a seed, so that seeds for different purposes differ.
 enum Purpose : std::uint64_t { kSample = 1, kBatch = 2 };
 
 struct Fetch {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   std::uint64_t pass = 0;
-  std::optional<at::Generator> batch;  // made when first asked for
+  std::optional<at::Generator> batch;  // created on first use
   std::uint64_t batch_seed = 0;
   bool running = false;
 };

@@ -14,8 +14,8 @@ namespace adaptdl {
 
 namespace {
 
-// A number below `bound`, each equally likely. Not std::uniform_int_distribution, whose results differ between
-// libraries.
+// Draws a number below `bound`, each equally likely. std::uniform_int_distribution is not used, since its results
+// differ between libraries.
 std::size_t draw_below(std::size_t bound, std::mt19937_64& engine) {
   const std::uint64_t biased = (0 - static_cast<std::uint64_t>(bound)) % bound;  // 2^64 mod bound
   std::uint64_t drawn = engine();
@@ -80,7 +80,7 @@ std::vector<std::size_t> ElasticSampler::indices() const {
   for (std::size_t at = index_ % dataset_size_ + rank; at < dataset_size_; at += static_cast<std::size_t>(replicas_)) {
     dealt.push_back(all[at]);
   }
-  // The ranks that the last round does not reach get one from the front, a different one each.
+  // Ranks that the last round does not reach get one from the front, a different one each.
   if (dealt.size() < size()) dealt.push_back(all[rank % dataset_size_]);
   return dealt;
 }

@@ -16,7 +16,7 @@ namespace {
 
 namespace optim = torch::optim;
 
-// Scales the learning rates of all parameter groups, until its end.
+// Scales the learning rates of all parameter groups while it lives.
 class ScaledRates {
  public:
   ScaledRates(optim::Optimizer& optimizer, const std::vector<double>& factors) : optimizer_(optimizer) {

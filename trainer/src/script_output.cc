@@ -1,4 +1,4 @@
-// The tensors in what a TorchScript module returns.
+// Collects the tensors in the result of a TorchScript module.
 #include <ATen/core/ivalue.h>
 
 #include <vector>

@@ -17,14 +17,14 @@ namespace adaptdl {
 
 namespace {
 
-constexpr std::int64_t kSumChunk = std::int64_t{1} << 16;  // elements that one thread sums up in one go
-constexpr int kLanes = 16;                                 // partial sums, for the compiler to make vectors of
-// Parts of a chunk that are read in turns, and how many elements ahead: a core waits for memory less than with one.
+constexpr std::int64_t kSumChunk = std::int64_t{1} << 16;  // elements that one thread sums at a time
+constexpr int kLanes = 16;                                 // partial sums, which the compiler vectorizes
+// Parts of a chunk that are read in turns, and elements to prefetch: a core waits less for memory than with one part.
 constexpr int kStreams = 4, kAhead = 256;
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-// Chosen when the program starts, by what the processor can do. AVX-512 would be no faster, as memory is the limit, and
-// slows down the matrix products around it.
+// The variant is chosen at program start by the features of the processor. AVX-512 would not be faster, as memory is
+// the limit, and slows down the matrix products around it.
 #define ADAPTDL_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define ADAPTDL_VECTOR_CLONES
@@ -66,7 +66,7 @@ ADAPTDL_VECTOR_CLONES double sum_squares(const float* g, const float* v, float c
   return sum;
 }
 
-// |a|^2, |b|^2 and a·b; then b is a.
+// Returns |a|^2, |b|^2 and a·b, and copies a to b.
 ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* __restrict a, float* __restrict b,
                                                          std::int64_t n) {
   std::array<double, kLanes> aa{}, bb{}, ab{};
@@ -92,7 +92,7 @@ ADAPTDL_VECTOR_CLONES std::array<double, 3> sum_products(const float* __restrict
   return sums;
 }
 
-// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the arrays that it returns up in order.
+// Calls `sum(first, count)` for chunks of [0, n), on several threads, and adds the arrays that it returns, in order.
 template <class Sum>
 auto sum_chunks(std::int64_t n, Sum sum) {
   using Sums = decltype(sum(n, n));
@@ -115,15 +115,15 @@ bool plain(const at::Tensor& tensor) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// Whether the elements of both lie in memory in the same order, without gaps.
+// Whether both have their elements in the same order in memory, without gaps.
 bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.is_non_overlapping_and_dense() && a.strides() == b.strides();
 }
 
-// The same, as floats on the CPU.
+// The same for floats on the CPU.
 bool plain_alike(const at::Tensor& a, const at::Tensor& b) { return plain(a) && plain(b) && dense_alike(a, b); }
 
-// As a vector of values, of at least single precision; a sparse one without what it does not have.
+// The gradient's values in at least single precision; of a sparse gradient, only those that it stores.
 at::Tensor of_values(const at::Tensor& gradient) {
   auto result = gradient.detach();
   if (result.is_sparse()) result = result.coalesce().values();
@@ -132,7 +132,7 @@ at::Tensor of_values(const at::Tensor& gradient) {
 
 at::Tensor squared_norm(const at::Tensor& values) { return values.square().sum(at::kDouble); }
 
-// By what the gradient is divided; undefined: by nothing. Adam takes no sparse gradients.
+// The divisor of the gradient; undefined if there is none. Adam does not accept sparse gradients.
 at::Tensor divisor(const Preconditioner& by) {
   return by.exp_avg_sq.defined() ? (by.exp_avg_sq.sqrt() / by.correction).add_(by.eps) : at::Tensor();
 }
@@ -142,14 +142,14 @@ at::Tensor divided(const at::Tensor& gradient, const at::Tensor& divisor) {
   return divisor.defined() ? values / divisor : values;
 }
 
-// Dense gradients of one group on one GPU, flat, of which all or none have a preconditioner, with equal numbers. An
+// Flattened dense gradients of one group on one GPU. All have preconditioners with equal numbers, or none has one. An
 // operation on all of them together takes the time of one on a single gradient, unless they are large.
 class Batch {
  public:
   void add(const GroupGradient& gradient, const at::Tensor* previous) {
     const auto& by = gradient.preconditioner;
     const auto& first = gradient.gradient;
-    // A copy takes an operation, and is not needed where all have their elements in the same order in memory.
+    // A copy takes an operation, and is not needed if all have their elements in the same order in memory.
     const bool alike = first.is_non_overlapping_and_dense() && (!previous || dense_alike(first, *previous)) &&
                        (!by.exp_avg_sq.defined() || dense_alike(first, by.exp_avg_sq));
     const auto flat = [alike](const at::Tensor& tensor) {
@@ -164,7 +164,7 @@ class Batch {
   std::int64_t elements() const noexcept { return elements_; }
   at::Device device() const { return gradients_[0].device(); }
 
-  // Their norm and, if they have previous ones, the norms of these and of the sum.
+  // The norm of the gradients and, if they have previous ones, the norms of these and of the sums.
   std::vector<at::Tensor> norms() const {
     auto a = of_values(joined(gradients_));
     const auto divisors = exp_avg_sq_.empty() ? at::Tensor() : divisor({joined(exp_avg_sq_), by_.correction, by_.eps});
@@ -183,8 +183,8 @@ class Batch {
   std::int64_t elements_ = 0;
 };
 
-// By group, device and preconditioner. Calls `use` with each batch, which has at most kMostElements unless it is a
-// single gradient: that bounds the memory of what is computed from it.
+// Batches by group, device and preconditioner. Calls `use` with each batch, which has at most kMostElements unless it
+// is a single gradient; this limits the memory of what is computed from it.
 class Batches {
  public:
   template <class Use>
@@ -225,14 +225,14 @@ void GroupSums::clear() {
   sums_.zero_();
 }
 
-// Adds each value to the sum of its place.
+// Adds each value to the group's sum with the same index.
 void GroupSums::add(std::size_t group, const std::vector<at::Tensor>& values) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(values.size()))
       .add_(at::stack(values).to(sums_.device()));
 }
 
-// `norms` holds as many of each kind, one kind after the other: the squares of each kind go to a sum.
+// `norms` has equally many norms of each kind, one kind after the other. The squares of each kind are added to one sum.
 void GroupSums::add_norms(std::size_t group, const std::vector<at::Tensor>& norms, std::size_t kinds) {
   sums_[static_cast<std::int64_t>(group)]
       .narrow(0, 0, static_cast<std::int64_t>(kinds))
@@ -243,7 +243,7 @@ void GroupSums::add_norms(std::size_t group, const std::vector<at::Tensor>& norm
                 .sum(1));
 }
 
-// The fast ways, where the tensors lie in plain memory.
+// The fast path for dense floats on the CPU. Returns false if it does not apply.
 bool GroupSums::add_plain(const GroupGradient& gradient) {
   if (!sums_.device().is_cpu()) return false;
   double& sum = sums_.data_ptr<double>()[static_cast<std::int64_t>(gradient.group) * sums_.size(1)];

@@ -1,7 +1,7 @@
-// Squared norms of gradients, in one pass over the data and without a temporary where it lies in plain memory.
+// Squared norms of gradients, in one pass over the data, and without a temporary for dense floats on a CPU.
 //
-// On a CPU, elements are squared in the gradient's own precision and summed in double, in an order that does not depend
-// on the number of threads: equal gradients have equal norms on every replica.
+// On a CPU, elements are squared in the gradient's own precision, at least single, and summed in double, in an order
+// that does not depend on the number of threads. Equal gradients thus have equal norms on every replica.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,15 +14,14 @@
 
 namespace adaptdl {
 
-// By what Adam divides a gradient, elementwise: sqrt(exp_avg_sq) / correction + eps. An undefined exp_avg_sq stands
-// for 1.
+// Adam's elementwise divisor of a gradient: sqrt(exp_avg_sq) / correction + eps, or 1 if exp_avg_sq is undefined.
 struct Preconditioner {
   at::Tensor exp_avg_sq;
   double correction = 1;
   double eps = 0;
 };
 
-// Whether none of them is NaN or infinite.
+// Whether no value is NaN or infinite.
 bool all_finite(const std::vector<double>& values);
 
 // A gradient of a parameter group. It may be sparse.
@@ -32,9 +31,8 @@ struct GroupGradient {
   Preconditioner preconditioner;
 };
 
-// Sums by parameter group, in double. On a GPU, where handing over an operation takes longer than computing most
-// gradients' norms, many gradients are added by few operations, and the norm of all of them is rounded to single
-// precision.
+// Sums by parameter group, in double. On a GPU, where launching an operation takes longer than computing the norms of
+// most gradients, many gradients are added with few operations, and their common norm is rounded to single precision.
 class GroupSums {
  public:
   GroupSums(std::size_t groups, std::size_t sums, at::Device device);
@@ -44,12 +42,12 @@ class GroupSums {
   void add_squared_norm(const GroupGradient& gradient);
   void add_squared_norms(const std::vector<GroupGradient>& gradients);
   // Adds |a|^2, |b|^2 and |a + b|^2 to the group's first three sums, for each gradient a and its `previous` b, both
-  // divided by the preconditioner; then overwrites the latter with the former. REQUIRES equal shapes.
+  // divided by the preconditioner; then copies a to b. REQUIRES equal shapes.
   void add_pairs(const std::vector<GroupGradient>& gradients, const std::vector<at::Tensor>& previous);
 
-  // (groups, sums): to be all-reduced in place.
+  // The sums, of shape (groups, sums), which may be all-reduced in place.
   at::Tensor& tensor();
-  // Waits for the device. values()[group * sums + sum].
+  // The sums, with that of a group at index group * sums + sum. Waits for the device.
   std::vector<double> values();
 
  private:
@@ -60,7 +58,7 @@ class GroupSums {
   void flush();
 
   at::Tensor sums_;
-  // By group and GPU: not added to the group's first sum yet.
+  // Norms by group and GPU that are not added to the group's first sum yet.
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<at::Tensor>> norms_;
 };
 

@@ -36,13 +36,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the replicas tell each other at a boundary: the signal that asks for a stop, or 0, whether to save, and what the
+// What the replicas send each other at a boundary: the signal that requests a stop, or 0; whether to save; and what the
 // loops wish.
 struct Message {
-  std::uint64_t local_bsz = 0;  // 0: no other batch size
+  std::uint64_t local_bsz = 0;  // 0: no change
   std::uint32_t accumulation_steps = 0;
   std::uint32_t loader = 0;
-  std::uint32_t generation = 0;  // 0: no other one
+  std::uint32_t generation = 0;  // 0: no change
   std::uint8_t signal = 0;
   std::uint8_t save = 0;
   std::uint8_t data_end = 0;
@@ -64,8 +64,8 @@ Message decode(const collective::Bytes& bytes) {
   return message;
 }
 
-// Any replica's wish is everyone's. Of two signals the higher counts: SIGTERM over SIGINT. Only rank 0, which comes
-// first, has a batch size to tell.
+// A wish of any replica applies to all. The higher of two signals counts: SIGTERM over SIGINT. Only rank 0, which comes
+// first, sends a batch size.
 collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b) {
   auto x = decode(a);
   const auto y = decode(b);
@@ -77,10 +77,10 @@ collective::Bytes joined(const collective::Bytes& a, const collective::Bytes& b)
   return encode(x);
 }
 
-// Samples a second, smoothed over the last dozens of steps of a loop.
+// Samples per second, smoothed over the last dozens of steps of a loop.
 class Throughput {
  public:
-  // Counts a step of `samples`, which ends now. The first one of a loop only starts the clock: it includes other work.
+  // Counts a step of `samples` that ends now. The first one of a loop only starts the clock, since it has other work.
   double step(const void* loop, std::size_t samples) {
     const auto now = Clock::now();
     const std::chrono::duration<double> elapsed = now - last_;
@@ -106,13 +106,13 @@ std::function<void(int)>& exit_handler() {
   return *handler;
 }
 
-// The boundaries of this process. Their agreement is one for all loaders: what was submitted in the last step of one
-// loop is decided at the first step of the next.
+// The boundaries of this process, which all loaders share: what was submitted in the last step of one loop is decided
+// at the first step of the next.
 class Boundaries {
  public:
   const Wishes& receive() {
     if (passes_silently()) return wishes_;
-    collective::world();  // throws if there is none
+    collective::world();  // throws if it is not initialized
     if (!agreement_.valid()) return wishes_;
     agreed_ = decode(agreement_.get());
     wishes_ = {.data_end = agreed_.data_end != 0, .batch_size = {}, .loader = agreed_.loader};
@@ -130,8 +130,8 @@ class Boundaries {
   }
 
   void save_result() {
-    if (!collective::initialized() && env::num_replicas() > 1) return;  // outside init_ and destroy_process_group
-    if (!begun_ && collective::initialized()) start();                  // an epoch without a step
+    if (!collective::initialized() && env::num_replicas() > 1) return;  // there is no process group
+    if (!begun_ && collective::initialized()) start();                  // an epoch without steps
     save(", the result of the last epoch");
   }
 
@@ -144,7 +144,7 @@ class Boundaries {
       generation::await_others();
       join_process_group();
     } catch (const collective::CollectiveError&) {
-      form_anew();  // it has the states, as any member has
+      form_anew();  // this replica has the states, like any member
     }
     begin();
   }
@@ -157,7 +157,7 @@ class Boundaries {
       return;
     }
     auto& world = collective::world();
-    // One clock for all, that of rank 0.
+    // The clock of rank 0 decides for all replicas.
     const bool due = damaged_.empty() && every_.count() > 0 && world.rank() == 0 && env::checkpoint_path() &&
                      Clock::now() - last_save_ >= every_;
     Message message;
@@ -193,12 +193,12 @@ class Boundaries {
 
   void recover() {
     rethrow_unless_recoverable();
-    void_ = false;  // its loop was left: too late to do it again
+    void_ = false;  // its loop has ended, so the step cannot be repeated
     form_anew();
   }
 
   void recover_in_step() {
-    // Before the end of the step, some may be about to repeat it, and with it what failed here, and others not.
+    // Before the end of the step, some replicas may be about to repeat it, including what failed, and others not.
     if (void_ || !all_have_stepped()) throw;
     rethrow_unless_recoverable();
     form_anew(true);
@@ -210,7 +210,7 @@ class Boundaries {
     --passed_;
     undo();
     form_anew();
-    // The step's result came from a replica that had finished it.
+    // void_ was cleared if the step's result came from a replica that had finished it.
     if (std::exchange(void_, false)) return true;
     ++passed_;
     keep();
@@ -223,12 +223,12 @@ class Boundaries {
     try {
       throw;
     } catch (const collective::CallError&) {
-      throw;  // no new group helps
+      throw;  // a new group does not help
     } catch (const collective::CollectiveError&) {
     }
   }
 
-  // A replica that has ended because of a mismatch is not lost: the others end for the same reason.
+  // A replica that ended because of a mismatch is not lost: the others end for the same reason.
   void throw_mismatch() {
     if (!agreement_.valid() || !agreement_.ready()) return;
     try {
@@ -295,15 +295,15 @@ class Boundaries {
       } catch (const checkpoint::CheckpointError& error) {
         log::warn(fmt::format("the periodic checkpoint failed, training goes on: {}", error.what()));
       }
-      last_save_ = Clock::now();  // after a failure too: not at every step again
+      last_save_ = Clock::now();  // also after a failure, so as not to retry at every step
     }
     if (agreed.generation > static_cast<std::uint32_t>(generation::current())) follow(world);
   }
 
-  // Goes over to the generation that rank 0 knows of.
+  // Moves to the generation that was announced to rank 0.
   void follow(collective::Communicator& world) {
     const auto next = told_by_rank_0(world);
-    checkpoint::sync_all_states();  // with those that leave, whose sums would be lost
+    checkpoint::sync_all_states();  // with the replicas that leave, whose sums would be lost
     collective::teardown();
     if (!next.has_me()) leave(next);
     leave_process_group();
@@ -335,7 +335,7 @@ class Boundaries {
     const bool saved = save(fmt::format(", stopping on {}", name));
     if (!saved && world.rank() == 0) log::warn("ADAPTDL_CHECKPOINT_PATH is not set: nothing was saved");
     try {
-      // So that no replica sees another one's exit as a failure before it is done itself.
+      // Otherwise a replica could see another one's exit as a failure before it is done itself.
       collective::teardown();
     } catch (const Error& error) {
       log::warn(fmt::format("while stopping: {}", error.what()));
@@ -359,7 +359,7 @@ class Boundaries {
     progress::report();
   }
 
-  // Progress stays 0 in programs that measure no gradient noise scale, and is not reported there.
+  // Progress stays 0 in programs that do not measure the gradient noise scale, and is not reported there.
   static void report_progress() {
     const auto target = metrics::target_progress();
     const double done = metrics::progress();
@@ -369,22 +369,22 @@ class Boundaries {
   }
 
   bool begun_ = false;
-  std::uint64_t passed_ = 0;    // boundaries
-  std::uint64_t furthest_ = 0;  // that any replica has passed
+  std::uint64_t passed_ = 0;    // boundaries that this replica has passed
+  std::uint64_t furthest_ = 0;  // boundaries that the furthest replica has passed
   std::uint64_t regroups_ = 0;
-  bool void_ = false;              // the step under way
-  bool invalid_ = false;           // whether a step since the last boundary was
+  bool void_ = false;              // whether the current step is void
+  bool invalid_ = false;           // whether a step since the last boundary was invalid
   std::set<std::string> damaged_;  // models whose last steps were invalid
-  // Read on all ranks, so that all refuse a malformed one.
+  // All ranks read it, so that all of them reject an invalid value.
   const std::chrono::milliseconds every_ = env::checkpoint_every();
   Clock::time_point last_save_;
   collective::Future agreement_;
-  Message agreed_;  // received and not settled yet
-  Wishes wishes_;   // in it
+  Message agreed_;  // received but not yet settled
+  Wishes wishes_;   // the wishes in agreed_
   Throughput throughput_;
 };
 
-// Never destroyed: a pending agreement may outlast the communicator.
+// Never destroyed, since a pending agreement may outlive the communicator.
 Boundaries& boundaries() {
   static auto* const instance = new Boundaries;
   return *instance;

@@ -12,16 +12,16 @@ namespace adaptdl::internal {
 
 namespace {
 
-// Batches whose time is not known yet: a GPU is not that far behind. Those beyond are given up.
+// The maximum number of batches of unknown time. A GPU is not that far behind; beyond it, the oldest batch is dropped.
 constexpr std::size_t kMaxPending = 1000;
 
 struct Pending {
   BatchProfile profile;
   Seconds total;
-  std::vector<Seconds> syncs;  // not known yet
-  double sync = 0;             // of those that are
+  std::vector<Seconds> syncs;  // times that are not known yet
+  double sync = 0;             // sum of those that are known
 
-  // Records the batch if its times are known.
+  // Records the batch if its times are known, and returns whether they are.
   bool record() {
     std::erase_if(syncs, [&](const Seconds& later) {
       const auto seconds = later();
@@ -31,7 +31,7 @@ struct Pending {
     if (!syncs.empty()) return false;
     const auto seconds = total();
     if (!seconds) return false;
-    // A clock that was set back, or a span too short for its resolution, says nothing of the batch.
+    // The time is useless if the clock was set back or has too coarse a resolution.
     if (*seconds <= 0) return true;
     const auto& [nodes, replicas, local_bsz, accumulation] = profile;
     metrics::record_step(nodes, replicas, local_bsz, *seconds,
@@ -48,7 +48,7 @@ struct Recorder {
   std::deque<Pending> pending;
 };
 
-// Never destroyed: what waits for a GPU must not outlive LibTorch's own statics.
+// Never destroyed: events that wait for a GPU must not outlive LibTorch's own statics.
 Recorder& recorder() {
   static auto* const instance = new Recorder;
   return *instance;

@@ -1,7 +1,7 @@
-// The time that the batches of the training loader take, on its way to metrics::record_step.
+// Measures the time of the training loader's batches for metrics::record_step.
 //
-// Times may become known late: those of a GPU are read from its events when they have passed, for waiting for them
-// would hold up the training thread. Until then their batches queue up here, in order.
+// Times may become known late: those of a GPU are read from its events once they have passed, since waiting for them
+// would delay the training thread. Until then their batches are queued here, in order.
 //
 // Threading: used by the training thread.
 #pragma once
@@ -14,10 +14,10 @@
 
 namespace adaptdl::internal {
 
-// Seconds that may not be known yet: asked at later batches until it answers.
+// Returns seconds, or nullopt as long as they are not known; it is called again at later batches.
 using Seconds = std::function<std::optional<double>()>;
 
-// Takes the time from a call of begin to the next one of end.
+// Measures the time from a call of begin to the next call of end.
 class StepTimer {
  public:
   virtual ~StepTimer() = default;
@@ -25,26 +25,25 @@ class StepTimer {
   virtual Seconds end() = 0;
 };
 
-// Replaces the timer, between two batches; null: metrics::now().
+// Replaces the timer; must be called between two batches. Null: metrics::now().
 void set_step_timer(std::unique_ptr<StepTimer> timer);
 
-// Counts time that the running batch waited for the synchronisation of gradients. Without a running batch it is
-// dropped.
+// Adds time that the running batch waited for the synchronization of gradients. Does nothing if no batch is running.
 void add_sync_time(Seconds seconds);
 
-// What a batch was like.
+// The configuration of a batch.
 struct BatchProfile {
   int nodes = 1;
   int replicas = 1;
   std::size_t local_bsz = 0;
-  bool accumulation = false;  // no optimizer step
+  bool accumulation = false;  // whether it has no optimizer step
 };
 
 void begin_batch();
-// Batches that have begun in this process.
+// The number of batches that have begun in this process.
 std::uint64_t batches_begun() noexcept;
-// Ends the batch, and records it; none: it is not like the others, and is left out. Without a running batch it does
-// nothing.
+// Ends the batch. Records it, unless `profile` is nullopt because it is not like the others. Does nothing outside a
+// batch.
 void end_batch(const std::optional<BatchProfile>& profile);
 
 }  // namespace adaptdl::internal

@@ -23,7 +23,7 @@ using internal::Histogram;
 constexpr std::string_view kGraphTag = "__run_graph__";          // as TensorBoard calls it
 constexpr std::int64_t kHistogramChunk = std::int64_t{1} << 20;  // elements counted at once, so that copies stay small
 
-// The upper limits of TensorFlow's buckets, ascending: 0, and from 1e-12 to 1e20 in steps of 10% on both sides of it.
+// The upper limits of TensorFlow's buckets, ascending: 0, and on both sides of it 1e-12 to 1e20 in steps of 10%.
 std::vector<double> bucket_limits() {
   std::vector<double> positive;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);
@@ -40,7 +40,7 @@ const at::Tensor& limits_tensor() {
   return *tensor;
 }
 
-// Counts a chunk on its device; only the counts come back.
+// Counts a chunk on its device, so that only the counts are copied back.
 at::Tensor count(const at::Tensor& chunk, const at::Tensor& limits, Histogram& histogram) {
   auto values = chunk.to(at::kDouble);
   const auto finite = values.isfinite();
@@ -58,7 +58,7 @@ at::Tensor count(const at::Tensor& chunk, const at::Tensor& limits, Histogram& h
   return at::bincount(buckets, {}, limits.numel()).cpu();
 }
 
-// Leaves out empty buckets on both sides, where min and max stand for the limits, and joins those between others.
+// Drops empty buckets at both ends, where min and max give the limits, and merges adjacent empty ones in between.
 void compress(const std::vector<double>& limits, const std::int64_t* counts, Histogram& histogram) {
   const auto size = limits.size();
   std::size_t begin = 0, end = size;
@@ -104,7 +104,7 @@ SummaryWriter::Impl::Impl(std::filesystem::path directory, const SummaryWriterOp
 void SummaryWriter::Impl::begin(std::optional<std::int64_t> purge_step) {
   file->append(internal::version_event());
   if (purge_step) {
-    // TensorBoard takes the first session of a run for its beginning, which voids nothing: there must be one before.
+    // TensorBoard takes the first session of a run for its beginning, which voids nothing, so there must be one before.
     file->append(internal::session_start_event(std::numeric_limits<std::int64_t>::max()));
     file->append(internal::session_start_event(*purge_step));
   }
@@ -134,7 +134,7 @@ void SummaryWriter::add_histogram(std::string_view tag, const at::Tensor& values
 }
 
 void SummaryWriter::add_histogram(std::string_view tag, std::span<const double> values, std::int64_t step) {
-  // Only read from.
+  // The data is only read.
   auto* const data = const_cast<double*>(values.data());
   add_histogram(tag, at::from_blob(data, {static_cast<std::int64_t>(values.size())}, at::kDouble), step);
 }

@@ -1,4 +1,4 @@
-// Images as PNG.
+// Encodes images as PNG.
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ bool has_channels(const at::Tensor& tensor) {
   return channels == 1 || channels == 3 || channels == 4;
 }
 
-// `has_shape`: whether the tensor, if it is defined, has the shape that is expected.
+// `has_shape`: whether the tensor, if it is defined, has the expected shape.
 void check(const std::string& tag, const at::Tensor& tensor, bool has_shape, const char* expected) {
   const auto has_type = [&] { return tensor.scalar_type() == at::kByte || at::isFloatingType(tensor.scalar_type()); };
   if (!tensor.defined() || tensor.numel() == 0 || !has_shape || !has_type()) {
@@ -37,13 +37,13 @@ void check(const std::string& tag, const at::Tensor& tensor, bool has_shape, con
   }
 }
 
-// One image or several of uint8 or floating-point numbers, as bytes.
+// Converts one or several images of uint8 or floating-point numbers to bytes.
 at::Tensor bytes_of(const at::Tensor& pixels) {
   if (pixels.scalar_type() == at::kByte) return pixels;
   return pixels.to(at::kFloat).nan_to_num(0).clamp(0, 1).mul(255).round().to(at::kByte);
 }
 
-// The grid of NCHW images as one HWC image, row by row from the top left. Cells without an image are 0.
+// Arranges NCHW images as one HWC image, row by row from the top left. Cells without an image are 0.
 at::Tensor grid_of(const at::Tensor& images) {
   const auto number = images.size(0), channels = images.size(1), height = images.size(2), width = images.size(3);
   const auto columns = std::min(number, kGridColumns), rows = (number + columns - 1) / columns;
@@ -54,7 +54,7 @@ at::Tensor grid_of(const at::Tensor& images) {
       .reshape({rows * height, columns * width, channels});
 }
 
-// NCHW images of bytes as one.
+// Encodes NCHW images of bytes as one PNG.
 internal::Image encode(const std::string& tag, const at::Tensor& images) {
   const auto pixels = grid_of(images).cpu().contiguous();
   internal::Image image{.height = pixels.size(0), .width = pixels.size(1), .channels = pixels.size(2), .png = {}};

@@ -1,4 +1,4 @@
-// The contents of a SummaryWriter, for the sources that implement it.
+// The implementation of SummaryWriter, which its sources share.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace adaptdl {
 
 struct SummaryWriter::Impl {
   const std::filesystem::path log_dir;
-  const std::string name;  // of log_dir, in checkpoints
+  const std::string name;  // the name of log_dir in checkpoints
   const SummaryWriterOptions options;
   std::optional<internal::EventFile> file;  // none on replicas that do not write
 
   Impl(std::filesystem::path directory, const SummaryWriterOptions& writer_options);
 
-  // Begins the file with its version and the step from which earlier files are void, if any, and writes them.
+  // Writes the beginning of the file: its version and, if given, the step from which earlier files are void.
   void begin(std::optional<std::int64_t> purge_step);
 
-  // The writer of a run of add_scalars, which is created if it does not exist. Null, after a warning for the first of
-  // them, if its file cannot be created; the next call tries again. Thread-safe.
+  // Returns the writer of a run of add_scalars, which is created if it does not exist. Returns null if its file cannot
+  // be created, with a warning the first time; the next call tries again. Thread-safe.
   Impl* run(const std::string& directory);
 
   void flush();
 
-  // Logs what `make(tag)` encodes, unless the job has logged it before.
+  // Logs the event that `make(tag)` encodes, unless the job has logged it before.
   template <class Make>
   void log(std::string_view any_tag, std::int64_t step, Make make) {
     if (!file) return;
@@ -45,8 +45,8 @@ struct SummaryWriter::Impl {
   }
 
  private:
-  std::mutex mutex_;                                   // guards what follows
-  std::map<std::string, std::unique_ptr<Impl>> runs_;  // by the name of their directory in log_dir; only added to
+  std::mutex mutex_;                                   // guards the members below
+  std::map<std::string, std::unique_ptr<Impl>> runs_;  // by their directory's name in log_dir; none is removed
   bool warned_ = false;
 };
 

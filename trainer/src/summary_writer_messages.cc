@@ -11,7 +11,7 @@ namespace {
 
 using protozero::pbf_builder;
 
-// Field numbers, a message an enum.
+// Field numbers, with one enum per message.
 enum class Event : protozero::pbf_tag_type {
   wall_time = 1,
   step = 2,
@@ -61,7 +61,7 @@ constexpr std::int32_t kGraphProducer = 22;                 // a version that Te
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// Length of the UTF-8 character at the beginning of `text`; 0 if there is none.
+// The length of the UTF-8 character at the beginning of `text`; 0 if it is invalid.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const auto first = byte(0);
@@ -74,7 +74,7 @@ std::size_t utf8_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond the last code point.
+  // These are overlong forms, surrogates, and values beyond the last code point.
   const bool bad = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
                    (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90);
   return bad ? 0 : length;
@@ -90,7 +90,7 @@ std::string event(std::int64_t step, Fill fill) {
   return data;
 }
 
-// An event of one summary value.
+// An event with one summary value.
 template <class Fill>
 std::string value_event(std::string_view tag, std::int64_t step, Fill fill) {
   return event(step, [&](auto& message) {
@@ -120,7 +120,7 @@ void add_shape(pbf_builder<Tensor>& tensor, std::initializer_list<std::int64_t> 
   add_sizes(shape, {sizes.begin(), sizes.size()});
 }
 
-// An entry of a node's map of attributes.
+// Adds an entry to a node's map of attributes.
 template <class Fill>
 void add_attribute(pbf_builder<Node>& node, std::string_view name, Fill fill) {
   pbf_builder<Entry> entry(node, Node::attr);
@@ -146,7 +146,7 @@ void add_node(pbf_builder<Graph>& graph, const GraphNode& content) {
       } else {
         shape.add_bool(Shape::unknown_rank, true);
       }
-      list.add_message(AttrList::shape, message);  // that of a scalar is empty, which a nested builder leaves out
+      list.add_message(AttrList::shape, message);  // a nested builder would omit a scalar's shape, which is empty
     }
   });
 }

@@ -1,7 +1,7 @@
-// The protocol buffers of TensorBoard events that SummaryWriter writes, encoded.
+// Encodes the TensorBoard events that SummaryWriter writes, which are protocol buffers.
 //
-// Their definitions are those of TensorFlow: event.proto, summary.proto, histogram.proto, tensor.proto, graph.proto,
-// node_def.proto, attr_value.proto, and TensorBoard's plugins/hparams/{api,plugin_data}.proto and
+// The messages are defined by TensorFlow's event.proto, summary.proto, histogram.proto, tensor.proto, graph.proto,
+// node_def.proto and attr_value.proto, and by TensorBoard's plugins/hparams/{api,plugin_data}.proto and
 // plugins/pr_curve/plugin_data.proto.
 #pragma once
 
@@ -17,13 +17,13 @@
 
 namespace adaptdl::internal {
 
-// A distribution: bucket i counts the values below limits[i] that are in none before.
+// A distribution: bucket i counts the values below limits[i] that are in no earlier bucket.
 struct Histogram {
   double min = 0, max = 0, num = 0, sum = 0, sum_squares = 0;
   std::vector<double> limits, counts;
 };
 
-// An image that is encoded as PNG, of 1, 3 or 4 channels.
+// An image of 1, 3 or 4 channels, encoded as PNG.
 struct Image {
   std::int64_t height = 0, width = 0, channels = 0;
   std::string png;
@@ -31,20 +31,20 @@ struct Image {
 
 // A node of a graph.
 struct GraphNode {
-  std::string name;                 // unique; what comes before a slash is the group that TensorBoard draws it in
-  std::string op;                   // its type
+  std::string name;                 // unique; the part before a slash is the group in which TensorBoard draws it
+  std::string op;                   // operator type
   std::vector<std::string> inputs;  // NAME is the first output of a node, NAME:1 the second
   std::map<std::string, std::string> attributes;
   std::vector<std::optional<std::vector<std::int64_t>>> output_shapes;  // nullopt: unknown
 };
 
-// The text with U+FFFD in the place of what is not UTF-8. Readers refuse a message, and checkpoints a value, of other
-// text.
+// Returns the text with U+FFFD in place of invalid UTF-8. Readers reject messages with other text, and checkpoints
+// reject such values.
 std::string mended_utf8(std::string_view text);
 
-// Each is an encoded Event, of now. Its text is mended.
+// Each function returns an encoded Event with the current time. Invalid UTF-8 in its text is replaced.
 std::string version_event();
-// What earlier files have of `step` and later ones is void.
+// Makes the events of `step` and later steps in earlier files void.
 std::string session_start_event(std::int64_t step);
 std::string scalar_event(std::string_view tag, double value, std::int64_t step);
 std::string histogram_event(std::string_view tag, const Histogram& histogram, std::int64_t step);
@@ -55,9 +55,9 @@ std::string image_event(std::string_view tag, const Image& image, std::int64_t s
 std::string pr_curve_event(std::string_view tag, std::span<const float> curve, std::int64_t step);
 // The graph of a run.
 std::string graph_event(const std::vector<GraphNode>& nodes);
-// The experiment, with the names of hyperparameters and of the metrics to compare by.
+// The experiment, with the names of hyperparameters and of the metrics by which to compare runs.
 std::string hparams_experiment_event(const HParams& hparams, const std::map<std::string, double>& metrics);
-// One run of it, with the hyperparameters' values.
+// One run of the experiment, with the hyperparameters' values.
 std::string hparams_start_event(const HParams& hparams);
 std::string hparams_end_event();
 

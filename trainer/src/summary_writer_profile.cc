@@ -1,4 +1,4 @@
-// Profiler traces, in the format of chrome://tracing.
+// Writes profiler traces in the format of chrome://tracing.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -118,7 +118,7 @@ struct ProfilerTrace::Impl {
     const auto time = std::chrono::system_clock::now().time_since_epoch();
     const auto path = log_dir / fmt::format("{}_{}.{}.pt.trace.json", internal::host_name(), ::getpid(),
                                             std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
-    // Readers look at names that end in .json.
+    // Readers open files whose names end in .json, so an unfinished file has another name.
     auto unfinished = path;
     unfinished += ".tmp";
     TraceFile file(unfinished, start);

@@ -1,4 +1,4 @@
-// The runs of add_scalars: a writer, in a directory of its own, for each name.
+// The runs of add_scalars. Each name has a writer with a directory of its own.
 #include <fmt/format.h>
 
 #include <algorithm>

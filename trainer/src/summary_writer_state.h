@@ -1,9 +1,9 @@
-// What checkpoints keep of a job's TensorBoard events: the highest step of each tag, by directory, as the state
-// "adaptdl-tensorboard". A directory is in it from when its writer opened, also before its first event. A resumed job
-// neither shows steps that the checkpoint does not know of, nor logs those again that it does: code is replayed from
-// the beginning of `main` until the first step boundary.
+// The state "adaptdl-tensorboard" in checkpoints: the highest step of each tag of a job's TensorBoard events, by
+// directory. A directory is included as soon as its writer opens, even before its first event. A resumed job shows no
+// steps that are not in the checkpoint, and does not log again those that are, although it replays the code from the
+// beginning of `main` to the first step boundary.
 //
-// Directories and tags are UTF-8. Thread-safe, but for the first call of any, which is for the training thread.
+// Directories and tags are UTF-8. Threading: thread-safe, except that the training thread must make the first call.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,23 @@
 
 namespace adaptdl::internal {
 
-// To be called at the first step boundary: from here on nothing is replayed.
+// Must be called at the first step boundary, after which nothing is replayed.
 void end_event_replay();
 
-// Makes the state, if that has not happened. Every replica has it, whether or not that one makes a writer, as
-// checkpoints require.
+// Creates the state if it does not exist. Checkpoints require it on every replica, even on those without a writer.
 void register_events();
 
-// To be called when a writer for `log_dir` opens. `purge_step`: what its user asks for. `parent`: for a run of
-// add_scalars, the directory of the writer that it belongs to. Returns the step from which on earlier files are void,
-// if any: all steps, if the checkpoint has this directory without events, or the parent but not this directory.
+// Must be called when a writer for `log_dir` opens. `purge_step`: what the user requested. `parent`: for a run of
+// add_scalars, the directory of its SummaryWriter. Returns the step from which earlier files are void, if any: all of
+// them if the checkpoint has this directory without events, or only its parent, or if the job restarted without a
+// checkpoint.
 std::optional<std::int64_t> resume_events(const std::string& log_dir, std::optional<std::int64_t> purge_step,
                                           const std::string& parent = {});
 
-// Whether an event is one that the job logged before the checkpoint that it goes on from.
+// Whether the job logged this event before the checkpoint from which it resumed.
 bool is_replayed(const std::string& log_dir, std::string_view tag, std::int64_t step);
 
-// To be called when an event is in the file's memory.
+// Must be called when an event is in the file's memory.
 void count_event(const std::string& log_dir, std::string_view tag, std::int64_t step);
 
 }  // namespace adaptdl::internal

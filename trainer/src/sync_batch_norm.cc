@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// All dimensions of `input` but that of the features.
+// All dimensions of `input` except that of the features.
 std::vector<std::int64_t> summed_dims(const at::Tensor& input) {
   std::vector<std::int64_t> dims;
   for (std::int64_t dim = 0; dim < input.dim(); ++dim) {
@@ -29,7 +29,7 @@ std::vector<std::int64_t> summed_dims(const at::Tensor& input) {
   return dims;
 }
 
-// One number per feature, in a shape that broadcasts over `input`.
+// Reshapes `features`, one number per feature, so that it broadcasts over `input`.
 at::Tensor along(const at::Tensor& features, const at::Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = -1;
@@ -44,10 +44,10 @@ at::Tensor sum_over_replicas(at::Tensor tensor) {
 
 struct Moments {
   at::Tensor mean, variance;  // over the replicas; the variance is biased
-  double count;               // of values per feature
+  double count;               // values per feature
 };
 
-// The replicas' moments are added in double: there the difference of sums loses nothing that the moments had.
+// The replicas' moments are added in double, where the difference of sums loses no precision of the moments.
 Moments moments_of(const at::Tensor& input) {
   const auto features = input.size(1);
   auto sums = at::zeros({2 * features + 1}, input.options().dtype(at::kDouble));
@@ -66,7 +66,7 @@ Moments moments_of(const at::Tensor& input) {
   return {mean.to(input.scalar_type()), variance.to(input.scalar_type()), count};
 }
 
-// input, weight, bias -> (input - mean) / deviation * weight + bias, by the moments of all replicas' inputs.
+// Computes (input - mean) / deviation * weight + bias, with the moments of all replicas' inputs.
 struct Normalize : torch::autograd::Function<Normalize> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& mean, const at::Tensor& inverse_deviation,

@@ -1,4 +1,4 @@
-// Scalars of one thing, under a prefix of the program's.
+// Adds scalars under a common prefix that the program chooses.
 #pragma once
 
 #include <cstdint>

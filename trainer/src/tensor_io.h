@@ -1,4 +1,4 @@
-// Tensors to and from checkpoints, whatever their device and layout.
+// Saves tensors to checkpoints, whatever their device and layout, and loads them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,14 +12,14 @@ namespace adaptdl {
 // The safetensors name of a tensor's element type. Throws checkpoint::CheckpointError if it has none.
 std::string dtype_name(const at::Tensor& tensor);
 
-// Streams the tensor to `writer`, which reads it until the call that saves returns: it must live until then. A tensor on
-// a GPU, a sparse one (which is written dense), or one that is not laid out in row-major order is copied one at a time.
+// Streams the tensor to `writer`, which reads it until the saving call returns: the tensor must live until then.
+// Tensors on a GPU, sparse ones (which are written dense) and those not in row-major order are copied, one at a time.
 void save_tensor(checkpoint::Writer& writer, const std::string& name, const at::Tensor& tensor);
 
 // Throws checkpoint::CheckpointError unless the checkpoint has `name` with the type and shape of `tensor`.
 void check_tensor(const checkpoint::Reader& reader, const std::string& name, const at::Tensor& tensor);
 
-// Reads `name` into the existing `tensor`. REQUIRES check_tensor.
+// Reads `name` into the existing `tensor`. REQUIRES that check_tensor has succeeded.
 void load_tensor(const checkpoint::Reader& reader, const std::string& name, at::Tensor tensor);
 
 // Reads `name` as a new tensor on the device of `like`.

@@ -23,7 +23,7 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// The same work, which never fails.
+// Wraps a work so that it never fails.
 class TolerantWork final : public c10d::Work {
  public:
   TolerantWork(WorkPtr work, std::vector<at::Tensor> tensors, std::function<void()> on_loss)
@@ -65,7 +65,7 @@ class TolerantWork final : public c10d::Work {
   const std::function<void()> on_loss_;
 };
 
-// Gloo, in which the loss of a peer is noticed by all and thrown to nobody.
+// A Gloo backend in which all replicas notice a tolerated loss of a peer, and none of them gets an exception.
 class TolerantGloo final : public c10d::ProcessGroupGloo {
  public:
   TolerantGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options,
@@ -73,7 +73,7 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
       : ProcessGroupGloo(store, rank, size, std::move(options)), losses_(std::move(losses)) {
     for (const auto& context : contexts_) context->setTimeout(timeout);
   }
-  // Nobody waits for what is under way, and the base class would.
+  // The base class would wait for pending operations, which no caller needs any more.
   ~TolerantGloo() override { close(); }
 
   WorkPtr allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
@@ -86,7 +86,7 @@ class TolerantGloo final : public c10d::ProcessGroupGloo {
   }
 
  private:
-  // The works may be waited for when the group is gone.
+  // The callback may run after the group was destroyed, so it owns what it uses.
   std::function<void()> on_loss() {
     return [losses = losses_, contexts = contexts_, rank = getRank(), size = getSize()] {
       if (losses->found.exchange(true)) return;
@@ -106,7 +106,7 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> make_gloo(const c10::intrusive_ptr<c1
                                                      std::shared_ptr<Losses> losses) {
   auto options = c10d::ProcessGroupGloo::Options::create(std::min(timeout, internal::form_timeout));
   options->devices.push_back(std::move(device));
-  options->threads = 2;  // one bucket is reduced while the next is copied; more threads cost more than they bring
+  options->threads = 2;  // one bucket is reduced while the next is copied; more threads do not pay off
   return c10::make_intrusive<TolerantGloo>(store, rank, size, options, timeout, std::move(losses));
 }
 
@@ -119,8 +119,8 @@ c10::intrusive_ptr<c10d::ProcessGroupNCCL> make_nccl(const c10::intrusive_ptr<c1
 }
 #endif
 
-// Reducer's constructor has lost its third argument (limits that serve statistics only) and gained trailing ones in the
-// course of 2.x: takes the form that this LibTorch has.
+// In the course of 2.x, Reducer's constructor lost its third argument (limits that are used only for statistics) and
+// gained trailing ones. This calls the form that this LibTorch has.
 template <class Reducer, class... Rest>
 std::shared_ptr<Reducer> construct_reducer(const std::vector<at::Tensor>& params, const Buckets& buckets,
                                            const Rest&... rest) {
@@ -168,7 +168,7 @@ class CompressedReduction final : public c10d::CommHookInterface {
   const at::ScalarType type_;
 };
 
-// Early releases of 2.x cannot.
+// Early releases of 2.x have no shutdown().
 template <class Backend>
 void shut_down_if_it_can(Backend& backend) {
   if constexpr (requires { backend.shutdown(); }) backend.shutdown();
@@ -255,7 +255,7 @@ void verify_same_parameters(const ProcessGroupPtr& group, const std::vector<at::
 
 void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
-  // In one operation where none is sparse.
+  // Dense tensors are copied in one operation.
   if (std::ranges::none_of(to, [](const at::Tensor& tensor) { return tensor.is_sparse(); })) {
     if (!to.empty()) at::_foreach_copy_(to, from);
     return;

@@ -20,7 +20,7 @@ std::terminate_handler before = nullptr;
     std::cout.flush();
     std::cerr << "error: " << one_line(error.what()) << std::endl;
     exit_process(dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : 1);
-  } catch (...) {  // for the handler
+  } catch (...) {  // left to the previous handler
   }
   if (before != nullptr) before();
   std::abort();
