@@ -126,7 +126,7 @@ std::vector<TreeFile> FileTree::list(const std::string& directory) const {
   if (!fd) return {};
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)), ::closedir);
   std::vector<std::string> names;
-  errno = 0;
+  if (stream) errno = 0;  // readdir() sets it only if it fails
   while (const dirent* each = stream ? ::readdir(stream.get()) : nullptr) {
     const std::string_view name = each->d_name;
     if (name != "." && name != ".." && each->d_type != DT_SOCK) names.emplace_back(name);

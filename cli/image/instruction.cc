@@ -7,6 +7,7 @@
 #include <map>
 
 #include "adaptdl/error.h"
+#include "image/digest.h"
 #include "image/flags.h"
 #include "image/instruction_words.h"
 #include "image/run_mount.h"
@@ -309,12 +310,8 @@ bool is_git(std::string_view source) {
 }
 
 void check_checksum(std::string_view digest) {
-  for (const auto& [algorithm, size] :
-       {std::pair<std::string_view, std::size_t>{"sha256:", 64}, {"sha384:", 96}, {"sha512:", 128}})
-    if (digest.starts_with(algorithm) && digest.size() == algorithm.size() + size &&
-        digest.substr(algorithm.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos)
-      return;
-  throw Error(fmt::format("ADD --checksum={} is no digest, as sha256: and 64 hexadecimal digits", digest));
+  if (!is_digest(digest))
+    throw Error(fmt::format("ADD --checksum: expected sha256:HEX or sha512:HEX, got '{}'", digest));
 }
 
 }  // namespace

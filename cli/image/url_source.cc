@@ -56,8 +56,10 @@ std::string file_name(const std::string& text) {
   return name.empty() || name == "." || name == ".." || name.find('\0') != std::string::npos ? "download" : name;
 }
 
-// `checked` tells that the content will be compared with a digest.
-Fetched download(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
+std::string_view algorithm_of(std::string_view digest) { return digest.substr(0, digest.find(':')); }
+
+// `checksum` is the digest that the content will be compared with, or empty.
+Fetched download(const std::string& url, const std::string& checksum, const Fetched& known, const BuildCache& cache,
                  BuildReport& report, const std::stop_token& stop) {
   http::Connections connections;
   const std::string shown = http::without_user(url);
@@ -69,7 +71,7 @@ Fetched download(const std::string& url, bool checked, const Fetched& known, con
     request.timeout = std::chrono::milliseconds(0);
     request.stall = kStall;
     if (!known.etag.empty()) request.headers.push_back("If-None-Match: " + known.etag);
-    BlobStore::Draft draft(cache.blobs());
+    BlobStore::Draft draft(cache.blobs(), checksum.empty() ? "sha256" : algorithm_of(checksum));
     const http::Response response = connections.stream(request, stop, [&](std::string_view piece) {
       draft.write(piece);
       progress.add(static_cast<std::int64_t>(piece.size()));
@@ -87,7 +89,7 @@ Fetched download(const std::string& url, bool checked, const Fetched& known, con
       throw Error(fmt::format("{}: the server answers with {}", shown, response.status));
     if (http::curl().url_set(at.get(), CURLUPART_URL, next.c_str(), 0) != CURLUE_OK)
       throw Error(fmt::format("{}: the server leads to '{}', which is no URL", shown, one_line(next, 200)));
-    if (!checked && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
+    if (checksum.empty() && url_part(at.get(), CURLUPART_SCHEME) != "https" && request.url.starts_with("https:"))
       throw Error(
           fmt::format("{}: redirected from https to '{}', where the file can be altered in transit; "
                       "pass its digest with --checksum",
@@ -96,11 +98,11 @@ Fetched download(const std::string& url, bool checked, const Fetched& known, con
   throw Error(fmt::format("{}: over {} redirects", shown, kMostUrlRedirects));
 }
 
-Fetched with_retries(const std::string& url, bool checked, const Fetched& known, const BuildCache& cache,
+Fetched with_retries(const std::string& url, const std::string& checksum, const Fetched& known, const BuildCache& cache,
                      BuildReport& report, const std::stop_token& stop) {
   Retrier retrier({}, stop);
   for (;;) try {
-      return download(url, checked, known, cache, report, stop);
+      return download(url, checksum, known, cache, report, stop);
     } catch (const http::ConnectionError&) {
       retrier.wait();
     }
@@ -115,10 +117,11 @@ UrlFile fetch_url(const std::string& url, const std::string& checksum, const Bui
   if (const json kept = cache.find("downloads", key); kept.is_object()) {
     fetched = {kept.value("digest", ""), kept.value("etag", ""), kept.value("size", std::uint64_t{0}),
                kept.value("time", std::int64_t{0})};
-    if (!is_digest(fetched.digest) || !cache.blobs().find(fetched.digest, fetched.size)) fetched = {};
+    const bool comparable = checksum.empty() || algorithm_of(checksum) == algorithm_of(fetched.digest);
+    if (!comparable || !is_digest(fetched.digest) || !cache.blobs().find(fetched.digest, fetched.size)) fetched = {};
   }
   if (checksum.empty() || checksum != fetched.digest) {
-    fetched = with_retries(url, !checksum.empty(), fetched, cache, report, stop);
+    fetched = with_retries(url, checksum, fetched, cache, report, stop);
     cache.keep("downloads", key,
                {{"digest", fetched.digest}, {"etag", fetched.etag}, {"size", fetched.size}, {"time", fetched.time}});
   }

@@ -246,6 +246,8 @@ class Copying(Journey):
         self.assertEqual((self.build()["cachedSteps"], content["sent"]), (0, 2))
         self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha256:{hashlib.sha256(b'one').hexdigest()} {url} /got/\n"})
         self.assertIn("as --checksum says", self.fails())
+        self.write({"Dockerfile": f"FROM scratch\nADD --checksum=sha512:{hashlib.sha512(b'two').hexdigest()} {url} /got/\n"})
+        self.build("--output", f"oci:{self.root / 'checked'}")
 
     @unittest.skipIf(os.geteuid() != 0, "a small disk takes root to mount")
     def test_a_full_disk_ends_in_one_line_and_leaves_a_good_cache(self):
