@@ -25,7 +25,7 @@ int run_agent(const std::filesystem::path& directory, const AgentTimes& times) {
   const Fd listener = listen_at(socket_path);
   AgentServer server(listener, lock, times);
   server.run();
-  // While the lock is held, so that it cannot be the socket of another agent.
+  // The lock is still held, so this cannot be the socket of another agent.
   std::filesystem::remove(socket_path);
   return 0;
 }

@@ -59,7 +59,7 @@ AgentClient::AgentClient(AgentRequest request, AgentOptions options)
 
 AgentClient::~AgentClient() {
   if (!socket_) return;
-  // What is half said would spoil the farewell; the agent notices the end of the connection all the same.
+  // A farewell cannot follow a partly sent message. The agent notices the end of the connection in any case.
   if (!outgoing_.empty()) return;
   RunMessage farewell;
   farewell.id = id_;
@@ -87,7 +87,7 @@ void AgentClient::disconnect() {
   try_later();
 }
 
-// Runs that lose the same agent do not all come at once.
+// The pause is random so that runs that lose the same agent do not all reconnect at once.
 void AgentClient::try_later() {
   const auto pause = milliseconds(
       std::uniform_int_distribution<std::int64_t>(kShortestPause.count(), longest_pause_.count())(random_));
@@ -108,7 +108,7 @@ std::string AgentClient::message(bool first) const {
   message.user = {request_.name,           request_.kind, request_.min, request_.max, request_.devices, request_.held,
                   request_.pinned,         submitted_,    service,      changes_,     request_.hints,   request_.weight,
                   request_.preferred_count};
-  // An agent that knows nothing of this run must not give away what it may be about to use.
+  // An agent that does not know this run yet must not give away devices that the run may be about to use.
   if (first) {
     for (const std::string& device : allocated_)
       if (std::ranges::find(request_.held, device) == request_.held.end()) message.user.held.push_back(device);
@@ -121,7 +121,7 @@ void AgentClient::send() {
     if (outgoing_.empty()) {
       if (!unsaid_) break;
       outgoing_ = message(first_);
-      // What comes first counts the allocation as held; what is held is said after it.
+      // The first message reports the whole allocation as held, so a second one must report what is really held.
       unsaid_ = std::exchange(first_, false) && !allocated_.empty();
     }
     const ssize_t sent = ::send(socket_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);

@@ -1,13 +1,13 @@
-// A run's side of the agent, which shares the devices of this machine among the runs of a user.
+// AgentClient connects a run to the agent, which shares the devices of this machine among the runs of a user.
 //
-// It connects, starts the agent where there is none, and says what the run wants and has. When the agent dies, the run
-// keeps what it has; the client brings the agent back, after a short random pause, and tells it again.
+// It starts the agent if there is none, and reports what the run wants and holds. If the agent dies, the run keeps what
+// it has; after a short random pause, the client starts the agent again and repeats its report.
 //
-// Use: poll fd(), and when it is readable, take(). update() says that a device is held before a process is started on
-// it, and that it no longer is when the last process on it is gone: only then does another run get it.
+// Use: poll fd(), and call take() when it is readable. Use update() to report a device as held before a process is
+// started on it, and as no longer held when the last process on it is gone: only then does another run get it.
 //
-// Threading: one thread at a time. It forks to start the agent; only async-signal-safe calls happen in the child.
-// Lifetime: what the run held is free for others from the destructor on, so its processes must be gone by then.
+// Threading: one thread at a time. The client forks to start the agent; the child makes only async-signal-safe calls.
+// Lifetime: the destructor releases what the run held to other runs, so its processes must be gone by then.
 #pragma once
 
 #include <chrono>
@@ -26,12 +26,12 @@
 namespace adaptdl::sched {
 
 struct AgentRequest {
-  std::string name;                  // of the run, for people
-  int min = 1, max = 1;              // devices
-  std::vector<std::string> devices;  // that the run may use
+  std::string name;                  // of the run, for display
+  int min = 1, max = 1;              // number of devices
+  std::vector<std::string> devices;  // devices that the run may use
   std::string kind = "gpu";          // or "cpu"
   nlohmann::json hints = nlohmann::json::object();
-  std::vector<std::string> held;  // that its processes use, or are about to
+  std::vector<std::string> held;  // devices that its processes use or are about to use
   bool pinned = false;            // once it has devices, it keeps exactly these
   double weight = 1;              // see DeviceUser
   std::optional<int> preferred_count{};
@@ -40,40 +40,41 @@ struct AgentRequest {
 };
 
 struct DeviceAllocation {
-  std::vector<std::string> devices;  // empty: the run is to wait. Those that it had come first, in their order
+  std::vector<std::string> devices;  // empty: the run must wait. Devices that it already had come first, in their order
   std::string reason;                // one clause
 };
 
 struct AgentOptions {
-  // Whose main() calls run_agent() when argv[0] is kAgentName. In `adaptdl` that is the program itself.
+  // A program whose main() calls run_agent() if argv[0] is kAgentName. In `adaptdl`, it is the program itself.
   std::filesystem::path program = "/proc/self/exe";
-  // Of the agent, if it has no other run yet: see make_policy.
+  // The policy and fairness of the agent, if it has no other run yet; see make_policy().
   std::string policy = "adaptive";
   double fairness = -1;
-  // The run's, which policies know as its service; it must outlive the client. Null: the run holds none.
+  // The run's device time, which policies know as its service. It must outlive the client. Null: the service is 0.
   const DeviceTime* device_time = nullptr;
 };
 
-// How long a run had better wait for its first allocation. Without one it goes on by itself on any of its devices, and
+// How long a run should wait for its first allocation. After that it continues by itself on any of its devices, and
 // follows the allocation that comes later.
 inline constexpr std::chrono::seconds kFirstAllocation{10};
 
 class AgentClient {
  public:
-  // Throws Error if this user can have no runtime directory. An agent that cannot be reached or started is no error.
+  // Throws Error if this user has no usable runtime directory, or the system refuses descriptors. An agent that cannot
+  // be reached or started is not an error.
   explicit AgentClient(AgentRequest request, AgentOptions options = {});
   ~AgentClient();
   AgentClient(const AgentClient&) = delete;
   AgentClient& operator=(const AgentClient&) = delete;
 
-  // Readable when take() has something to do. The same for the client's lifetime.
+  // Readable when take() has something to do. It stays the same for the client's lifetime.
   int fd() const noexcept { return events_.get(); }
-  // The newest allocation since the last call, if there is one. Does not block. Keeps the connection going, too.
+  // Returns the newest allocation since the last call, if there is one. Also maintains the connection. Does not block.
   std::optional<DeviceAllocation> take();
-  // Says what has changed. Does not block.
+  // Reports what has changed. Does not block.
   void update(AgentRequest request);
 
-  // The process that is the agent; none while there is no connection.
+  // Returns the process id of the agent, or none while there is no connection.
   std::optional<int> agent_pid() const noexcept;
 
  private:
@@ -97,8 +98,8 @@ class AgentClient {
   std::minstd_rand random_;
   std::chrono::milliseconds longest_pause_;
   std::string incoming_, outgoing_;
-  bool unsaid_ = true;  // something that is not in `outgoing_`
-  bool first_ = true;   // nothing was said on this connection
+  bool unsaid_ = true;  // something to report is not in `outgoing_` yet
+  bool first_ = true;   // nothing was sent on this connection yet
   bool warned_ = false;
   std::uint64_t seen_ = 0;
   std::vector<std::string> allocated_;

@@ -97,7 +97,7 @@ DeviceUser parse_user(const json& run) {
   user.service = number(run, "service");
   user.changes = static_cast<int>(whole(run, "changes", 0, 1'000'000'000));
   user.hints = member(run, "hints");
-  // A run of an earlier version does not send it.
+  // Runs of an earlier version do not send a weight.
   if (run.contains("weight")) user.weight = number(run, "weight");
   if (user.weight < kMinRunWeight || user.weight > kMaxRunWeight)
     throw UsageError(fmt::format("\"weight\": takes a number from {} to {}", kMinRunWeight, kMaxRunWeight));

@@ -1,11 +1,9 @@
-// What runs and the agent say to each other: JSON, a line a message.
+// The messages between runs and the agent are JSON, one message per line.
 //
-//   run to agent    {"id": ..., "seen": N, "run": {...}, "policy": ..., "fairness": ...}   all that there is, each time
-//                   {"id": ..., "leaves": true}                                            all its devices are free
+//   run to agent    {"id": ..., "seen": N, "run": {...}, "policy": ..., "fairness": ...}   the full state, each time
+//                   {"id": ..., "leaves": true}                                            the run's devices are free
 //   agent to run    {"number": N, "devices": [...], "reason": ...}
-//                   {"error": ...}                                                         and the connection ends
-//
-// Threading: free of state.
+//                   {"error": ...}                                                         the connection then ends
 #pragma once
 
 #include <cstdint>
@@ -19,7 +17,7 @@ namespace adaptdl::sched {
 constexpr std::size_t kLongestMessage = std::size_t{1} << 20;  // bytes
 
 struct RunMessage {
-  std::string id;  // of the run, whatever connection it comes by
+  std::string id;  // identifies the run on any connection
   bool leaves = false;
   std::uint64_t seen = 0;
   DeviceUser user;
@@ -27,14 +25,14 @@ struct RunMessage {
   double fairness = -1;
 };
 
-// A line with its end.
+// Each returns a line, including its newline.
 std::string to_line(const RunMessage& message);
 std::string to_line(const DeviceShare& share);
 std::string error_line(std::string_view what);
 
-// Throws UsageError, one line that names what is wrong.
+// Throws UsageError with one line that names the problem.
 RunMessage parse_run_message(std::string_view line);
-// Throws Error, with the agent's own words if it sent an error.
+// Throws Error, with the text from the agent if it sent an error.
 DeviceShare parse_share(std::string_view line);
 
 }  // namespace adaptdl::sched

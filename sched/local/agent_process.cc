@@ -14,9 +14,9 @@
 namespace adaptdl::sched {
 namespace {
 
-// Between fork and exec, where other threads may hold any lock: only async-signal-safe calls.
+// Only async-signal-safe calls are allowed between fork and exec, since other threads may hold any lock.
 [[noreturn]] void become_agent(const char* program, char* const* arguments) {
-  // Before the caller continues: when it ends, its locks must not be held here.
+  // The caller waits until its files are closed here, so that its locks do not outlive it.
   close_from(STDERR_FILENO + 1);
   ::setsid();
   if (::fork() != 0) ::_exit(0);
@@ -27,7 +27,7 @@ namespace {
   const int nothing = ::open("/dev/null", O_RDWR);
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) ::dup2(nothing, fd);
   if (nothing > STDERR_FILENO) ::close(nothing);
-  // So as not to keep a file system busy.
+  // The agent must not keep a file system busy.
   if (::chdir("/") == 0) ::execv(program, arguments);
   ::_exit(127);
 }
@@ -37,7 +37,7 @@ namespace {
 void start_agent(const std::filesystem::path& program, const std::filesystem::path& directory) noexcept {
   char name[] = "adaptdl-agent";
   static_assert(sizeof name == sizeof kAgentName);
-  // The arguments of exec are not const, and it changes none.
+  // The parameters of exec are not const, but it does not change them.
   char* const arguments[] = {name, const_cast<char*>(directory.c_str()), nullptr};
   const pid_t child = ::fork();
   if (child == 0) become_agent(program.c_str(), arguments);

@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kCycle{10};
 constexpr std::chrono::milliseconds kSettleStep{100};
 constexpr std::size_t kMostSessions = 256, kMostUnread = std::size_t{1} << 20;
 constexpr std::chrono::milliseconds kAcceptPause{50};
-constexpr double kRestartCost = 10;  // seconds that a change of devices costs a run that starts again for it
+constexpr double kRestartCost = 10;  // seconds that a change of devices costs a run that must restart for it
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -40,7 +40,7 @@ int peer_pid(int socket) {
 
 bool alive(int pid) { return ::kill(pid, 0) == 0 || errno == EPERM; }
 
-// The runs that the last agent left, as it wrote them down.
+// Returns the process ids of the runs that the previous agent left in its lock file and that are still alive, by id.
 std::map<std::string, int> living_runs(int lock) {
   std::string text(kMostSessions * 64, '\0');
   text.resize(static_cast<std::size_t>(std::max<ssize_t>(::pread(lock, text.data(), text.size(), 0), 0)));
@@ -54,7 +54,7 @@ std::map<std::string, int> living_runs(int lock) {
 
 }  // namespace
 
-// One connection. Owned by its operations and the server.
+// A Session is one connection. Its pending operations and the server own it.
 class AgentServer::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(stream_protocol::socket socket, AgentServer& server)
@@ -76,7 +76,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
     if (unsent_ > kMostUnread) return close();
     if (outgoing_.size() == 1) write();
   }
-  // After what it was sent.
+  // Closes the connection after everything has been sent.
   void end() {
     ending_ = true;
     if (outgoing_.empty()) close();
@@ -90,7 +90,7 @@ class AgentServer::Session : public std::enable_shared_from_this<Session> {
   }
   int pid() const noexcept { return pid_; }
 
-  std::string run_id;  // whose it is; empty: it has not said
+  std::string run_id;  // of the run that connected; empty until it is known
 
  private:
   void read() {
@@ -178,7 +178,7 @@ void AgentServer::take(const std::shared_ptr<Session>& session, std::string_view
   const bool came = session->run_id.empty();
   Run& run = runs_[message.id];
   if (came) {
-    // A run that lost its connection comes by another one, and says anew what it has.
+    // A run that lost its connection opens another one, and reports again what it holds.
     if (run.user != 0) shares_.remove(run.user);
     run.user = next_user_++;
     run.vanished.reset();
@@ -218,7 +218,7 @@ void AgentServer::forget(const std::string& run_id) {
   await_idle();
 }
 
-// A run of the last agent that does not come in this time is not waited for.
+// Runs of the previous agent that do not connect in this time are not waited for.
 void AgentServer::settle() {
   settle_.expires_after(times_.settle);
   settle_.async_wait([this](Result) { expected_.clear(); });
@@ -232,7 +232,7 @@ void AgentServer::tick() {
   });
 }
 
-// What comes at once is decided at once.
+// Messages that arrive together lead to a single decision.
 void AgentServer::decide_soon() {
   if (std::exchange(deciding_, true)) return;
   asio::post(context_, [this] {
@@ -242,7 +242,7 @@ void AgentServer::decide_soon() {
 }
 
 void AgentServer::decide() {
-  // What the others have is not known before.
+  // Until the runs of the previous agent have connected, it is unknown what they hold.
   std::erase_if(expected_, [](const auto& run) { return !alive(run.second); });
   if (!expected_.empty()) return;
   settled_ = true;
@@ -270,7 +270,7 @@ void AgentServer::await_idle() {
 void AgentServer::write_lock() {
   std::string text;
   for (const auto& [id, run] : runs_) text += fmt::format("{} {}\n", run.pid, id);
-  // Those that this agent still waits for, the next one would have to wait for, too.
+  // The next agent must also wait for the runs that this one still waits for.
   for (const auto& [id, pid] : expected_) text += fmt::format("{} {}\n", pid, id);
   if (::pwrite(lock_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) [[maybe_unused]]
     const int cut = ::ftruncate(lock_, static_cast<off_t>(text.size()));

@@ -1,6 +1,6 @@
-// The agent's connections and clock around DeviceShares.
+// AgentServer adds the agent's connections and timers to DeviceShares.
 //
-// Threading: one thread, in run().
+// Threading: everything runs in the thread that calls run().
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,18 +21,18 @@ namespace adaptdl::sched {
 
 class AgentServer {
  public:
-  // `listener` is a socket that listens, `lock` the locked file that names the runs there are and their processes.
+  // `listener` is a listening socket, and `lock` is the locked file that lists the runs and their processes.
   AgentServer(const Fd& listener, const Fd& lock, const AgentTimes& times);
 
-  // Returns when it has been idle for long.
+  // Returns once it has been idle for AgentTimes::idle.
   void run();
 
  private:
   class Session;
   struct Run {
     UserId user = 0;
-    std::weak_ptr<Session> session;                       // by which it speaks; none if it vanished
-    std::unique_ptr<boost::asio::steady_timer> vanished;  // until it is forgotten
+    std::weak_ptr<Session> session;                       // its connection; none if that was lost
+    std::unique_ptr<boost::asio::steady_timer> vanished;  // runs until the run is forgotten
     int pid = 0;
   };
 
@@ -55,11 +55,11 @@ class AgentServer {
   boost::asio::steady_timer tick_{context_}, settle_{context_}, idle_{context_}, retry_{context_};
   const int lock_;
   const AgentTimes times_;
-  std::map<std::string, int> expected_;  // the last agent's runs that have not come yet, and their processes
+  std::map<std::string, int> expected_;  // process ids of the previous agent's runs that have not connected yet, by id
   bool settled_ = false;
   bool deciding_ = false;
   std::set<std::shared_ptr<Session>> sessions_;
-  std::map<std::string, Run> runs_;  // by the id that they say
+  std::map<std::string, Run> runs_;  // by the id that they send
   UserId next_user_ = 1;
   DeviceShares shares_;
   std::string policy_ = "adaptive";

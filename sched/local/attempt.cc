@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kWindDownTick = std::chrono::milliseconds(10);
-// What is lost of the device-seconds if the launcher is killed.
+// If the launcher is killed, at most the device-seconds of this period are lost.
 constexpr auto kPublishDeviceTime = std::chrono::seconds(5);
 
 std::string seconds(std::chrono::milliseconds span) {
@@ -100,7 +100,7 @@ AttemptEnd Attempt::run() {
 void Attempt::wait_for_events() {
   std::vector<pollfd> polled = {{context_.signals.fd(), POLLIN, 0}};
   const int output = context_.observer.output_fd();
-  polled.push_back({output, POLLOUT, 0});  // poll ignores -1
+  polled.push_back({output, POLLOUT, 0});  // poll() ignores -1
   polled.push_back({context_.control == nullptr ? -1 : context_.control->fd(), POLLIN, 0});
   polled.push_back({context_.supervisor == nullptr ? -1 : context_.supervisor->fd(), POLLIN, 0});
   polled.push_back({context_.share == nullptr ? -1 : context_.share->fd(), POLLIN, 0});
@@ -135,7 +135,7 @@ void Attempt::handle_signal(int signal_number) {
     context_.observer.notice("interrupted again: killing all replicas");
     kill_all();
   } else if (!again && phase_ == Phase::kRunning) {
-    // Only what is saved from now on answers the request.
+    // Only a checkpoint that is saved from now on fulfils the request.
     context_.checkpoints.mark();
     stop(signal_number == SIGINT ? "interrupted" : fmt::format("received SIG{}", ::sigabbrev_np(signal_number)));
   } else {
@@ -233,7 +233,7 @@ void Attempt::publish_membership() {
 void Attempt::rescale(const std::string& change) {
   for (const auto& replica : replicas_.all()) {
     if (!replicas_.membership().is_member(replica->number()) || replica->handles_stop()) continue;
-    // It would die without a checkpoint. One that is just starting will do better in a moment.
+    // The replica would die without a checkpoint. If it is just starting, it can be asked in a moment.
     if (!replica->is_starting() && !std::exchange(unwilling_said_, true)) {
       context_.observer.notice(
           "the program handles no SIGTERM and cannot be started again from a checkpoint: "
@@ -242,7 +242,7 @@ void Attempt::rescale(const std::string& change) {
     return;
   }
   rescales_ = true;
-  // Only what is saved from now on has all that was done.
+  // Only a checkpoint that is saved from now on includes all the work done.
   context_.checkpoints.mark();
   context_.observer.notice(fmt::format("{}: waiting up to {} for {} to checkpoint, to be started again", change,
                                        seconds(context_.plan.grace), remaining()));
@@ -262,11 +262,11 @@ void Attempt::stop(const std::string& why) {
   enter(Phase::kStopping, context_.plan.grace);
 }
 
-// The run ends with this replica, but not before the others have saved what they have.
+// The run ends with this replica, but only after the others have saved a checkpoint.
 void Attempt::save_and_fail(const ReplicaEnd& end) {
   end_.ends.push_back(end);
   replicas_.stop();
-  replicas_.survives(end);  // as every death while a run stops
+  replicas_.survives(end);  // like every death while a run stops
   context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
   context_.observer.notice(fmt::format("stopping: waiting up to {} for {} to checkpoint (Ctrl-C twice kills at once)",
                                        seconds(context_.plan.grace), remaining()));
@@ -311,13 +311,13 @@ void Attempt::take_ends() {
     now.push_back(std::move(*end));
   }
   if (!now.empty()) {
-    // Whether the others survive it depends on what they reported before, which may have come after they were read.
+    // Whether the others survive depends on what they reported before, which may have arrived after the last read.
     for (const auto& replica : replicas_.all()) {
       if (!replica->gone()) replica->read();
     }
     replicas_.hear();
   }
-  // What a replica reported before its end was taken is there by now.
+  // By now, everything that a replica reported before its end was taken has arrived.
   replicas_.take_progress();
   order_simultaneous(now);
   for (const ReplicaEnd& end : now) handle_end(end);
@@ -337,13 +337,13 @@ void Attempt::handle_end(const ReplicaEnd& end) {
     context_.publish("stopping", fmt::format("replica {} {}", end.rank, describe_end(end)));
     fail();
   } else if (phase_ == Phase::kRunning && end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit}) {
-    // Somebody asked this replica itself. If the others know, they are leaving too; if not, the job cannot go on
-    // without it.
+    // This replica itself was asked to stop. If the others know of it, they exit, too. If they do not, the job cannot
+    // continue without it.
     stop(fmt::format("replica {} was asked to stop", end.rank));
   }
 }
 
-// One look at all processes serves all replicas: there may be thousands of the first, and many of the second.
+// One scan of all processes is used for all replicas: there may be thousands of processes, and many replicas.
 void Attempt::wind_down() {
   std::set<pid_t> lingering, sweeping, alive;
   for (const auto& replica : replicas_.all()) {

@@ -1,8 +1,8 @@
-// One start of all the replicas of this machine, until none is left.
+// An Attempt is one start of all the replicas of this machine, until none is left.
 //
-// A loop over events in one thread. Its phases: running (in which the replicas may become others, see Membership);
-// stopping (asked to checkpoint, until the grace ends); failing (one failed, the others are given kFailureGrace);
-// killing. Each has one deadline, and leads only to the ones after it.
+// It is an event loop in one thread, with these phases: running (in which the membership may change, see Membership);
+// stopping (the replicas were asked to checkpoint, and have until the end of the grace); failing (one failed, and the
+// others have kFailureGrace to end); killing. Each later phase has one deadline, and each leads only to those after it.
 #pragma once
 
 #include <poll.h>
@@ -25,22 +25,22 @@ namespace adaptdl::sched {
 
 class Attempt {
  public:
-  // Starts the replicas; what they save from then on is new if the context's checkpoints were marked. Throws UsageError
-  // if the program cannot be executed, and Error if the system refuses; none is left then.
+  // Starts the replicas. What they save is recognized as new if the context's checkpoints were marked before. Throws
+  // UsageError if the program cannot be executed, and Error if the system refuses; no replica is left then.
   Attempt(LaunchContext& context, int restarts);
-  // Kills what is left, if run() did not return.
+  // Kills the replicas that are left if run() did not return.
   ~Attempt();
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
-  // Waits until all replicas are gone, and says how that came. Throws Error if one cannot be killed.
+  // Waits until all replicas are gone, and returns how they ended. Throws Error if one cannot be killed.
   AttemptEnd run();
 
-  // Whether somebody asked for the run's end, so that it is not to be started again.
+  // Returns whether the end of the run was requested, so that it must not be started again.
   bool stop_requested() const noexcept { return stop_requested_; }
-  // Whether all were asked to stop so as to be started again with another number of replicas.
+  // Returns whether all replicas were asked to stop in order to be started again with another number of them.
   bool rescales() const noexcept { return rescales_; }
-  // Whether any of them trained, as far as they say.
+  // Returns whether any replica trained, as far as they report it.
   bool trained() const noexcept { return replicas_.trained(); }
 
  private:
@@ -60,10 +60,10 @@ class Attempt {
   void check_deadline();
   void tick();
 
-  // Lets the membership change as it is to, and says what has.
+  // Carries out changes of the membership, and publishes them.
   void follow_membership();
   void publish_membership();
-  // Stops all with a checkpoint, to be started again with other replicas, if all of them can be asked to.
+  // Stops all replicas with a checkpoint, to be started again with others, if all of them can be asked to stop.
   void rescale(const std::string& change);
   // From now on, asks each replica to checkpoint and exit as soon as it can be asked. `why` begins the notice.
   void stop(const std::string& why);
@@ -82,8 +82,8 @@ class Attempt {
   AttemptEnd end_;
   bool stop_requested_ = false;
   bool rescales_ = false;
-  bool unwilling_said_ = false;             // that it cannot be asked to stop with a checkpoint
-  std::optional<ReplicaEnd> last_failure_;  // of those that were survived
+  bool unwilling_said_ = false;             // the user was notified that it cannot stop with a checkpoint
+  std::optional<ReplicaEnd> last_failure_;  // that the run survived
 };
 
 }  // namespace adaptdl::sched

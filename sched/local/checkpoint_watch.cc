@@ -22,7 +22,7 @@ bool is_foreign(const checkpoint::Entry& entry) {
   return !entry.manifest && !fs::exists(entry.path / "manifest.json", ignored) && !fs::is_empty(entry.path, ignored);
 }
 
-// The usable checkpoints, newest first; none if the directory cannot be read.
+// Returns the usable checkpoints, newest first, or none if the directory cannot be read.
 std::vector<checkpoint::Entry> usable(const std::optional<fs::path>& directory) {
   std::error_code ignored;
   if (!directory || !fs::is_directory(*directory, ignored)) return {};

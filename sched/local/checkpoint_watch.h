@@ -1,8 +1,8 @@
-// Whether a run wrote a checkpoint, and which is the one to go on from.
+// CheckpointWatch determines whether a run wrote a checkpoint, and which one to continue from.
 //
-// A directory may hold the checkpoints of adaptdl's runtime, which tell whether they are whole, or directories of the
-// same names that another runtime wrote (AdaptDL's Python package names them by the number of restarts); of those, a
-// committed name is all there is to know.
+// A directory may hold checkpoints of adaptdl's runtime, which show whether they are complete, or directories of the
+// same names that another runtime wrote (AdaptDL's Python package names them by the number of restarts). For the
+// latter, a committed name is the only information.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 
 namespace adaptdl::sched {
 
-// A checkpoint as far as a launcher needs to know it.
+// What a launcher needs to know about a checkpoint.
 struct CheckpointNote {
   std::filesystem::path path;
-  std::optional<std::uint64_t> number;  // none: known from a replica's word only
-  std::optional<double> epoch;          // as the job noted it
+  std::optional<std::uint64_t> number;  // none: known only from a replica's report
+  std::optional<double> epoch;          // as the job recorded it
   bool foreign = false;                 // written by another runtime
 };
 
 class CheckpointWatch {
  public:
-  // `directory`: of checkpoints; none: nothing is saved.
+  // `directory` contains the checkpoints; none: nothing is saved.
   explicit CheckpointWatch(std::optional<std::filesystem::path> directory) : directory_(std::move(directory)) {}
 
-  // From now on, only checkpoints that come after are new.
+  // From now on, only checkpoints that are saved later are new.
   void mark();
-  // A replica said that it committed this one.
+  // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { reported_ = path; }
 
-  // The newest usable checkpoint since mark(), looked for in the directory; if the directory cannot be seen from here,
-  // what a replica said. None if there is none.
+  // Returns the newest usable checkpoint in the directory since mark(). If the directory cannot be seen from here,
+  // returns the one that a replica reported. Returns none if there is none.
   std::optional<CheckpointNote> newest_since_mark() const;
-  // The newest usable checkpoint of all, in the directory.
+  // Returns the newest usable checkpoint in the directory.
   std::optional<CheckpointNote> newest() const;
 
-  // The ADAPTDL_NUM_RESTARTS to begin with. AdaptDL's Python package names a checkpoint by it and cannot write one
-  // twice, so where its checkpoints are, it is one more than the highest; otherwise 0.
+  // Returns the ADAPTDL_NUM_RESTARTS to begin with. AdaptDL's Python package names a checkpoint by it and cannot write
+  // the same one twice, so in a directory with its checkpoints this is one more than the highest; otherwise it is 0.
   int first_restart() const;
 
  private:

@@ -49,7 +49,7 @@ class Matching {
   }
 
  private:
-  // One device more for a demand: nobody's, or one whose owner can have another instead.
+  // Gives a demand one more device: an unassigned one, or one whose owner can have another instead.
   bool gain_one(std::size_t demand) {
     for (const bool take_busy : {false, true}) {
       for (const std::string& device : demands_[demand].allowed) {

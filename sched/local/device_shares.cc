@@ -12,7 +12,7 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr char kNode[] = "this machine";
-constexpr double kLiveCost = 1;  // seconds that a change of its replicas costs a run that follows it
+constexpr double kLiveCost = 1;  // seconds that a change of devices costs a run that rescales live
 
 // Devices of different kinds may have the same name.
 std::string full_name(const DeviceUser& user, const std::string& device) { return user.kind + ":" + device; }
@@ -21,20 +21,20 @@ std::string plain_name(const DeviceUser& user, const std::string& device) {
   return device.substr(user.kind.size() + 1);
 }
 
-// The most devices that a run may be given.
+// Returns the maximum number of devices that a run may be given.
 int most(const DeviceUser& user) {
   if (user.pinned && !user.held.empty()) return static_cast<int>(user.held.size());
   return std::min(user.max, static_cast<int>(user.devices.size()));
 }
 
-// What it needs to go on. A run whose minimum was raised trains on until there is more.
+// Returns how many devices a run needs to continue. After its minimum was raised, it continues with what it holds.
 int least(const DeviceUser& user) {
   const int held = static_cast<int>(user.held.size());
   if (held == 0) return user.min;
   return user.pinned ? held : std::min(user.min, held);
 }
 
-// Unique, and for people to read.
+// Returns a unique name that people can read.
 std::string job_name(UserId id, const DeviceUser& user) { return fmt::format("{} ({})", user.name, id); }
 
 std::string waiting_reason(const DeviceUser& user) {
@@ -79,7 +79,7 @@ bool DeviceShares::set(UserId id, DeviceUser user, std::uint64_t seen, double no
 
 void DeviceShares::remove(UserId id) { users_.erase(id); }
 
-// Those that have devices first, each part by the time of submission.
+// Runs that have devices come first. Both groups are ordered by the time of submission.
 DeviceShares::Order DeviceShares::in_order() {
   Order order;
   for (auto& [id, entry] : users_) order.emplace_back(id, &entry);
@@ -109,7 +109,7 @@ std::vector<DeviceDemand> DeviceShares::demands(const Order& order, const std::v
   return demands;
 }
 
-// What each can count on: its minimum, if there is room for it beside those before it, else nothing.
+// Returns the number that each run can count on: its minimum if that fits beside those of the runs before it, else 0.
 std::vector<int> DeviceShares::least_sizes(const Order& order) {
   std::vector<int> sizes(order.size(), 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -119,7 +119,7 @@ std::vector<int> DeviceShares::least_sizes(const Order& order) {
   return sizes;
 }
 
-// As equal as can be up to the limits, one device after the other to the run that has fewest for its weight.
+// Makes the sizes as equal as the limits allow: each further device goes to the run with the fewest for its weight.
 std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> sizes, const std::vector<int>& limits) {
   std::vector<bool> open;
   for (const int size : sizes) open.push_back(size > 0);
@@ -138,7 +138,7 @@ std::vector<int> DeviceShares::fair_sizes(const Order& order, std::vector<int> s
   }
 }
 
-// Of the runs that have room for their least: the others have to wait whatever the policy would say.
+// Asks the policy about the runs whose minimum fits. The others must wait, whatever the policy would decide.
 Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::vector<int>& floors,
                            const std::vector<int>& fair, double now) {
   Problem problem;
@@ -163,7 +163,7 @@ Decision DeviceShares::ask(const Policy& policy, const Order& order, const std::
     job.weight = user.weight;
     if (rescales_live(user)) job.restart_cost = kLiveCost;
     apply_hints(user.hints, job);
-    // A program that says nothing of itself has run on these all the same.
+    // Even a program that reports no hints has run on the devices that it holds.
     job.profiled_replicas = std::max(job.profiled_replicas, static_cast<int>(user.held.size()));
     if (!job.speedup) job.max_replicas = std::max(std::min(job.max_replicas, fair[i]), job.min_replicas);
     const std::size_t had = std::min<std::size_t>(entry->target.size(), static_cast<std::size_t>(job.max_replicas));
@@ -251,7 +251,7 @@ std::map<UserId, DeviceShare> DeviceShares::take_news() {
     }
     const std::size_t missing = entry.target.size() - share.devices.size();
     if (missing > 0) share.reason += fmt::format("; {} more once others let go of them", missing);
-    // Too few are of no use: a run that trains goes on as it is until there are enough.
+    // Too few devices are of no use: a run that trains continues as it is until there are enough.
     const int enough = least(entry.user);
     if (static_cast<int>(share.devices.size()) < enough) {
       const bool goes_on = !entry.user.held.empty() && static_cast<int>(entry.target.size()) >= enough;

@@ -1,15 +1,14 @@
-// Which run has which devices of this machine: what the agent knows and decides, without its sockets.
+// DeviceShares decides which run has which devices of this machine. It is the logic of the agent, without sockets.
 //
-// A policy says how many devices each run gets; here they become devices by name. A run keeps those that it has, so
-// that a change moves as few as possible. A device that a run is to give up goes to its next holder only when the run
-// has said that it let go of it: what a run was told that it may use, and has not yet answered otherwise, counts as in
-// its hands.
+// A policy decides how many devices each run gets, and DeviceShares chooses them by name. A run keeps those that it
+// has, so that a change moves as few as possible. A device that a run must give up goes to its next holder only when
+// the run has reported that it released it: an unacknowledged offer counts as held.
 //
-// A run that trains keeps at least its minimum. Of those that wait, the one submitted first is served first. A run that
-// was not measured yet gets at most its fair share by weight, since nothing is known of what more would do for it.
+// A run that trains keeps at least its minimum. Among those that wait, the one submitted first is served first. A run
+// that was not measured yet gets at most its fair share by weight, since the gain from more is unknown.
 //
 // A run may prefer a number of devices, whatever speedup the policy expects. It gets its fair share by weight, but no
-// more than that number, and reaches the number where the policy leaves devices unused.
+// more than that number, and reaches the number if the policy leaves devices unused.
 //
 // Threading: one thread at a time. Times are seconds since the epoch.
 #pragma once
@@ -28,20 +27,20 @@
 
 namespace adaptdl::sched {
 
-// What a run says of itself.
+// What a run reports about itself.
 struct DeviceUser {
   std::string name;
   std::string kind;  // "gpu" or "cpu": devices of different kinds are different devices
   int min = 1, max = 1;
-  std::vector<std::string> devices;  // that it may use
-  std::vector<std::string> held;     // that its processes use, or are about to
+  std::vector<std::string> devices;  // devices that it may use
+  std::vector<std::string> held;     // devices that its processes use or are about to use
   bool pinned = false;               // once it has devices, it keeps exactly these until it ends
   double submitted = 0;
   double service = 0;  // device-seconds that it has held so far
-  int changes = 0;     // of its devices, the first allocation not counted
+  int changes = 0;     // of its devices; the first allocation is not counted
   nlohmann::json hints = nlohmann::json::object();
-  double weight = 1;  // of its speedup, beside those of other runs; > 0
-  std::optional<int> preferred_count{};  // of its devices, from `min` to `max`; none: as many as the policy decides
+  double weight = 1;                     // of its speedup, relative to other runs; > 0
+  std::optional<int> preferred_count{};  // number of devices, from `min` to `max`; none: the policy decides
 };
 
 struct DeviceShare {
@@ -50,33 +49,33 @@ struct DeviceShare {
   std::string reason;
 };
 
-// By which a run is known here.
+// Identifies a run in DeviceShares.
 using UserId = int;
 
 class DeviceShares {
  public:
-  // The run is there, or says something new. `seen`: the number of the last share that it took notice of. One that
-  // comes with devices has them until the next decision. Returns whether a decision is due: it came, or its limits
+  // Adds a run, or updates what it reports. `seen` is the number of the last share that it acknowledged. A new run
+  // keeps the devices that it has until the next decision. Returns whether a decision is due: it is new, or its limits
   // changed.
   bool set(UserId id, DeviceUser user, std::uint64_t seen, double now);
   void remove(UserId id);
   bool empty() const noexcept { return users_.empty(); }
 
-  // Decides anew how many devices each run is to have, and which.
+  // Decides again how many devices each run should have, and which.
   void decide(const Policy& policy, double now);
 
-  // The shares that runs have to be told, each once. A share has no device that another run still has in its hands.
+  // Returns the shares that must be sent, each once. A share has no device that another run holds or was offered.
   std::map<UserId, DeviceShare> take_news();
 
  private:
   struct Entry {
     DeviceUser user;
-    double said = 0;                  // when
-    std::vector<std::string> target;  // that it is to have
-    std::string reason;               // none before the first decision
-    bool fresh = true;                // nothing was told since it came
+    double said = 0;                  // when the run last reported
+    std::vector<std::string> target;  // devices that it should have
+    std::string reason;               // empty before the first decision
+    bool fresh = true;                // no share was sent since the run came
     DeviceShare told;
-    std::vector<DeviceShare> unseen;  // those told that it took no notice of yet
+    std::vector<DeviceShare> unseen;  // earlier shares that it may still use, as it has not acknowledged a later one
   };
   using Order = std::vector<std::pair<UserId, Entry*>>;
   struct Size {

@@ -8,7 +8,7 @@ namespace adaptdl::sched {
 void DeviceTime::hold(const std::vector<std::string>& devices, Clock::time_point now) {
   seconds_ = seconds(now);
   since_ = now;
-  // Several replicas may be on one device.
+  // Several replicas may share a device.
   std::set<std::string> different(devices.begin(), devices.end());
   different.erase("");
   held_ = different.size() + static_cast<std::size_t>(std::ranges::count(devices, ""));

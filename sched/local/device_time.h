@@ -1,7 +1,7 @@
-// The device-seconds of a run: how many devices it holds, integrated over time.
+// DeviceTime counts the device-seconds of a run: the number of devices that it holds, integrated over time.
 //
 // A device is held from before the first process is started on it until other runs may have it: when the last process
-// on it is gone, or at the end of the run if all of its replicas stop. A replica that needs no device counts as one.
+// on it is gone, or at the end of the run if all of its replicas stop. A replica without a device counts as one.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -17,9 +17,9 @@ class DeviceTime {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // From `now` on the run holds these devices, by replica and in any order, and no others.
+  // From `now` on, the run holds these devices and no others. There is one name per replica, in any order.
   void hold(const std::vector<std::string>& devices, Clock::time_point now);
-  // So far, in device-seconds. REQUIRES that `now` is not before that of the last hold().
+  // Returns the device-seconds so far. REQUIRES that `now` is not before that of the last hold().
   double seconds(Clock::time_point now) const;
 
  private:

@@ -41,7 +41,7 @@ int count_device_nodes(const fs::path& directory) {
   return count;
 }
 
-// Where the driver has no device nodes of its own (WSL), its tool still knows.
+// If the driver has no device nodes of its own (WSL), nvidia-smi still lists the GPUs.
 int count_by_nvidia_smi() {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       ::popen("command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null", "re"), ::pclose);
@@ -59,7 +59,7 @@ std::vector<std::string> visible_devices(const std::optional<std::string>& visib
   if (visible) return split_list(*visible);
   int count = count_device_nodes(device_directory);
   if (count == 0) count = count_by_nvidia_smi();
-  // CUDA numbers the devices that a container may use from 0, whatever their nodes are called.
+  // CUDA numbers the devices that a container may use from 0, whatever the names of their nodes.
   std::vector<std::string> devices;
   for (int i = 0; i < count; ++i) devices.push_back(std::to_string(i));
   return devices;

@@ -27,7 +27,7 @@ Locking lock_directory(const fs::path& directory, Fd& file) {
   file = Fd(::open(file_of(directory).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kPrivateFile));
   if (!file) return errno == ENOENT ? Locking::kVanished : Locking::kFailed;
   if (const Locking locking = lock_file(file); locking != Locking::kLocked) return locking;
-  // The process that held it a moment ago may have removed the directory.
+  // The previous holder of the lock may have removed the directory a moment ago.
   struct stat own {
   }, now{};
   const bool same = ::fstat(file.get(), &own) == 0 && ::stat(file_of(directory).c_str(), &now) == 0 &&

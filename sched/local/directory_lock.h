@@ -1,10 +1,8 @@
-// A lock on a directory, held for as long as a process lives: whether a run or a search is active is known by it, not
-// by a process id, which another process may have by now.
+// A lock on a directory is held for as long as a process lives. It shows whether a run or a search is active; a process
+// id would not, since another process may have it by now.
 //
-// It is an open file description lock on the file `lock` in the directory. A process may lock a file of its own in the
-// same way, for itself and those that inherit its descriptor.
-//
-// Threading: free of state.
+// It is an open file description lock on the file `lock` in the directory. A process may lock another file in the same
+// way, for itself and for the processes that inherit its descriptor.
 #pragma once
 
 #include <filesystem>
@@ -23,14 +21,14 @@ enum class Locking {
 // Locks the directory until `file` is closed.
 Locking lock_directory(const std::filesystem::path& directory, Fd& file);
 
-// Whether any process holds the lock. Does not lock it, which could fail a process that is about to.
+// Returns whether any process holds the lock. Does not lock it, since that could fail a process that is about to.
 bool is_locked(const std::filesystem::path& directory);
 
-// Locks an open file until all its descriptors are closed, also those of processes that inherited one.
-// `file` must be open for writing. Never returns kVanished.
+// Locks an open file until all its descriptors are closed, including those of processes that inherited one. `file` must
+// be open for writing. Never returns kVanished.
 Locking lock_file(const Fd& file);
 
-// Whether lock_file() holds that file.
+// Returns whether lock_file() has locked that file.
 bool is_file_locked(const std::filesystem::path& file);
 
 }  // namespace adaptdl::sched

@@ -1,8 +1,7 @@
-// The order in which processes end.
+// ExitOrder determines the order in which processes end.
 //
-// Whoever fails first brings the others down within milliseconds, and a launcher on a busy machine may look only when
-// all are gone. The kernel knows better: it lists the descriptors of processes (pidfd) in the order in which they
-// became ready.
+// The replica that fails first brings the others down within milliseconds, and a busy launcher may notice only when all
+// are gone. The kernel knows the order: it lists process descriptors (pidfds) in the order in which they became ready.
 #pragma once
 
 #include <sys/types.h>
@@ -18,9 +17,10 @@ class ExitOrder {
  public:
   ExitOrder();
 
-  // Watches a child that was not reaped yet. On a kernel without pidfds (before 5.3) nothing is watched.
+  // Watches a child that has not been reaped yet. On a kernel without pidfds (before 5.3), nothing is watched.
   void watch(pid_t pid);
-  // How many of the watched ended before `pid` did, which has ended; after all others, if that is not known.
+  // Returns how many of the watched processes ended before `pid`, which must have ended. If that is unknown, the result
+  // is that of a process that ended after all others.
   std::size_t place(pid_t pid);
 
  private:

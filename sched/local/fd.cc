@@ -17,8 +17,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// A process that was started with a standard descriptor closed gets it for its first pipe; replicas put their own
-// there.
+// A pipe could get the number of a standard descriptor that was closed at the start; replicas put their own there.
 Fd above_standard(Fd fd) {
   if (fd.get() > STDERR_FILENO) return fd;
   Fd moved(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -33,14 +32,14 @@ bool close_range(int first, unsigned last, unsigned flags) noexcept {
   return ::syscall(SYS_close_range, static_cast<unsigned>(first), last, flags) == 0;
 }
 
-// The number that a name in /proc/self/fd is; -1 for "." and "..".
+// Returns the descriptor that a name in /proc/self/fd stands for, or -1 for "." and "..".
 int descriptor_number(const char* name) noexcept {
   int number = 0;
   for (; *name >= '0' && *name <= '9'; ++name) number = 10 * number + (*name - '0');
   return *name == '\0' ? number : -1;
 }
 
-// Calls `action` for each open descriptor from `first` on. opendir() allocates, which is not async-signal-safe.
+// Calls `action` for each open descriptor from `first` on. opendir() is not async-signal-safe, since it allocates.
 template <typename Action>
 void for_each_open(int first, Action action) noexcept {
   const int directory = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -96,7 +95,7 @@ void close_on_exec_from(int first) noexcept {
 
 void open_standard_descriptors() noexcept {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // open() returns the lowest descriptor that is free.
+    // open() returns the lowest free descriptor.
     if (::fcntl(fd, F_GETFD) < 0) [[maybe_unused]]
       const int opened = ::open("/dev/null", O_RDWR);
   }

@@ -1,4 +1,4 @@
-// File descriptors that close themselves.
+// Fd is a file descriptor that closes itself.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ class Fd {
 
   int get() const noexcept { return fd_; }
   explicit operator bool() const noexcept { return fd_ >= 0; }
-  // Hands it over: to be closed by whoever takes it.
+  // Gives up ownership: the caller must close the descriptor.
   int release() noexcept { return std::exchange(fd_, -1); }
   void reset() noexcept {
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -37,18 +37,18 @@ struct Pipe {
   Fd read, write;
 };
 
-// A pipe whose ends are closed on exec and are none of the descriptors 0 to 2. Throws Error if there are no more
+// Creates a pipe whose ends are closed on exec and are not the descriptors 0 to 2. Throws Error if there are no more
 // descriptors.
 Pipe make_pipe();
 
-// Closes the descriptors from `first` on, except `keep` (-1: none). Async-signal-safe, as the next one is.
+// Closes the descriptors from `first` on, except `keep` (-1: none). This and the next function are async-signal-safe.
 void close_from(int first, int keep = -1) noexcept;
 
-// Closes the descriptors from `first` on at the next exec.
+// Lets the next exec close the descriptors from `first` on.
 void close_on_exec_from(int first) noexcept;
 
-// Opens /dev/null as each of the descriptors 0 to 2 that is closed: another file could get its number, and what is
-// printed.
+// Opens /dev/null as each of the descriptors 0 to 2 that is closed. Another file could get its number otherwise, and
+// receive what is printed.
 void open_standard_descriptors() noexcept;
 
 // Throws Error on failure.

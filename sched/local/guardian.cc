@@ -19,13 +19,12 @@
 namespace adaptdl::sched {
 namespace {
 
-// What is written to the pipe: less than PIPE_BUF, so each is written and read as a whole. Positive: watch; negative:
-// forget.
+// A message is a session to watch, or its negative to forget it. It is shorter than PIPE_BUF, and so sent as a whole.
 using Message = pid_t;
 
 constexpr char kName[] = "replica-guard";
 
-// Overwrites the command line that this process inherited, where /proc/self/stat says it lies.
+// Overwrites the command line that this process inherited, whose address is in /proc/self/stat.
 void rename_process() {
   ::prctl(PR_SET_NAME, kName);
   const Fd file(::open("/proc/self/stat", O_RDONLY | O_CLOEXEC));
@@ -49,7 +48,7 @@ void rename_process() {
     ::signal(signal_number, SIG_IGN);
   rename_process();
   close_from(0, pipe);
-  if (::chdir("/") != 0) ::_exit(1);  // so as not to keep a file system busy
+  if (::chdir("/") != 0) ::_exit(1);  // must not keep a file system busy
 
   std::set<pid_t> sessions;
   for (;;) {

@@ -1,4 +1,4 @@
-// What all starts of a run share.
+// LaunchContext holds what all starts of a run share.
 #pragma once
 
 #include <chrono>
@@ -29,25 +29,25 @@ struct LaunchContext {
   RestartBudget& budget;
   DeviceTime& device_time;
   LocalSupervisor* supervisor = nullptr;  // null: the run is on several machines
-  RunControl* control = nullptr;          // null: nobody looks on
-  MachineShare* share = nullptr;          // null: its devices are its own
-  // How often the user asked for an end: by SIGINT, SIGTERM or SIGHUP.
+  RunControl* control = nullptr;          // null: the run has no control socket
+  MachineShare* share = nullptr;          // null: the run does not share its devices with other runs
+  // How often the user asked for the end of the run: by SIGINT, SIGTERM, SIGHUP or a stop request.
   int user_requests = 0;
   // Whether replicas can join the program while it runs, as far as is known.
   bool can_join = true;
-  // The earliest time of a restart for the sake of another size.
+  // The earliest time of a restart that changes the number of replicas.
   std::chrono::steady_clock::time_point restart_after{};
 
-  // When the status was published last.
+  // When the status was last published.
   std::chrono::steady_clock::time_point published{};
 
   // Publishes that the run is now in this state, and why.
   void publish(const std::string& state, const std::string& why);
-  // What the run should have of the machine from now on.
+  // Sets what the run should have of the machine from now on.
   void set_share(const RunShare& wanted);
   // Publishes the status with the device-seconds so far.
   void publish();
-  // Does so if the device-seconds published last are a few seconds old. To be called in short intervals.
+  // Publishes the status if the published device-seconds are a few seconds old. Must be called at short intervals.
   void publish_device_time();
 };
 

@@ -1,8 +1,8 @@
-// What a launcher tells whoever shows it to people.
+// LaunchObserver receives what a launcher reports to the user.
 //
-// Everything is called on the launcher's one thread, between its waits, and must not block: text that cannot be written
-// yet is kept, and the launcher waits for `output_fd` to take it. While `congested`, it reads nothing from the
-// replicas, whose pipes then fill up and hold them back.
+// All functions are called on the launcher's main thread, between its waits, and must not block: text that cannot be
+// written yet is kept, and the launcher waits until `output_fd` can accept it. While `congested`, the launcher reads no
+// output of the replicas, whose pipes then fill up and hold them back.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,26 +16,25 @@ class LaunchObserver {
  public:
   virtual ~LaunchObserver() = default;
 
-  // The replicas were started for the first time: from now on the run is on its way.
+  // The run is under way: its replicas were started for the first time, or it waits for devices. May be called again.
   virtual void started() {}
-  // So many replicas the job has now.
+  // The job now has this many replicas.
   virtual void replicas(int) {}
-  // A line of a replica's output, without its newline, or a piece of a very long one: `ends` says whether the line
-  // ended.
+  // A line of a replica's output, without its newline, or a piece of a very long one: `ends` is true if the line ended.
   virtual void line(int rank, Stream stream, std::string_view text, bool ends) = 0;
-  // A sentence of the launcher's own: a stop, a kill, a restart.
+  // A sentence from the launcher itself, about a stop, a kill or a restart.
   virtual void notice(std::string_view text) = 0;
-  // What the replica of the lowest rank here reported (see adaptdl/progress.h).
+  // The progress that the replica of the lowest rank on this machine reported (see adaptdl/progress.h).
   virtual void progress(const nlohmann::json& report) = 0;
   // Called at least ten times a second, and after the terminal changed its size.
   virtual void tick() = 0;
 
-  // The descriptor that text waits for; -1 if none waits.
+  // Returns the descriptor that text waits for, or -1 if none waits.
   virtual int output_fd() const = 0;
-  // Writes what output_fd() takes without waiting.
+  // Writes as much as output_fd() accepts without waiting.
   virtual void write_output() = 0;
   virtual bool congested() const = 0;
-  // Whether the reader of the standard output went away.
+  // Returns whether the reader of the standard output went away.
   virtual bool output_closed() const = 0;
 };
 

@@ -38,7 +38,7 @@ LaunchSignals::LaunchSignals() {
   struct sigaction action {};
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, &pipe_before_);
-  // Inherited as ignored, it would make the kernel reap the replicas and forget how they ended.
+  // If SIGCHLD were inherited as ignored, the kernel would reap the replicas and discard how they ended.
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &action, &child_before_);
 }

@@ -1,10 +1,10 @@
-// The signals of a launcher, read as data in its loop instead of interrupting it.
+// LaunchSignals reads the signals of a launcher as data in its event loop, so that they do not interrupt it.
 //
-// While one exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH are blocked
-// and wait in a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor drops
-// what was not read, which asked for the end of a run that is over, and puts everything back but for SIGTERM and
-// SIGHUP: from then on they are ignored, so that one that comes late cannot change how the launcher ends. Ctrl-C still
-// does, also if it was held.
+// While a LaunchSignals exists, SIGINT, SIGTERM, SIGHUP (unless it is ignored, as under nohup), SIGCHLD and SIGWINCH
+// are blocked and read from a descriptor, and a closed pipe is an error of write(2) instead of SIGPIPE. The destructor
+// drops the signals that were not read, which asked for the end of a run that is over, and restores everything except
+// SIGTERM and SIGHUP. Those are ignored from then on, so that a late one cannot change how the launcher ends. Ctrl-C
+// still can, even if hold_stop_signals() had blocked it.
 #pragma once
 
 #include <signal.h>
@@ -15,8 +15,8 @@
 
 namespace adaptdl::sched {
 
-// Blocks those that ask for the end of a run (SIGINT, SIGTERM, and SIGHUP unless it is ignored) until a LaunchSignals
-// reads them. To be called before the run has a record: a launcher that dies would leave it incomplete.
+// Blocks the signals that ask for an end (SIGINT, SIGTERM, and SIGHUP unless it is ignored) until a LaunchSignals reads
+// them. Must be called before the run has a record, which would stay incomplete if the launcher died.
 void hold_stop_signals();
 
 class LaunchSignals {
@@ -27,9 +27,9 @@ class LaunchSignals {
   LaunchSignals(const LaunchSignals&) = delete;
   LaunchSignals& operator=(const LaunchSignals&) = delete;
 
-  // Readable when signals wait.
+  // Readable when signals are pending.
   int fd() const noexcept { return fd_.get(); }
-  // The signals that came since the last call, without blocking.
+  // Returns the signals that arrived since the last call. Does not block.
   std::vector<int> take();
 
  private:

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Answers what is asked between two starts. Returns whether the end is asked for.
+// Answers requests between two starts. Returns whether the end of the run was requested.
 bool take_requests(LaunchContext& context) {
   bool end = false;
   if (context.control == nullptr) return end;
@@ -38,7 +38,7 @@ bool take_requests(LaunchContext& context) {
   return end;
 }
 
-// Serves all but replicas, for a moment. Returns false if the user asked for an end.
+// Handles all events but those of replicas, for a moment. Returns false if the user asked for an end.
 bool idle(LaunchContext& context) {
   const int control = context.control == nullptr ? -1 : context.control->fd();
   const int share = context.share == nullptr ? -1 : context.share->fd();
@@ -67,8 +67,8 @@ bool back_off(LaunchContext& context, std::chrono::milliseconds pause) {
   return true;
 }
 
-// Waits until the run has devices of this machine. Where nobody says anything, it goes on without being told. Returns
-// false if the user asked for an end meanwhile.
+// Waits until the agent has allocated devices to the run. If the agent does not answer within kFirstAllocation, the run
+// continues without an allocation. Returns false if the user asked for an end meanwhile.
 bool wait_for_devices(LaunchContext& context) {
   if (context.share == nullptr) return true;
   const MachineShare& share = *context.share;
@@ -85,7 +85,7 @@ bool wait_for_devices(LaunchContext& context) {
   return true;
 }
 
-// A replica that was killed from outside has not failed by itself, and may not do so the next time either.
+// A replica that was killed from outside has not failed by itself, and may not fail the next time.
 bool counts(const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const ExitStatus killed{.signalled = true, .code = SIGKILL};
@@ -113,7 +113,6 @@ void publish_restart(LaunchContext& context, const std::string& why, int restart
   context.publish("restarting", why);
 }
 
-// Publishes how the run ended.
 void publish_end(LaunchContext& context, const LaunchResult& result) {
   if (context.control == nullptr) return;
   RunStatus& status = context.control->status();
@@ -139,7 +138,7 @@ void publish_end(LaunchContext& context, const LaunchResult& result) {
   }
 }
 
-// Whether all replicas are to be started again after they failed, having waited before that.
+// Returns whether all replicas must be started again after a failure; if so, it has waited for the pause before that.
 bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const auto& failure = result.outcome.first_failure;
   const std::string last_line = result.last_lines.empty() ? "" : result.last_lines.back();
@@ -156,10 +155,10 @@ bool starts_after_failure(LaunchContext& context, const Attempt& attempt, const 
   return back_off(context, context.budget.back_off(Clock::now()));
 }
 
-// Whether they are to be, having been stopped for another number of them.
+// Returns whether all replicas must be started again because they were stopped for another number of them.
 bool starts_at_new_size(LaunchContext& context, const Attempt& attempt, const LaunchResult& result) {
   const Verdict verdict = result.outcome.verdict;
-  // What nobody has done cannot get lost.
+  // If nothing was trained, nothing is lost.
   const bool lossless = verdict == Verdict::kCheckpointed || (verdict == Verdict::kNothingSaved && !attempt.trained());
   if (!attempt.rescales() || !lossless) return false;
   context.restart_after = Clock::now() + kRestartEvery;
@@ -199,7 +198,7 @@ LaunchResult run_to_end(LaunchContext& context) {
   }
 }
 
-// Where the runs of this user cannot meet, each has what it may use to itself.
+// Without an agent to share devices with other runs, the run uses any that the plan allows.
 void share_machine(const LaunchPlan& plan, LaunchObserver& observer, const RunControl* control, RunSize& size,
                    const DeviceTime& device_time, std::optional<MachineShare>& share) {
   try {

@@ -16,9 +16,9 @@
 namespace adaptdl::sched {
 namespace {
 
-// Per call and stream: enough to keep up, and not so much that one replica keeps the others waiting.
+// The limit per call and stream is enough to keep up, but not so much that one replica keeps the others waiting.
 constexpr std::size_t kReadAtOnce = std::size_t{256} << 10;
-// What a pipe can still hold when its writers are dead (1 MiB is the most that an unprivileged process may ask for).
+// A pipe can still hold this much when its writers are dead (an unprivileged process can ask for at most 1 MiB).
 constexpr std::size_t kPipeCapacity = std::size_t{1} << 20;
 
 }  // namespace
@@ -100,7 +100,7 @@ std::optional<ReplicaEnd> LocalReplica::take_end() {
   const auto status = process_.exit_status();
   if (!status) return std::nullopt;
   read_all(kPipeCapacity);
-  // A script that does not pass signals on dies of a stop and leaves the program, which is the one to ask.
+  // A script that does not forward signals dies of a stop. It leaves the program behind, which must be asked instead.
   const bool died_of_stop = asked_ && !killed_ && *status == ExitStatus{.signalled = true, .code = SIGTERM};
   state_ = died_of_stop && signal_orphans(process_.pid(), SIGTERM) > 0 ? State::kLingering : State::kSweeping;
   return ReplicaEnd{.rank = rank_,
@@ -137,7 +137,7 @@ void LocalReplica::ask_to_stop() {
   process_.signal(SIGTERM);
 }
 
-// Loading LibTorch takes a good part of a second, in which a program has no handlers yet.
+// Loading LibTorch takes a large part of a second, in which a program has no signal handlers yet.
 bool LocalReplica::is_starting() const {
   return std::chrono::steady_clock::now() - started_ < start_up_ && !process_.handles(SIGTERM);
 }

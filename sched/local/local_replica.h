@@ -1,9 +1,9 @@
-// A replica of this machine, over one start: its process, what it says, and how it ends.
+// LocalReplica is a replica on this machine over one start: its process, its output, and how it ends.
 //
-// It passes through: running, then (if a stop killed the process itself but not what it had started, as with a shell
-// script around the program) lingering, then sweeping up what is left of its session, then gone.
+// It is first running. If a stop kills the process but not what that had started, as with a shell script around the
+// program, it is lingering. Then it is sweeping while the rest of its session is killed, and finally gone.
 //
-// Threading: the launcher's thread.
+// Threading: only the launcher's thread uses it.
 #pragma once
 
 #include <poll.h>
@@ -31,54 +31,53 @@ class LocalReplica {
  public:
   using OnReport = std::function<void(const LocalReplica&, const nlohmann::json&)>;
 
-  // Starts the replica with this environment; `number` tells it from the others of this start. `on_report` is called
-  // with each JSON object that it writes to its status descriptor. Throws as ReplicaProcess does, and Error if its log
-  // cannot be written.
+  // Starts the replica with this environment. `number` distinguishes it from the other replicas of this start.
+  // `on_report` is called with each JSON object that it writes to its status descriptor. Throws as ReplicaProcess does,
+  // and Error if its log cannot be written.
   LocalReplica(const LaunchPlan& plan, int number, int rank, int restarts, std::vector<std::string> environment,
                Guardian& guardian, LaunchObserver& observer, OnReport on_report);
 
   int number() const noexcept { return number_; }
-  // Its present one; a newcomer's is that which it is to have.
+  // Returns its current rank; for a newcomer, the rank that it should get.
   int rank() const noexcept { return rank_; }
   pid_t pid() const noexcept { return process_.pid(); }
-  // From now on its lines bear this rank and go to that rank's log. Returns a warning if the log cannot be written.
+  // Sets the rank under which its lines are shown and logged. Returns a warning if a log cannot be written.
   std::optional<std::string> set_rank(int rank);
   bool gone() const noexcept { return state_ == State::kGone; }
-  // Whether its end was taken.
+  // Returns whether take_end() has returned its end.
   bool ended() const noexcept { return state_ != State::kRunning; }
-  // Whether the process has ended and what it started may not have. No event tells of that: it is looked for in short
-  // intervals.
+  // Returns whether the process has ended, but what it started may not have. No event reports the end of that, so the
+  // caller must check at short intervals.
   bool winding_down() const noexcept { return lingering() || sweeping(); }
   bool lingering() const noexcept { return state_ == State::kLingering; }
   bool sweeping() const noexcept { return state_ == State::kSweeping; }
 
-  // Adds what to poll for.
+  // Adds the descriptors to poll.
   void add_to(std::vector<pollfd>& polled, bool with_output) const;
-  // Takes what it has said by now, a bounded amount.
+  // Reads what it has written by now, up to a limit.
   void read();
-  // Appends what it said to its log; returns a warning if that failed.
+  // Appends what it wrote to its log. Returns a warning if that failed.
   std::optional<std::string> flush_log() { return log_ ? log_->flush() : std::nullopt; }
 
-  // If the process has ended since the last call: how. All that it had said has been read then.
+  // Returns how the process ended, if it has ended since the last call. All of its output has been read by then.
   std::optional<ReplicaEnd> take_end();
-  // What it started lives on as long as `alive` says: a stop lets it finish; otherwise it is to be killed, and the
-  // replica is gone when there is none of it left. REQUIRES winding_down().
+  // Continues the wind-down; `alive` states whether anything that it started is left. After a stop, that may finish;
+  // otherwise the caller must kill it, and the replica is gone when nothing is left. REQUIRES winding_down().
   void wind_down(bool alive);
 
-  // Asks for a checkpoint and an exit: SIGTERM, to the process only, since its workers must not die under it.
+  // Asks for a checkpoint and an exit. SIGTERM goes to the process only, since it may still need its workers.
   void ask_to_stop();
-  // The same, except that a program which is still starting, and would die of the signal before it can say that it
-  // handles it, is left alone for now: to be called again.
+  // Does the same, unless the program is still starting and would die of the signal; it must be called again then.
   void ask_to_stop_when_ready();
-  // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that; returns whether it does.
+  // Asks for a checkpoint without a stop, by SIGUSR1, if the process handles that signal. Returns whether it does.
   bool ask_to_save();
-  // Whether it is too young to handle what a program handles once it has loaded.
+  // Returns whether it started only just now and does not handle SIGTERM yet.
   bool is_starting() const;
-  // Whether it has ended, or would make something of a request to stop other than to die of it.
+  // Returns whether it has ended, or does not die of a request to stop.
   bool handles_stop() const { return ended() || process_.handles(SIGTERM); }
-  // Says that all of its session was sent SIGKILL.
+  // Records that its whole session was sent SIGKILL.
   void set_killed() noexcept { killed_ = true; }
-  // Sends all of its session SIGKILL; `hung`: for its own failure.
+  // Sends SIGKILL to its whole session. If `hung`, it counts as a failure of the replica's own.
   void kill(bool hung) noexcept;
 
   std::vector<std::string> last_lines() const { return last_lines_.get(); }
@@ -86,7 +85,7 @@ class LocalReplica {
  private:
   enum class State { kRunning, kLingering, kSweeping, kGone };
 
-  // Reads at most `limit` bytes. Closes the descriptor at its end.
+  // Reads until at least `limit` bytes were read or no more are available. Closes the descriptor at its end.
   void read_from(Fd& fd, std::size_t limit, const std::function<void(std::string_view)>& sink);
   void read_all(std::size_t limit);
   void take_status(std::string_view bytes);
@@ -96,7 +95,7 @@ class LocalReplica {
   int number_;
   int rank_;
   int restarts_;
-  std::chrono::milliseconds start_up_;  // that a program may need before it handles SIGTERM
+  std::chrono::milliseconds start_up_;  // that the program may need before it handles SIGTERM
   LaunchObserver& observer_;
   OnReport on_report_;
   std::optional<ReplicaLog> log_;

@@ -17,8 +17,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// Of different replicas that wait to be taken. A job on one machine has fewer; whoever else calls may be dropped, and
-// asks again.
+// The maximum number of replicas whose calls or reports wait to be taken. A job on one machine has fewer; calls beyond
+// it may be dropped, and are repeated by their callers.
 constexpr std::size_t kMostCalls = 8192;
 
 Fd make_event() {
@@ -28,7 +28,7 @@ Fd make_event() {
 }
 
 void write_token(const std::filesystem::path& path, const std::string& token) {
-  // One that a killed run left may have another token.
+  // A file that a killed run left may have another token.
   std::error_code error;
   std::filesystem::remove(path, error);
   error = create_private_file(path);

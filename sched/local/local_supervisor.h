@@ -1,6 +1,6 @@
-// The supervisor of a run on one machine, and what it hears, for the launcher's loop.
+// LocalSupervisor runs the supervisor of a run on one machine, and passes what it receives to the launcher's loop.
 //
-// Threading: used by the launcher's thread; what replicas say comes from the server's and is kept until it is taken.
+// Threading: used by the launcher's thread. The server's thread keeps what replicas report until it is taken.
 #pragma once
 
 #include <filesystem>
@@ -18,41 +18,41 @@ namespace adaptdl::sched {
 
 class LocalSupervisor : private SupervisorListener {
  public:
-  // A replica asks for the generation after `after`.
+  // A replica's request for the generation after `after`.
   struct Call {
     std::string replica_id;
     int after = 0;
     bool broken = false;
   };
 
-  // What was said since it was taken last.
+  // What was received since the last take().
   struct Heard {
-    bool hints_changed = false;  // or a replica is of a runtime that gives no hint of following generations
-    std::vector<Call> calls;     // of a replica that asked often, the last
+    bool hints_changed = false;  // or a replica's runtime gives no hint of following generations
+    std::vector<Call> calls;     // the last one of each replica, separately for `broken`
   };
 
-  // Starts to serve. `token_file`: created with the token for programs that read it from a file, and removed at the
-  // end; empty: none. Throws Error if the system refuses that.
+  // Starts to serve. `token_file` is created with the token for programs that read it from a file, and removed at the
+  // end; empty: none. Throws Error if it cannot be created, or the system refuses the server.
   explicit LocalSupervisor(std::string job_id, std::filesystem::path token_file = {});
   ~LocalSupervisor() override;
 
   std::string url() const { return server_.url(); }
-  // That replicas are given to show.
+  // The token that replicas must send.
   const std::string& token() const noexcept { return token_; }
   // Empty: none.
   const std::filesystem::path& token_file() const noexcept { return token_file_; }
 
-  // Readable when there is something to take.
+  // Readable when take() has something to return.
   int fd() const noexcept { return event_.get(); }
   Heard take();
-  // The newest report of each replica that reported progress in the format of Kubeflow since the last call, by its id,
-  // which is empty if the request named none. They come without an event.
+  // Returns the newest progress of each replica that reported it in the format of Kubeflow since the last call, by its
+  // id, which is empty if the request named none. These reports do not make fd() readable.
   std::map<std::string, nlohmann::json> take_progress();
   nlohmann::json hints() const { return server_.hints(job_id_); }
 
-  // The job begins anew, or for the first time: what was said of generations is forgotten.
+  // Begins a start of the job, the first or a later one: previous generations are forgotten.
   void begin(int restarts, Generation generation);
-  // The replicas of this start are now these.
+  // Sets the replicas of this start.
   void set_generation(int restarts, Generation generation);
 
  private:
@@ -70,9 +70,9 @@ class LocalSupervisor : private SupervisorListener {
   Fd event_;
   std::mutex mutex_;
   bool hints_changed_ = false;
-  std::map<std::pair<std::string, bool>, int> calls_;  // by replica and brokenness: after which generation
-  std::map<std::string, nlohmann::json> progress_;     // by replica
-  Supervisor server_;                                  // last: it calls the above until it is gone
+  std::map<std::pair<std::string, bool>, int> calls_;  // `after` by replica id and `broken`
+  std::map<std::string, nlohmann::json> progress_;     // by replica id
+  Supervisor server_;                                  // last, since it calls the functions above until it is destroyed
 };
 
 }  // namespace adaptdl::sched

@@ -1,9 +1,9 @@
-// A run's part in the sharing of this machine: the devices that the runs of a user leave to it, and those it uses.
+// MachineShare is a run's part in the sharing of this machine: the devices that it may use, and those that it uses.
 //
-// What the agent allocates goes into the run's size, which the replicas follow. What they use is said before a process
-// is started on it and until the last one on it is gone, so that no device has two users at any time.
+// The devices that the agent allocates go into the run's size, which the replicas follow. A device is reported as used
+// before a process is started on it and until the last process on it is gone, so that it never has two users.
 //
-// Threading: the launcher's thread.
+// Threading: only the launcher's thread uses it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,28 +18,28 @@ namespace adaptdl::sched {
 
 class MachineShare {
  public:
-  // Asks for devices within the bounds of `size`. `name`: the run's, for people. `device_time`: the run's, for the
-  // policy. Both references must outlive this. Throws Error as AgentClient does.
+  // Asks for devices within the bounds of `size`. `name` is the run's name for display, and `device_time` is the run's,
+  // for the policy. `size` and `device_time` must outlive this object. Throws Error as AgentClient does.
   MachineShare(const LaunchPlan& plan, const std::string& name, RunSize& size, const DeviceTime& device_time);
 
   // Readable when take() has something to do.
   int fd() const noexcept { return agent_.fd(); }
-  // Lets the size follow the newest allocation. Returns whether there was one.
+  // Sets the size to the newest allocation. Returns whether there was one.
   bool take();
 
-  // Whether it was left any devices yet.
+  // Returns whether it was allocated any devices yet.
   bool has_devices() const noexcept { return has_devices_; }
-  // Whether it was told to wait for others.
+  // Returns whether the agent makes it wait for other runs.
   bool told_to_wait() const noexcept { return !has_devices_ && !reason_.empty(); }
-  // Of what was allocated last, one clause; empty: nothing was.
+  // The reason for the last allocation, in one clause; empty before the first one.
   const std::string& reason() const noexcept { return reason_; }
 
-  // The following functions also send the bounds of the size, and how many replicas it prefers.
-  // What the program says of itself, for the policy.
+  // The following functions also send the bounds of the size, and how many replicas the run prefers. set_hints() sends
+  // what the program reports about itself, for the policy.
   void set_hints(nlohmann::json hints);
-  // How much its speedup counts beside that of others.
+  // Sets how much its speedup counts relative to that of other runs.
   void set_weight(double weight);
-  // These devices are in use, or are about to be, and no others. `stays`: the run cannot let go of any of them.
+  // Reports that only these devices are in use, or about to be. If `stays`, the run cannot give up any of them.
   void set_used(std::vector<std::string> devices, bool stays);
 
  private:

@@ -1,7 +1,7 @@
-// Telling that a replica ran out of memory.
+// Detects that a replica ran out of memory.
 //
-// The kernel's OOM killer leaves no trace in the exit status but SIGKILL. Its counters do: those of this process's
-// control group, and that of the whole machine.
+// The kernel's OOM killer leaves no trace in the exit status except SIGKILL, but it does in its counters: those of this
+// process's control group, and that of the whole machine.
 #pragma once
 
 #include <chrono>
@@ -14,18 +14,19 @@
 
 namespace adaptdl::sched {
 
-// How many processes the OOM killer killed, by each counter that can be read, in a fixed order. `root` stands for "/".
+// Returns how many processes the OOM killer killed, by each counter in a fixed order (0 if it cannot be read). `root`
+// replaces "/".
 std::vector<std::uint64_t> oom_kills(const std::filesystem::path& root = "/");
 
-// Remembers the counters, so that a kill just now is told from one long ago.
+// Remembers the counters in order to distinguish a recent kill from an old one.
 class OomWatch {
  public:
   using Clock = std::chrono::steady_clock;
   explicit OomWatch(std::filesystem::path root = "/");
 
-  // To be called from time to time: what the counters said some seconds ago becomes the measure.
+  // Must be called from time to time: the counters of some seconds ago become the baseline.
   void tick(Clock::time_point now = Clock::now());
-  // Whether a counter moved within the last seconds.
+  // Returns whether a counter has increased since the baseline, within the last seconds.
   bool killed_lately() const;
 
  private:
@@ -34,7 +35,7 @@ class OomWatch {
   Clock::time_point sampled_;
 };
 
-// Whether the last lines of a failed program say that memory ran out, of the machine or of a GPU.
+// Returns whether the last lines of a failed program report that the machine or a GPU ran out of memory.
 bool says_out_of_memory(std::span<const std::string> lines);
 
 }  // namespace adaptdl::sched

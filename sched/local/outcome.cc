@@ -13,7 +13,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Ended in answer to a request to stop, be it the launcher's or somebody else's.
+// Returns whether it ended because of a request to stop, by the launcher or by another process.
 bool stopped(const ReplicaEnd& end) {
   return end.status == ExitStatus{.signalled = false, .code = kCheckpointedExit} ||
          (end.asked && end.status == ExitStatus{.signalled = true, .code = SIGTERM}) ||
@@ -29,14 +29,14 @@ bool killed_from_outside(const ReplicaEnd& end) {
   return !end.killed && end.status == ExitStatus{.signalled = true, .code = SIGKILL};
 }
 
-// Memory errors and the like are a program's own.
+// Returns whether the status shows a memory error or similar, which is the program's own fault.
 bool crashed(const ExitStatus& status) {
   constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   return status.signalled && std::ranges::find(kSignals, status.code) != std::end(kSignals);
 }
 
-// Which replica this one lost last, as the runtime's error says it (runtime/src/collective/{root,peer}.cc). Warnings
-// are of losses that it survived.
+// Returns which replica this one lost last, according to the error of the runtime
+// (runtime/src/collective/{root,peer}.cc). Warnings report losses that it survived.
 std::optional<int> lost_replica(const ReplicaEnd& end) {
   if (crashed(end.status)) return {};
   static const std::regex lost("replica ([0-9]{1,6}) left the job ");
@@ -48,7 +48,7 @@ std::optional<int> lost_replica(const ReplicaEnd& end) {
   return {};
 }
 
-// The failed replica that was lost first, by what the others say; `failure` itself if they say it of each other.
+// Returns the failed replica that was lost first according to the others, or `failure` itself if they blame each other.
 std::vector<ReplicaEnd>::const_iterator cause_of(std::vector<ReplicaEnd>::const_iterator failure,
                                                  const std::vector<ReplicaEnd>& ends) {
   auto cause = failure;
@@ -65,7 +65,7 @@ std::vector<ReplicaEnd>::const_iterator cause_of(std::vector<ReplicaEnd>::const_
 std::string signal_name(int signal_number) {
   const char* name = ::sigabbrev_np(signal_number);
   if (name == nullptr) return fmt::format("signal {}", signal_number);
-  // What these mean, everyone knows, and their descriptions say no more than their names.
+  // These signals are well known, and their descriptions say no more than their names.
   for (const int known : {SIGKILL, SIGTERM, SIGINT}) {
     if (signal_number == known) return fmt::format("SIG{}", name);
   }

@@ -16,8 +16,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Reads /proc/PID/stat: "PID (NAME) STATE PARENT GROUP SESSION ...". The name may hold anything, so the last ')'
-// counts.
+// Reads /proc/PID/stat: "PID (NAME) STATE PARENT GROUP SESSION ...". The name may contain ')', so the last one counts.
 std::optional<Member> read_member(const char* pid) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%s/stat", pid);
@@ -52,7 +51,7 @@ std::vector<Member> session_members(const std::set<pid_t>& sessions, bool withou
 }
 
 std::vector<Member> kill_sessions(const std::set<pid_t>& sessions) {
-  // The leader's group first, in one call that no fork escapes; then whoever made a group of its own.
+  // The leader's group is killed first, in one call that no fork escapes, and then the processes outside of it.
   for (const pid_t session : sessions) ::kill(-session, SIGKILL);
   auto members = session_members(sessions);
   for (const Member& member : members) ::kill(member.pid, SIGKILL);

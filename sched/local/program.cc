@@ -18,7 +18,7 @@ bool is_file(const fs::path& path) {
 
 bool can_execute(const fs::path& path) { return is_file(path) && ::access(path.c_str(), X_OK) == 0; }
 
-// How to run a file that is there but cannot be executed.
+// Returns how to run a file that exists but cannot be executed.
 std::string how_to_run(const std::string& name) {
   if (name.ends_with(".py")) return fmt::format("try `python3 {}`, or `chmod +x {}`", name, name);
   if (name.ends_with(".sh")) return fmt::format("try `sh {}`, or `chmod +x {}`", name, name);
@@ -38,7 +38,7 @@ fs::path find_program(const std::string& name, const std::string& search_path) {
   }
   std::istringstream directories(search_path);
   for (std::string directory; std::getline(directories, directory, ':');) {
-    // An empty entry means the current directory, by tradition.
+    // By tradition, an empty entry is the current directory.
     const fs::path candidate = fs::path(directory.empty() ? "." : directory) / name;
     if (can_execute(candidate)) return candidate;
   }

@@ -1,4 +1,4 @@
-// Finding the program to run.
+// Finds the program to run.
 #pragma once
 
 #include <filesystem>
@@ -6,9 +6,8 @@
 
 namespace adaptdl::sched {
 
-// The executable file that `name` stands for: a path if there is a slash in it, else the first match in `search_path`,
-// a list of directories as in $PATH. Throws UsageError, with what to try instead, if there is none that can be
-// executed.
+// Returns the executable file that `name` stands for: the path itself if it contains a slash, else the first match in
+// `search_path`, a list of directories as in $PATH. Throws UsageError with a suggestion if there is none.
 std::filesystem::path find_program(const std::string& name, const std::string& search_path);
 
 }  // namespace adaptdl::sched

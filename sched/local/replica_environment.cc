@@ -14,14 +14,14 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr const char* kKubeflowUrl = "KUBEFLOW_TRAINER_SERVER_URL";
-constexpr const char* kKubeflowToken = "KUBEFLOW_TRAINER_SERVER_TOKEN";  // a file
+constexpr const char* kKubeflowToken = "KUBEFLOW_TRAINER_SERVER_TOKEN";  // path of a file
 
 std::string value_of(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
   return found == environment.end() ? "" : found->second;
 }
 
-// Python's HTTP clients ask even this machine by a proxy unless they are told not to.
+// Python's HTTP clients use a proxy even for this machine unless a variable excludes it.
 void reach_this_machine(Environment& environment) {
   static constexpr const char* kProxies[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
   const auto is_set = [&](const char* name) { return !value_of(environment, name).empty(); };
@@ -66,16 +66,16 @@ bool is_launchers_own(std::string_view name) {
 Environment replica_environment(const LaunchPlan& plan, const Environment& caller, const ReplicaPlace& place,
                                 unsigned cores) {
   Environment result = caller;
-  // A run inside of a replica inherits where that one reports.
+  // A run inside a replica inherits the URL to which the outer replica reports.
   const std::string outer = value_of(caller, "ADAPTDL_SUPERVISOR_URL");
   if (!outer.empty() && value_of(caller, kKubeflowUrl).starts_with(outer + "/kubeflow/")) {
     result.erase(kKubeflowUrl);
     result.erase(kKubeflowToken);
   }
   std::erase_if(result, [](const auto& entry) { return is_launchers_own(entry.first); });
-  // One thread too many a core costs more than it gives, and libraries take all cores each unless told.
+  // More threads than cores cost more than they gain, and libraries use all cores in each process by default.
   result.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1u, cores / static_cast<unsigned>(plan.replicas))));
-  // Python holds back what it prints to a pipe, and loses it when it is killed.
+  // Python buffers what it prints to a pipe, and loses it when it is killed.
   result.emplace("PYTHONUNBUFFERED", "1");
   if (!place.device.empty()) {
     result["CUDA_VISIBLE_DEVICES"] = plan.device_kind == DeviceKind::kGpu ? place.device : "";
@@ -98,7 +98,7 @@ Environment replica_environment(const LaunchPlan& plan, const Environment& calle
   reach_this_machine(result);
   result["ADAPTDL_SUPERVISOR_URL"] = place.supervisor_url;
   report_by_kubeflow(result, plan.job_id, place);
-  // The Python package refuses a scheduler of another major version than its own.
+  // The Python package rejects a scheduler of another major version than its own.
   result["ADAPTDL_SCHED_VERSION"] = kSchedVersion;
   return result;
 }

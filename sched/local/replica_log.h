@@ -1,7 +1,7 @@
-// The log file of one replica: everything it wrote, of both streams, over all its starts.
+// ReplicaLog is the log file of one rank: both streams of its output, over all its starts.
 //
-// Beside the logs of all ranks lies a file .order, from which RunLogs tells which of them wrote first: a line "RANK
-// END" for each flush, where END is how long the log of that rank is after it.
+// Beside the logs of all ranks, a file .order shows RunLogs which of them wrote first. It has a line "RANK END" for
+// each flush, where END is the length of that rank's log after it.
 #pragma once
 
 #include <filesystem>
@@ -17,22 +17,23 @@ namespace adaptdl::sched {
 
 class ReplicaLog {
  public:
-  // Opens directory/rank-<rank>.log to append to and writes a header with the time, the job and the start. What is
-  // created is private. Throws Error if it cannot be written.
+  // Opens directory/rank-<rank>.log for appending, and writes a header with the time, the job and the start. Files and
+  // directories that it creates are private. Throws Error if the log cannot be written.
   ReplicaLog(const std::filesystem::path& directory, int rank, const std::string& job_id, int restarts);
 
-  // Appends a line, or a piece of one (see LaunchObserver::line), as it came.
+  // Appends a line, or a piece of one (see LaunchObserver::line), unchanged.
   void line(Stream stream, std::string_view text, bool ends);
-  // Hands to the system what was appended, and notes when. Returns the error that made the log incomplete, once.
+  // Passes what was appended to the system, and records the order. Returns the error that made the log incomplete, but
+  // only once.
   std::optional<std::string> flush();
 
  private:
   std::filesystem::path path_;
   int rank_;
   std::ofstream file_;
-  Fd order_;  // none: it cannot be written, and nothing is noted
+  Fd order_;  // none: it cannot be written, and no order is recorded
   bool appended_ = true;
-  std::optional<Stream> unfinished_;  // the stream of the line that the file ends in the middle of
+  std::optional<Stream> unfinished_;  // the stream of the line in whose middle the file ends
   bool failed_ = false;
 };
 

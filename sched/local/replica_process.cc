@@ -26,11 +26,11 @@ struct Child {
   pid_t launcher;
 };
 
-// Between fork and exec, where only async-signal-safe functions may be called: another thread may have held any lock.
+// Only async-signal-safe calls are allowed between fork and exec, since another thread may have held any lock.
 [[noreturn]] void become_program(const Child& child) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != child.launcher) ::_exit(1);  // it died before the line above
+  if (::getppid() != child.launcher) ::_exit(1);  // the launcher died before the line above
   char go = 0;
   if (::read(child.go, &go, 1) != 1) ::_exit(1);
   const int null = ::open("/dev/null", O_RDONLY);
@@ -38,10 +38,10 @@ struct Child {
       ::dup2(child.err, STDERR_FILENO) < 0) {
     ::_exit(1);
   }
-  // Whatever the launcher has open, or its caller left to it.
+  // The program must not inherit the files that the launcher opened or inherited.
   close_on_exec_from(STDERR_FILENO + 1);
   if (::fcntl(child.status, F_SETFD, 0) < 0) ::_exit(1);
-  // What the launcher changed for itself, or may have inherited from a shell that started it in the background.
+  // Restores the signals that the launcher changed, or inherited from a shell that started it in the background.
   for (const int signal_number : {SIGINT, SIGTERM, SIGQUIT, SIGPIPE, SIGCHLD}) ::signal(signal_number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
@@ -69,7 +69,7 @@ ReplicaProcess::ReplicaProcess(const std::filesystem::path& program, const std::
   set_nonblocking(out_pipe.read);
   set_nonblocking(err_pipe.read);
   set_nonblocking(status_pipe.read);
-  // A launcher that is slow to read must not hold up training: the replica drops the report.
+  // A launcher that reads slowly must not delay training: the replica drops the report instead.
   set_nonblocking(status_pipe.write);
   environment.push_back(fmt::format("ADAPTDL_STATUS_FD={}", status_pipe.write.get()));
   const auto argument_pointers = to_pointers(arguments), environment_pointers = to_pointers(environment);

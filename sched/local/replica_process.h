@@ -1,10 +1,10 @@
-// One replica as a process: started in a session of its own, with pipes for what it says.
+// ReplicaProcess is one replica as a process, which has its own session and pipes for its output and status.
 //
-// The process gets SIGKILL from the kernel when the launcher dies, and the guardian knows of it before it runs a single
+// The kernel sends the process SIGKILL when the launcher dies, and the guardian watches it before it runs any
 // instruction of the program.
 //
-// Threading: started and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG is about
-// threads). Others may run besides: between fork and exec nothing is called that one of them could have locked.
+// Threading: started and used by one thread, which must live as long as the replicas (PR_SET_PDEATHSIG depends on the
+// thread). Other threads may run, since nothing is called between fork and exec that one of them could have locked.
 #pragma once
 
 #include <sys/types.h>
@@ -29,30 +29,30 @@ struct ExitStatus {
 
 class ReplicaProcess {
  public:
-  // Starts `program` with these arguments (argv[0] included) and exactly this environment ("NAME=VALUE"), to which
+  // Starts `program` with these arguments (including argv[0]) and exactly this environment ("NAME=VALUE"), to which
   // ADAPTDL_STATUS_FD is added. Its standard input is /dev/null, and it inherits no other descriptors. Returns once the
-  // program was executed; throws UsageError if it could not be, and Error if the system has no process to give.
+  // program was executed. Throws UsageError if it could not be, and Error if the system refuses a process or a pipe.
   ReplicaProcess(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                  std::vector<std::string> environment, Guardian& guardian);
-  // Kills and reaps whatever is left of it.
+  // Kills what is left of it, and reaps it.
   ~ReplicaProcess();
   ReplicaProcess(const ReplicaProcess&) = delete;
   ReplicaProcess& operator=(const ReplicaProcess&) = delete;
 
   pid_t pid() const noexcept { return pid_; }
 
-  // How the process ended, if it has. It stays a zombie, so that its id and session are not used again, until reap().
+  // Returns how the process ended, if it has. It stays a zombie until reap(), so that its id and session stay reserved.
   std::optional<ExitStatus> exit_status();
-  // Whether the process catches or ignores the signal, rather than to die of it.
+  // Returns whether the process catches or ignores the signal instead of dying of it.
   bool handles(int signal_number) const;
-  // Signals the process itself, and not what it started.
+  // Signals the process itself, not the processes that it started.
   void signal(int signal_number) noexcept;
-  // Sends SIGKILL to everything in its session. Returns how many processes were still alive.
+  // Sends SIGKILL to its whole session. Returns how many processes were still alive.
   std::size_t kill_session() noexcept;
-  // Tells the guardian to forget it, and the kernel too. REQUIRES exit_status().
+  // Makes the guardian forget the process, and reaps it. REQUIRES exit_status().
   void reap() noexcept;
 
-  // The read ends, all non-blocking.
+  // The read ends of its pipes are all non-blocking.
   Fd out, err, status;
 
  private:

@@ -113,9 +113,9 @@ void ReplicaSet::take_report(const LocalReplica& replica, const nlohmann::json& 
     trained_ = true;
     if (membership_.is_member(replica.number())) membership_.progressed(Clock::now());
   } else if (*event == "generation" && number != report.end() && number->is_number_integer()) {
-    trained_ = trained_ || number->get<int>() > 0;  // those of the first say so before their first step
-    // Hints of an earlier start are still there, and news only once the replicas of this one are; its own come after
-    // this.
+    trained_ = trained_ || number->get<int>() > 0;  // those of generation 0 report it before their first step
+    // The supervisor may still have hints of an earlier start. They apply once a replica of this start reports its
+    // generation; its own hints arrive later.
     if (context_.supervisor != nullptr) {
       const auto hints = context_.supervisor->hints();
       if (hints.contains("liveRescale")) membership_.set_follows(hints["liveRescale"].get<bool>());
@@ -146,7 +146,7 @@ void ReplicaSet::hear() {
     const bool follows = hints.value("liveRescale", false);
     const bool measured = hints.value("perfParams", nlohmann::json()).is_object();
     membership_.set_follows(follows);
-    // Step times are of steps; a program on another runtime reports no other progress.
+    // Measured step times show that steps were done; a program on another runtime reports no other progress.
     trained_ = trained_ || measured;
     if (follows || measured) context_.size.may_grow();
     if (context_.share != nullptr) context_.share->set_hints(hints);
@@ -169,7 +169,7 @@ void ReplicaSet::take_progress() {
     const auto number = id.empty() && !members.empty() ? members.front() : number_of(id);
     const LocalReplica* replica = number ? find(*number) : nullptr;
     if (replica == nullptr || reports_itself_) continue;
-    // The first report comes before the first step.
+    // The first report is sent before the first step.
     const bool trains = report.value("step", 0.0) > 0 || report.value("progress", 0.0) > 0;
     trains ? take_report(*replica, report) : on_report_(*replica, report);
   }
@@ -200,7 +200,7 @@ ReplicaSet::Wish ReplicaSet::tick() {
         context_.observer.notice(action.why);
     }
   }
-  // What all let go of at a stop is the run's own for its next start.
+  // At a stop, the run keeps the devices that its replicas release, for its next start.
   if (!stopping_) say_devices({});
   return wish;
 }
@@ -220,7 +220,7 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
   try {
     start(action.replica, action.generation, action.rank, action.size, action.device);
   } catch (const Error& error) {
-    // The others can do without it.
+    // The others can continue without it.
     context_.observer.notice(fmt::format("warning: cannot start another replica: {}", error.what()));
     membership_.ended(action.replica, Membership::End::kFailed, Clock::now());
   }
@@ -228,7 +228,7 @@ void ReplicaSet::start_newcomer(const MembershipAction& action) {
 
 void ReplicaSet::issue(const MembershipAction& action) {
   context_.observer.notice(action.why);
-  // A new one each time: the one before may still have connections of the generation before.
+  // Each generation gets a new port, since the old one may still have connections of the previous generation.
   port_ = free_port();
   context_.supervisor->set_generation(restarts_, generation());
   context_.observer.replicas(static_cast<int>(action.members.size()));

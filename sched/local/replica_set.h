@@ -1,6 +1,6 @@
-// The replicas of one start as processes: what Membership decides, carried out.
+// ReplicaSet runs the replicas of one start as processes, and carries out what Membership decides.
 //
-// Threading: the launcher's thread.
+// Threading: only the launcher's thread uses it.
 #pragma once
 
 #include <map>
@@ -20,44 +20,44 @@ namespace adaptdl::sched {
 
 class ReplicaSet {
  public:
-  // Starts the replicas of generation 0. `on_report` gets each object that one of them writes to its status descriptor.
-  // Throws as LocalReplica does; none is left then.
+  // Starts the replicas of generation 0. `on_report` is called with each object that one of them writes to its status
+  // descriptor. Throws as LocalReplica does; no replica is left then.
   ReplicaSet(LaunchContext& context, int restarts, LocalReplica::OnReport on_report);
 
-  // Those whose processes or what these had started are not all gone, and the gone whose end was the run's.
+  // Returns the replicas that are not gone, and those that are gone but with whose end the run ends, too.
   const std::vector<std::unique_ptr<LocalReplica>>& all() const noexcept { return replicas_; }
   bool all_gone() const;
-  // Whether it is the one of the lowest rank here, that speaks for the others.
+  // Returns whether it is the replica with the lowest rank here, which reports for the others.
   bool is_first(const LocalReplica& replica) const;
   std::size_t place_of_exit(const LocalReplica& replica) { return exit_order_.place(replica.pid()); }
-  // Whether any of them trained, as far as they say.
+  // Returns whether any replica trained, as far as they report it.
   bool trained() const noexcept { return trained_; }
 
-  // What is left to the run's attempt to do.
+  // What tick() leaves to the Attempt to do.
   struct Wish {
     enum class Kind { kNone, kRestart, kFail };
     Kind kind = Kind::kNone;
     std::string why;
   };
-  // Hears the replicas and changes the membership as it takes. To be called in short intervals until all are to be
-  // killed.
+  // Handles reports of the replicas, and changes the membership as needed. Must be called at short intervals until all
+  // replicas are about to be killed.
   Wish tick();
-  // Takes what replicas asked the supervisor and posted to it. tick() does so too.
+  // Handles what replicas requested from the supervisor and posted to it. tick() calls it, too.
   void hear();
-  // Passes on the progress that replicas reported in the format of Kubeflow, unless they report progress on the status
-  // descriptor. To be called in short intervals, and between the end of a replica and survives().
+  // Forwards the progress that replicas reported in the format of Kubeflow, unless they report progress on the status
+  // descriptor. Must be called at short intervals, and between the end of a replica and survives().
   void take_progress();
-  // The context's size is another. Returns why nothing can come of it, if so.
+  // Applies a change of the context's size. Returns the reason if it can have no effect.
   std::optional<std::string> resize();
-  // Whether the run goes on without the replica that ended so.
+  // Reports the end of a replica to the membership. Returns whether the run continues without the replica.
   bool survives(const ReplicaEnd& end);
-  // Whether it ends with this one, which was killed, but the others can save a checkpoint.
+  // Returns whether the run ends with this replica, which was killed, but the others can save a checkpoint first.
   bool can_save_without(const ReplicaEnd& end) const;
-  // Forgets the ends of those that the run goes on without, once they are gone.
+  // Removes the replicas that the run continues without, once they are gone.
   void clear();
-  // The run is ending: all replicas must save a checkpoint.
+  // Reports that the run is ending, and that all replicas must save a checkpoint.
   void stop();
-  // They are about to be killed, by a failure or because they did not end in time.
+  // Reports that all replicas are about to be killed, because of a failure or because they did not end in time.
   void give_up();
 
   const Membership& membership() const noexcept { return membership_; }
@@ -68,12 +68,12 @@ class ReplicaSet {
   void start_newcomer(const MembershipAction& action);
   void issue(const MembershipAction& action);
   void kill(const MembershipAction& action);
-  // Says which devices are in use, or are about to be.
+  // Reports which devices are in use, or about to be: those of the living replicas and those in `starting`.
   void say_devices(const std::vector<std::string>& starting);
   void take_report(const LocalReplica& replica, const nlohmann::json& report);
   LocalReplica* find(int number) const;
   std::string id(int number) const;
-  // Of a replica of this start.
+  // Returns the number of a replica of this start, or none if the id is not one's.
   std::optional<int> number_of(const std::string& id) const;
   Generation generation() const;
 
@@ -85,11 +85,11 @@ class ReplicaSet {
   Membership membership_;
   ExitOrder exit_order_;
   std::vector<std::unique_ptr<LocalReplica>> replicas_;
-  std::uint16_t port_ = 0;              // where rank 0 of the present generation listens
-  std::set<int> survived_;              // whose ends are of no account
-  std::map<int, std::string> devices_;  // of all that were started
+  std::uint16_t port_ = 0;              // where rank 0 of the current generation listens
+  std::set<int> survived_;              // replicas whose end the run survived
+  std::map<int, std::string> devices_;  // of all replicas that were started
   bool trained_ = false;
-  bool reports_itself_ = false;  // on the status descriptor
+  bool reports_itself_ = false;  // replicas report progress on the status descriptor
   bool stopping_ = false;
 };
 

@@ -1,6 +1,6 @@
-// How many failures a run survives, and how long it waits after each.
+// RestartBudget decides how many failures a run survives, and how long it waits after each.
 //
-// Pure: the time is given. Threading: used by one thread.
+// It has no clock: the caller passes the time. Threading: used by one thread.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace adaptdl::sched {
 
 class RestartBudget final : public FailureBudget {
  public:
-  // `max`: failures that are survived; those that are not counted need no budget.
+  // `max` is the number of counted failures that are survived; other failures need no budget.
   explicit RestartBudget(int max) : max_(max) {}
 
   bool spend() override;
@@ -23,8 +23,8 @@ class RestartBudget final : public FailureBudget {
 
   std::chrono::milliseconds back_off(Time now) override { return back_off_.next(now); }
 
-  // Whether to start again is in vain: all replicas are gone, as the first that failed did in this way with this last
-  // line, before any of them had `trained`, and it was just the same the time before. A program that says nothing
+  // Returns whether another start would be in vain: all replicas are gone, the first one failed in this way with this
+  // last line before any of them had `trained`, and exactly the same happened the time before. A program without output
   // gives no such evidence.
   bool in_vain(const ExitStatus& status, const std::string& last_line, bool trained);
 
@@ -39,7 +39,7 @@ class RestartBudget final : public FailureBudget {
   int max_;
   int used_ = 0;
   BackOff back_off_;
-  std::optional<Failure> at_start_;  // the failure before, if nobody had trained
+  std::optional<Failure> at_start_;  // the previous failure, if no replica had trained
 };
 
 }  // namespace adaptdl::sched

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kStatusTime = std::chrono::seconds(1);
-// No event tells of a lock that is free again.
+// No event reports that a lock is free again, so it is polled.
 constexpr auto kLookAtLockEvery = std::chrono::milliseconds(50);
 
 void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {
@@ -28,14 +28,14 @@ void limit_waiting(const Fd& connection, std::chrono::milliseconds limit) {
   ::setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
 }
 
-// A socket in the launcher's place could be another user's where directories are shared.
+// In a shared directory, the socket could be that of another user instead of the launcher's.
 Fd connect(const RunEntry& run) {
   Fd connection = connect_to(run.socket);
   if (connection && !is_own_user(connection.get())) connection.reset();
   return connection;
 }
 
-// What is read until the other end closes the connection.
+// Reads until the other end closes the connection.
 std::string read_all(const Fd& connection) {
   std::string text;
   std::array<char, 4096> buffer;

@@ -1,6 +1,4 @@
-// Asking a run that goes on, through its control socket.
-//
-// Threading: the functions keep no state and may be called from any thread.
+// Sends requests to an active run through its control socket.
 #pragma once
 
 #include <chrono>
@@ -13,8 +11,8 @@
 
 namespace adaptdl::sched {
 
-// Sends the request and waits for its answer, for as long as the launcher takes, or at most `limit`. Returns what
-// RunControl answers, without "ok". Throws Error with the launcher's reason if it refuses, and if it cannot be reached.
+// Sends the request and waits for its answer for as long as the launcher needs, or at most `limit`. Returns the answer
+// of RunControl without "ok". Throws Error with the launcher's reason if it refuses, and if it cannot be reached.
 nlohmann::json ask_run(const RunEntry& run, const nlohmann::json& request,
                        std::optional<std::chrono::milliseconds> limit = {});
 
@@ -23,8 +21,8 @@ class PendingRequest {
  public:
   // Sends it. Throws Error if the run cannot be reached.
   PendingRequest(const RunEntry& run, const nlohmann::json& request);
-  // What RunControl answered, without "ok"; none: it has not answered yet. Does not block. Throws Error with the
-  // launcher's reason if it refused, and if it ended without an answer. REQUIRES that it has not answered before.
+  // Returns the answer of RunControl without "ok", or none if there is none yet. Does not block. Throws Error with the
+  // launcher's reason if it refused, and if it ended without an answer. REQUIRES that no answer was returned before.
   std::optional<nlohmann::json> answer();
 
  private:
@@ -33,10 +31,10 @@ class PendingRequest {
   std::string text_;
 };
 
-// How the run is getting on at this moment; what its record says, if it has ended or does not answer within a second.
+// Returns the current status of the run, or the one in its record if it has ended or does not answer within a second.
 RunStatus status_now(const RunEntry& run);
 
-// Waits until the launcher is gone, however that came.
+// Waits until the launcher is gone, however it ended.
 void wait_for_end(const RunEntry& run);
 
 }  // namespace adaptdl::sched

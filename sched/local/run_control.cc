@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kMostConnections = 64;
 constexpr std::size_t kLongestRequest = 4096;  // bytes
-// How long a client may take to say what it wants.
+// How long a client may take to send its request.
 constexpr auto kRequestTime = std::chrono::seconds(10);
 // How often the record is written when only the progress changes.
 constexpr auto kWriteEvery = std::chrono::seconds(1);
@@ -37,7 +37,7 @@ std::string answer_line(const json& value) { return value.dump(-1, ' ', false, j
 
 json refusal(const std::string& why) { return {{"ok", false}, {"why", why}}; }
 
-// A connection, over its one request. Of the server's thread.
+// A connection, which carries one request. Only the server's thread uses it.
 struct ControlConnection {
   ControlConnection(asio::io_context& io, std::size_t& open)
       : socket(io), timer(io), buffer(kLongestRequest), connections(open) {
@@ -62,7 +62,7 @@ void send(const std::shared_ptr<ControlConnection>& connection, const json& answ
 
 }  // namespace
 
-// Where an answer goes. The connection belongs to the server's thread, and is only carried here.
+// The destination of an answer. The connection belongs to the server's thread, and is only stored here.
 struct RunRequest::Answer {
   asio::io_context& io;
   std::shared_ptr<ControlConnection> connection;
@@ -126,7 +126,7 @@ class RunControlServer {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  // Nobody is answered from now on; answers that were given are sent as far as that goes without waiting.
+  // Stops answering. Answers that were already given are sent as far as possible without waiting.
   void stop() {
     if (stopped_) return;
     stopped_ = true;
@@ -163,7 +163,7 @@ class RunControlServer {
   void accept() {
     acceptor_.async_wait(stream_protocol::acceptor::wait_read, [this](const boost::system::error_code& error) {
       if (error) return;
-      // Not Asio's own accept(), whose connection a replica that is being started would inherit.
+      // A replica that is being started could inherit a connection from Asio's own accept().
       Fd fd = accept_own_user(acceptor_.native_handle());
       if (!fd) return accept_later();
       if (connections_ < kMostConnections) {
@@ -175,7 +175,7 @@ class RunControlServer {
     });
   }
 
-  // There may be no descriptor to be had, which would be tried again without end.
+  // If no descriptor is free, trying again at once would be a busy loop.
   void accept_later() {
     retry_.expires_after(kRetryAccept);
     retry_.async_wait([this](const boost::system::error_code& error) {
@@ -244,7 +244,7 @@ class RunControlServer {
     writing_ = true;
     writer_.expires_at(at_once ? std::chrono::steady_clock::now() : written_ + kWriteEvery);
     writer_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;  // it was set to an earlier time
+      if (error) return;  // the timer was set to an earlier time
       writing_ = false;
       written_ = std::chrono::steady_clock::now();
       std::unique_lock lock(mutex_);
@@ -256,7 +256,7 @@ class RunControlServer {
 
   const RunRecord& record_;
   fs::path path_;
-  std::size_t connections_ = 0;  // of the server's thread; connections that io_ still holds count themselves here
+  std::size_t connections_ = 0;  // used by the server's thread; outlives io_, whose connections count themselves here
   asio::io_context io_{1};
   stream_protocol::acceptor acceptor_;
   asio::steady_timer writer_, retry_;
@@ -264,11 +264,11 @@ class RunControlServer {
   std::thread thread_;
   bool stopped_ = false;
 
-  // Of the server's thread.
+  // Only the server's thread uses these members.
   bool writing_ = false;
   std::chrono::steady_clock::time_point written_{};
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   RunStatus status_;
   std::vector<RunRequest> requests_;
 };

@@ -1,15 +1,14 @@
-// What others ask of a run while it goes on: how it is getting on, and to change, save or end it.
+// RunControl lets other processes ask for the status of an active run, and ask it to change, save or end.
 //
-// A socket, readable and writable by this user alone, takes one request a connection: a line of JSON, answered by a
-// line of JSON. {"request": "status"} is answered at once with what was published last. The others are handed to the
-// launcher, who answers them when it has done them, or cannot: {"request": "resize", "min": 1, "max": 4},
-// {"request": "share", ...} (run_share.h), {"request": "checkpoint"}, {"request": "stop"}, {"request": "kill"}; answers
-// are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Input that makes no sense is refused and costs the run
-// nothing.
+// A socket that only this user can read and write accepts one request per connection: a line of JSON, which is answered
+// by a line of JSON. {"request": "status"} is answered at once with what was published last. The others are passed to
+// the launcher, which answers them when it has carried them out, or cannot: {"request": "resize", "min": 1, "max": 4},
+// {"request": "share", ...} (run_share.h), {"request": "checkpoint"}, {"request": "stop"}, {"request": "kill"}. Answers
+// are {"ok": true, ...} or {"ok": false, "why": SENTENCE}. Invalid input is refused and does not affect the run.
 //
-// Threading: the socket and the record are served by a thread of their own, with all signals blocked. All functions are
-// called by the launcher's one thread, and only finish() and discard() wait for the disk. A RunRequest may be answered
-// by any thread, and must not outlive its RunControl.
+// Threading: the socket and the record are handled by a thread of their own, with all signals blocked. All functions
+// are called by the launcher's main thread, and only finish() and discard() wait for the disk. A RunRequest may be
+// answered by any thread, and must not outlive its RunControl.
 #pragma once
 
 #include <filesystem>
@@ -25,16 +24,16 @@ namespace adaptdl::sched {
 
 class RunControlServer;
 
-// A request that waits for its answer. One that is dropped without any is refused with "the run ended before that".
+// A request that waits for its answer. If it is destroyed without one, it is refused with "the run ended before that".
 class RunRequest {
  public:
   enum class Kind { kResize, kShare, kCheckpoint, kStop, kKill };
 
   Kind kind = Kind::kStop;
-  int min = 0, max = 0;  // of kResize: 1 <= min <= max
-  RunShare share;        // of kShare
+  int min = 0, max = 0;  // for kResize: 1 <= min <= max
+  RunShare share;        // for kShare
 
-  // Answers that it was done; `more`: further fields of the answer, such as {"path": ...} of a checkpoint.
+  // Answers that the request was carried out. `more` has further fields, such as {"path": ...} of a checkpoint.
   void accept(const nlohmann::json& more = nlohmann::json::object());
   // Answers that it was not, and why, in a sentence without a full stop.
   void refuse(const std::string& why);
@@ -49,35 +48,36 @@ class RunRequest {
   RunRequest(Kind which, std::unique_ptr<Answer> answer);
   void answer(const nlohmann::json& text) noexcept;
 
-  std::unique_ptr<Answer> answer_;  // none: it was answered
+  std::unique_ptr<Answer> answer_;  // null once it was answered
 };
 
 class RunControl {
  public:
-  // Keeps `record` from now on, and writes `status` to it. Throws Error if that, or the socket, cannot be made; a new
-  // record is removed then.
+  // Takes over `record`, and writes `status` to it. Throws Error if that fails or the socket cannot be created, and
+  // then removes a new record.
   RunControl(RunRecord record, RunStatus status);
-  // Ends as finish() does, with the last status.
+  // Calls finish() with the last status.
   ~RunControl();
   RunControl(const RunControl&) = delete;
   RunControl& operator=(const RunControl&) = delete;
 
-  // Starts to answer; until then, who asks waits. To be called once whatever forks without an exec has been started.
+  // Starts to answer; earlier requests wait until then. Must be called after everything that forks without an exec.
   void serve();
 
-  // Readable when requests wait.
+  // Readable when requests are waiting.
   int fd() const noexcept;
-  // The requests that came since the last call.
+  // Returns the requests that arrived since the last call.
   std::vector<RunRequest> take();
 
-  // What is published: to be changed and then published again.
+  // The status to publish: change it, then call publish().
   RunStatus& status() noexcept { return status_; }
   const RunRecord& record() const noexcept { return record_; }
-  // From now on this is what is answered. It is written to the record soon: at once if more than the progress changed.
+  // Makes the status the answer to requests from now on. It is written to the record within a second, and at once if
+  // the state, its reason, or the number of replicas or restarts changed.
   void publish();
-  // The same, and returns once it is written. To be called when the run has ended: nobody is answered any more.
+  // Writes the status to the record before it returns, and stops answering. Must be called when the run has ended.
   void finish();
-  // The same, but leaves no record, as if there had been no run; unless an earlier run had it.
+  // Does the same, but leaves no record, as if there had been no run, unless an earlier run had the record.
   void discard();
 
  private:

@@ -1,4 +1,4 @@
-// Where runs are kept, so that they can be found again and an interrupt never loses work.
+// Locates the directories of runs, so that they can be found again and an interrupt never loses work.
 #pragma once
 
 #include <filesystem>
@@ -6,18 +6,18 @@
 
 namespace adaptdl::sched {
 
-// $XDG_STATE_HOME/adaptdl/runs, where the variable is an absolute path, else ~/.local/state/adaptdl/runs. Throws
+// Returns $XDG_STATE_HOME/adaptdl/runs if that variable is an absolute path, else ~/.local/state/adaptdl/runs. Throws
 // UsageError if there is no home directory either.
 std::filesystem::path runs_directory();
 
-// The directory of the studies of `adaptdl tune`, whose trials are runs in `runs`.
+// Returns the directory of the studies of `adaptdl tune`, whose trials are runs in `runs`.
 std::filesystem::path studies_directory(const std::filesystem::path& runs = runs_directory());
 
-// Creates the directory that runs are kept in, or closes one that exists to other users.
+// Creates the directory of all runs, or closes an existing one to other users.
 void prepare_runs_directory(const std::filesystem::path& runs);
 
-// Makes a new directory, for its user alone, `parent`/NAME-<date>-<time> and returns it; a number is appended if that
-// is taken. Throws Error if it cannot be made.
+// Creates the directory `parent`/NAME-<date>-<time>, for its user only, and returns it; a number is appended if that
+// name is in use. Throws Error if it cannot be created.
 std::filesystem::path make_run_directory(const std::filesystem::path& parent, const std::string& name);
 
 }  // namespace adaptdl::sched

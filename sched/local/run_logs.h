@@ -1,7 +1,7 @@
-// The logs of a run's replicas, read as they grow.
+// RunLogs reads the logs of a run's replicas as they grow.
 //
-// What several ranks wrote is given out in the order in which it was written, as far as the launcher noted it (see
-// ReplicaLog); what it did not note comes rank by rank.
+// The lines of several ranks are passed on in the order in which they were written, as far as the launcher recorded it
+// (see ReplicaLog). The rest follows rank by rank.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace adaptdl::sched {
 
 class RunLogs {
  public:
-  // A line without its newline, or a piece of a very long one.
+  // Receives a line without its newline, or a piece of a very long one.
   using Sink = std::function<void(int rank, std::string_view text)>;
 
-  // `rank`: whose log is read; none: all.
+  // `rank` is the rank whose log is read; none: all.
   explicit RunLogs(std::filesystem::path directory, std::optional<int> rank = {})
       : directory_(std::move(directory)), only_(rank) {}
 
-  // Gives out the lines that came since the last call.
+  // Passes on the lines that were added since the last call.
   void read(const Sink& sink);
-  // Gives out those in the next `max` bytes of the log. Returns whether there may be more. REQUIRES a single rank.
+  // Passes on those in the next `max` bytes of the log. Returns whether there may be more. REQUIRES a single rank.
   bool read_some(const Sink& sink, std::uint64_t max);
-  // Gives out all the rest, lines without an end too. To be called once nothing more is written.
+  // Passes on all the rest, including lines without an end. Must be called when nothing more will be written.
   void finish(const Sink& sink);
   // Closes the files, which the next call opens again.
   void close();
@@ -42,7 +42,7 @@ class RunLogs {
     LineSplitter lines;
   };
 
-  // Gives out the lines of a log up to that many bytes.
+  // Passes on the lines of a log up to the offset `end`.
   void read_log(int rank, std::uint64_t end, const Sink& sink);
 
   std::filesystem::path directory_;
@@ -51,7 +51,7 @@ class RunLogs {
   std::map<int, Log> logs_;
 };
 
-// The ranks of which there are logs.
+// Returns the ranks that have logs.
 std::set<int> logged_ranks(const std::filesystem::path& directory);
 
 }  // namespace adaptdl::sched

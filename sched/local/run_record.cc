@@ -32,7 +32,7 @@ bool holds_something(const fs::path& directory) {
   return fs::is_directory(directory, error) && !fs::is_empty(directory, error);
 }
 
-// Whether it is the run of a trial, STUDY-N, whose study exists.
+// Returns whether it is the run of a trial, named STUDY-N, whose study exists.
 bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   const std::string& name = run.status.name;
   const std::size_t dash = name.rfind('-');
@@ -42,7 +42,7 @@ bool is_of_trial(const fs::path& studies, const RunEntry& run) {
   return fs::equivalent(fs::path(run.status.checkpoints).parent_path(), trial, ignored);
 }
 
-// A launcher that was killed left the state that it had last.
+// The record of a launcher that was killed still has the state from before.
 void mark_lost(RunEntry& run) {
   run.status.state = "lost";
   run.status.why = "its launcher was killed";
@@ -60,7 +60,7 @@ void mark_lost(RunEntry& run) {
 
 std::optional<RunEntry> read_entry(const fs::path& directory) {
   RunEntry run{.directory = directory, .status = {}, .alive = is_locked(directory), .socket = {}};
-  // Read after the lock was looked at, so that what a launcher wrote before it went is seen.
+  // The record is read after the lock was checked, so that it has what the launcher wrote before it ended.
   const json record = read_json(directory / "run.json");
   if (!record.is_object()) return std::nullopt;
   run.status = run_status(record);
@@ -82,7 +82,7 @@ RunRecord RunRecord::unnamed(const fs::path& runs, const std::string& program) {
 
 RunRecord RunRecord::named(const fs::path& runs, const std::string& name) {
   const fs::path directory = runs / name;
-  constexpr int kTries = 100;  // one is enough, but for somebody who removes the record at this moment
+  constexpr int kTries = 100;  // one is enough unless another process removes the record at this moment
   for (int i = 0; i < kTries; ++i) {
     prepare_runs_directory(runs);
     std::error_code error = create_private_directories(directory);
@@ -157,7 +157,7 @@ RunEntry find_run(const fs::path& runs, const std::string& name) {
     if (run.status.name.starts_with(name)) matches.push_back(&run);
   }
   if (matches.size() == 1) return *matches.front();
-  constexpr std::size_t kMostNames = 10;  // the newest; the error is one line
+  constexpr std::size_t kMostNames = 10;  // only the newest, since the error is one line
   std::vector<std::string> names;
   for (auto run = all.rbegin(); run != all.rend() && names.size() < kMostNames; ++run) {
     if (matches.empty() || run->status.name.starts_with(name)) names.push_back(run->status.name);

@@ -20,7 +20,7 @@ std::optional<RunShare> parse_share_request(const nlohmann::json& request) {
   if (const auto weight = request.find("weight"); weight != request.end()) {
     if (!weight->is_number()) return {};
     share.weight = weight->get<double>();
-    // False for a value that is not a number, too.
+    // The condition is false for NaN, too.
     if (!(share.weight >= kMinRunWeight && share.weight <= kMaxRunWeight)) return {};
   }
   if (const auto replicas = request.find("replicas"); replicas != request.end() && !replicas->is_null()) {

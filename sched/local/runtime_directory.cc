@@ -18,16 +18,16 @@ namespace adaptdl::sched {
 namespace fs = std::filesystem;
 namespace {
 
-// Of a directory, so that a file in it has a name that fits into sockaddr_un.
+// The maximum length of a directory's path, so that the path of a socket in it fits into sockaddr_un.
 constexpr std::size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 40;
 
-// Whether it is a directory of this user's, and no link to one.
+// Returns whether it is a directory of this user's, and not a link to one.
 bool is_own_directory(const fs::path& path) {
   struct stat status {};
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
-// Makes it if it is not there, and closes it to others. Returns what is wrong with it, if anything is.
+// Creates the directory if needed, and closes it to other users. Returns the problem if there is one.
 std::optional<std::string> make_private(const fs::path& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return std::strerror(errno);
   if (!is_own_directory(path)) return "it is no directory of this user's";

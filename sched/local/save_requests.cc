@@ -5,7 +5,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Directories are looked into no more often than this.
+// The checkpoint directory is read no more often than this.
 constexpr auto kLookIntoDirectoriesEvery = std::chrono::milliseconds(100);
 
 }  // namespace

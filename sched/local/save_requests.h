@@ -1,10 +1,10 @@
-// Requests for a checkpoint without a stop, from asking the replicas until it is committed.
+// SaveRequests handles requests for a checkpoint without a stop, until the checkpoint is committed.
 //
-// SIGUSR1 asks a replica; one that does not handle it would die of it, so it is left alone. One replica is asked, as
-// all of them save where one wants to: two that take notice at different steps would save twice. If it ends before
-// there is a checkpoint, another is asked.
+// A replica is asked by SIGUSR1. One that does not handle it would die of it, so it is left alone. Only one replica is
+// asked, since all of them save when one wants to: two that notice the signal at different steps would save twice. If
+// it ends before there is a checkpoint, another is asked.
 //
-// Threading: the launcher's thread.
+// Threading: only the launcher's thread uses it.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,11 @@ class SaveRequests {
  public:
   explicit SaveRequests(const LaunchPlan& plan) : plan_(plan), watch_(plan.checkpoints) {}
 
-  // Takes a request. Of several at a time all are answered by the same checkpoint.
+  // Adds a request. All requests that wait at the same time are answered by the same checkpoint.
   void add(RunRequest request);
-  // Asks one of the replicas that can be asked by now and answers what can be answered. To be called in short
-  // intervals while they run.
+  // Asks one of the replicas that can be asked, and answers what can be answered. Must be called often while they run.
   void tick(const std::vector<std::unique_ptr<LocalReplica>>& replicas);
-  // A replica said that it committed this one.
+  // Records that a replica reported this checkpoint as committed.
   void reported(const std::filesystem::path& path) { watch_.reported(path); }
   void refuse_all(const std::string& why);
   bool empty() const noexcept { return requests_.empty(); }
@@ -39,7 +38,7 @@ class SaveRequests {
   std::vector<RunRequest> requests_;
   std::chrono::steady_clock::time_point since_{};
   std::chrono::steady_clock::time_point looked_{};
-  std::optional<int> asked_;  // the number of the replica
+  std::optional<int> asked_;  // number of the replica that was asked
 };
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,4 @@
-// How long to wait after each of several failures before anything is started again.
+// BackOff computes how long to wait after each of several failures before anything is started again.
 #pragma once
 
 #include <chrono>
@@ -8,11 +8,11 @@ namespace adaptdl::sched {
 struct BackOff {
   using Time = std::chrono::steady_clock::time_point;
 
-  std::chrono::milliseconds pause{0};  // after the last failure; 0: there was none
+  std::chrono::milliseconds pause{0};  // after the last failure; 0 if there was none
   Time failed_at{};
 
-  // Returns the pause after a failure now: kFirstBackOff, twice as long after each further one up to kLongestBackOff,
-  // and the first again after kBackOffMemory without any.
+  // Records a failure at `now` and returns the pause after it: kFirstBackOff, which doubles with each further failure
+  // up to kLongestBackOff, and kFirstBackOff again after kBackOffMemory without any.
   std::chrono::milliseconds next(Time now);
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = MembershipAction::Kind;
 
-// Takes one such device out of the list, if there is one.
+// Removes one occurrence of the device from the list. Returns whether there was one.
 bool take_device(std::vector<std::string>& devices, const std::string& device) {
   const auto found = std::ranges::find(devices, device);
   if (found == devices.end()) return false;
@@ -38,7 +38,7 @@ Membership::Membership(Options options, MembershipTarget target, FailureBudget& 
 
 void Membership::set_target(MembershipTarget target) {
   target.min = std::clamp(target.min, 1, std::max(1, static_cast<int>(target.devices.size())));
-  // What a user asked for stays so until it is done.
+  // A target remains a user's request until it is reached.
   target.by_user = target.by_user || (target_.by_user && target.devices == target_.devices);
   if (target.devices != target_.devices) state_.newcomer_failures = 0;
   target_ = std::move(target);
@@ -89,7 +89,7 @@ bool Membership::settled() const {
   });
 }
 
-// Those that were listed and have not begun to train have nothing to continue from.
+// Members that were listed but have not begun to train have no state to continue from.
 bool Membership::a_member_has_trained() const {
   return std::ranges::any_of(state_.replicas,
                              [](const Replica& replica) { return replica.role == Role::kMember && replica.trained; });
@@ -142,7 +142,7 @@ void Membership::broken(int replica, int generation, Time now) {
   Replica* member = find(replica);
   if (member == nullptr || member->role != Role::kMember || generation != state_.generation) return;
   member->broken = true;
-  // Newcomers may have waited for members that make a long step, or save, in the generation before.
+  // A newcomer's group may break only because the others are in a long step, or saving, in the previous generation.
   if (!state_.broken_since && member->trained) state_.broken_since = now;
 }
 
@@ -173,11 +173,11 @@ bool Membership::ended(int replica, End end, Time now) {
     if (stopping_ && gone.trained && !a_member_has_trained() && !state_.finished_at) state_.finished_at = now;
     return survived;
   }
-  // One that was killed because it is not needed has not failed; one that came too late has.
+  // A newcomer that was killed because it is not needed has not failed, but one that was killed for being late has.
   const bool unneeded = gone.killed && !gone.late;
   if (gone.role == Role::kLeaving || unneeded || stopping_) return true;
   newcomer_failed(now);
-  // Whoever killed it says nothing about the next one.
+  // A kill from outside is no evidence that the next newcomer would fail as well.
   if (end == End::kKilled && !gone.killed) --state_.newcomer_failures;
   return true;
 }
@@ -187,16 +187,16 @@ bool Membership::member_ended(const Replica& gone, End end, Time now) {
     if (!state_.finished_at) state_.finished_at = now;
     return false;
   }
-  // It came when the work was done, which the others have done without it.
+  // The replica joined when the work was done, and the others have finished without it.
   if (state_.finished_at && !gone.trained) return true;
   if (end == End::kCheckpointed || given_up_ || state_.finished_at || (!options_.survives && !stopping_)) return false;
   const bool never_joined = stopping_ && !gone.trained;
-  // A failure while the job stops may be that of its checkpoint.
+  // A failure while the job stops may be a failure to save the checkpoint.
   if (stopping_ && end == End::kFailed && !never_joined) return false;
-  // Any number can save what it has.
+  // Any number of members can save a checkpoint.
   const bool enough = stopping_ || count(Role::kMember) >= static_cast<std::size_t>(target_.min);
   if (follows_ != true || !a_member_has_trained() || (!enough && !state_.can_join)) return never_joined;
-  // One that was listed, but had not begun to train, ends only itself.
+  // A member that was listed but had not begun to train costs nothing of the budget.
   if (end == End::kFailed && gone.trained && !budget_->spend()) return false;
   if (gone.trained) {
     state_.start_after = now + budget_->back_off(now);
@@ -233,7 +233,7 @@ std::vector<MembershipAction> Membership::decide(Time now) {
   return std::exchange(actions_, {});
 }
 
-// The others have left a leaver behind once all of them train without it; it must not end before.
+// Leavers must not end before all members train without them. From then on, they have the grace to end.
 void Membership::take_leave(Time now) {
   if (!settled()) return;
   for (Replica& replica : state_.replicas) {
@@ -259,11 +259,11 @@ void Membership::finish(Time now) {
   const bool can_save = a_member_has_trained();
   for (Replica& replica : state_.replicas) {
     const bool never_joined = replica.role == Role::kLoading || replica.role == Role::kWaiting;
-    // One that was listed at the very end may find nobody to join.
+    // A member that was listed at the very end may find no group to join.
     const bool finds_nobody = state_.finished_at ? now - *state_.finished_at >= kFailureGrace : !can_save;
     const bool too_late = replica.role == Role::kMember && !replica.trained && finds_nobody;
     if (never_joined || too_late) kill(replica, "it is not needed any more");
-    // There will be no other generation.
+    // No further generation will be issued.
     if (state_.finished_at && replica.role == Role::kMember && replica.broken && finds_nobody)
       kill(replica, "its group broke after the others had finished", true);
   }
@@ -281,7 +281,7 @@ Membership::Difference Membership::difference() const {
   result.missing = open;
   for (const Replica& replica : state_.replicas) {
     const bool newcomer = replica.role == Role::kLoading || replica.role == Role::kWaiting;
-    // One that was killed may still be on its device.
+    // A killed newcomer may still be on its device.
     if (newcomer && !take_device(open, replica.device) && !replica.killed) result.surplus.push_back(replica.number);
   }
   result.to_start = std::move(open);
@@ -301,7 +301,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
     replica.late = true;
     kill(replica, "it did not get ready to join in time");
   }
-  // A device on which somebody still ends is not free.
+  // The device of a leaver is not free until the leaver has ended.
   std::vector<std::string> taken;
   for (const Replica& replica : state_.replicas) {
     if (replica.role == Role::kLeaving) taken.push_back(replica.device);
@@ -326,7 +326,7 @@ bool Membership::bring_newcomers(const Difference& difference, std::size_t stayi
   return !loading;
 }
 
-// The present generation is lost: the next one as soon as enough can be in it.
+// After the current generation was lost, the next one is issued as soon as it can have enough members.
 void Membership::regroup(Time now) {
   if (a_member_dies()) return;
   const std::size_t left = count(Role::kMember);
@@ -351,7 +351,7 @@ void Membership::plan(Time now) {
   if (difference.leavers.empty() && difference.missing.empty()) {
     target_.by_user = false;
     state_.noticed.clear();
-    bring_newcomers(difference, 0, now);  // those of a change that was taken back go
+    bring_newcomers(difference, 0, now);  // kills the newcomers of a change that was undone
     return;
   }
   if (follows_ == true && state_.can_join) {
@@ -368,7 +368,7 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t members = count(Role::kMember);
   const std::size_t staying = members - difference.leavers.size();
   const bool may_issue = settled();
-  // Who asked for its devices waits for no newcomer, unless too few would be left.
+  // Devices are given back without waiting for newcomers, unless too few members would be left.
   if (!difference.leavers.empty() && !leavers_wait()) {
     if (may_issue) issue(difference.leavers, false, fmt::format("from {} to {}", members, replicas(staying)));
     return;
@@ -377,7 +377,7 @@ void Membership::plan_live(const Difference& difference, Time now) {
   const std::size_t ready = count(Role::kWaiting);
   const bool enough = staying + ready >= static_cast<std::size_t>(target_.min);
   if (may_issue && all_here && enough && ready > 0) {
-    // Newcomers get the states from a member: if none stays, the leavers leave once these have joined.
+    // Newcomers get the states from a member: if none stays, the leavers leave after the newcomers have joined.
     const std::vector<int> leavers = staying > 0 ? difference.leavers : std::vector<int>();
     issue(leavers, true, fmt::format("from {} to {}", members, replicas(members - leavers.size() + ready)));
   } else if (state_.newcomer_failures >= kNewcomerTries && ready == 0) {
@@ -403,7 +403,7 @@ void Membership::issue(const std::vector<int>& leavers, bool with_newcomers, con
     if (replica.role == Role::kWaiting) return with_newcomers && !replica.killed;
     return replica.role == Role::kMember && std::ranges::find(leavers, replica.number) == leavers.end();
   };
-  // Those that stay keep their order, and newcomers come last.
+  // Members that stay keep their order, and newcomers come last.
   std::ranges::stable_sort(state_.replicas, {}, [&](const Replica& replica) {
     return !listed(replica) ? 2 : replica.role == Role::kMember ? 0 : 1;
   });
