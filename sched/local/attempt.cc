@@ -205,7 +205,7 @@ void Attempt::follow_membership() {
   if (wish.kind == ReplicaSet::Wish::Kind::kRestart) rescale(wish.why);
   if (wish.kind != ReplicaSet::Wish::Kind::kFail) return;
   context_.observer.notice(fmt::format("{}: stopping all", wish.why));
-  end_.ends.push_back(*last_failure_);
+  if (last_failure_) end_.ends.push_back(*last_failure_);
   fail();
 }
 

@@ -46,7 +46,7 @@ void CheckpointWatch::mark() {
 std::optional<CheckpointNote> CheckpointWatch::newest_since_mark() const {
   if (const auto entry = newest(); entry && (!highest_at_mark_ || entry->number > highest_at_mark_)) return entry;
   std::error_code ignored;
-  if (reported_ && !fs::exists(*directory_, ignored))
+  if (reported_ && (!directory_ || !fs::exists(*directory_, ignored)))
     return CheckpointNote{.path = *reported_, .number = {}, .epoch = {}, .foreign = false};
   return std::nullopt;
 }

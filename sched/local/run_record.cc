@@ -182,7 +182,7 @@ void remove_run(const RunEntry& run, bool keep_checkpoints) {
   error.clear();
   if (keep) {
     for (fs::directory_iterator at(run.directory, error), end; !error && at != end; at.increment(error)) {
-      if (at->path() != checkpoints) fs::remove_all(at->path(), error);
+      if (at->path() != checkpoints && fs::remove_all(at->path(), error) == static_cast<std::uintmax_t>(-1)) break;
     }
   } else {
     fs::remove_all(run.directory, error);
