@@ -32,8 +32,8 @@ NodeInfo to_info(const NodeFacts& node, const Resources& resources) {
   return {.name = node.name, .resources = resources, .gpu_type = node.gpu_type};
 }
 
-// Finds the nodes on which a predicate permits the pods of a job. Most jobs have the same node selector, affinity and
-// tolerations as others, so what was found is kept.
+// Finds the nodes for which a predicate permits the pods of a job. The results are cached, because most jobs have the
+// same node selector, affinity and tolerations as others.
 class NodeFilter {
  public:
   using Nodes = std::vector<const NodeFacts*>;
@@ -70,13 +70,13 @@ std::vector<const NodeFacts*> possible_nodes(const AllocatorJob& job, NodeFilter
   return possible;
 }
 
-// Returns how many nodes have been requested for the job.
+// Returns the number of requested nodes that the job could use.
 int requested_nodes(const AllocatorJob& job, const std::optional<PoolDecision>& pool) {
   const bool fits = pool && (!pool->new_node || could_run(job.pod, *pool->new_node));
   return fits ? std::max(pool->desired_nodes - pool->nodes, 0) : 0;
 }
 
-// Whether the nodes could hold the job's minimum number of replicas if they were empty.
+// Returns whether the nodes could hold the job's minimum number of replicas if they were empty.
 bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   const std::int64_t needed = std::max(job.min_replicas, 1);
   std::int64_t room = 0;
@@ -86,8 +86,8 @@ bool placeable(const JobInfo& job, const std::vector<const NodeFacts*>& nodes) {
   return room >= needed;
 }
 
-// Whether the job runs and must not be moved. Such jobs are hidden from policies, which would take them off nodes that
-// are cordoned, not ready, or temporarily lack a resource.
+// Returns whether the job runs and must not be moved. Such jobs are hidden from policies, which would take them off
+// nodes that are cordoned, not ready, or temporarily lack a resource.
 bool stays(const AllocatorJob& job) { return is_pinned(job) && !job.live.empty(); }
 
 // A group of jobs that may use the same nodes.
@@ -113,8 +113,8 @@ std::vector<JobClass> classes_of(const AllocatorCluster& cluster, const std::set
   return classes;
 }
 
-// Returns what a job keeps while jobs that may use fewer nodes are allocated: its whole allocation if it is pinned,
-// otherwise its minimum number of replicas.
+// Returns the nodes that a job keeps while nodes are allocated to jobs that may use fewer nodes: its whole allocation
+// if it is pinned, otherwise those of its minimum number of replicas.
 Allocation kept(const AllocatorJob& job) {
   if (is_pinned(job)) return job.current;
   const auto count = std::min(job.current.size(), static_cast<std::size_t>(std::max(job.info.min_replicas, 1)));
@@ -243,7 +243,7 @@ JobDecisions Allocator::first_fit(const AllocatorCluster& cluster) {
     std::vector<NodeInfo> nodes;
     for (const NodeFacts* node : usable.of(*job)) {
       NodeInfo& info = nodes.emplace_back(to_info(*node, free[node->name]));
-      info.preemptible = cluster.surplus.contains(node->name);  // used last
+      info.preemptible = cluster.surplus.contains(node->name);  // preemptible nodes are used last
     }
     const Allocation allocation = allocate_job(job->info, nodes);
     if (allocation.empty()) continue;

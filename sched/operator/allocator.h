@@ -28,61 +28,61 @@ namespace adaptdl::sched {
 
 struct AllocatorJob {
   JobInfo info;
-  nlohmann::json pod;                         // a replica's pod, which determines the nodes that it may use
-  Allocation current;                         // the allocation that it has or is about to get
-  std::map<std::string, int> live;            // by node: number of pods that may still run
-  std::map<std::string, Resources> requests;  // by node: of these pods
+  nlohmann::json pod;                         // a replica's pod, which determines the nodes that the job may use
+  Allocation current;                         // the allocation that the job has or is about to get
+  std::map<std::string, int> live;            // number of pods that may still run, by node
+  std::map<std::string, Resources> requests;  // requests of these pods, by node
   std::string uid;
   bool waits_for_first_fit = false;
-  bool held = false;  // must not be started now
+  bool held = false;  // the job must not be started now
 };
 
-// Whether the job has nodes and must not be moved.
+// Returns whether the job has nodes and must not be moved, because it is not preemptible.
 bool is_pinned(const AllocatorJob& job);
-// Subtracts what a job holds or is about to hold: its allocation, and pods that may still run.
+// Subtracts what a job holds or is about to hold from `free` (by node): its allocation, and pods that may still run.
 void subtract_job(const AllocatorJob& job, std::map<std::string, Resources>& free);
-// Returns how many replicas fit into these resources.
+// Returns how many replicas that each request `replica` fit into `free`.
 std::int64_t room_for(const Resources& replica, const Resources& free);
 
-// Number of different nodes.
+// Returns the number of different nodes.
 std::size_t count_nodes(const Allocation& allocation);
-// Samples per second, weighted by their statistical efficiency, that the job's model gives for its allocation. Empty
-// until the job has been measured.
+// Returns the goodput that the job's model predicts for its allocation: samples per second, weighted by their
+// statistical efficiency. Empty until the job has been measured.
 std::optional<double> goodput_of(const AllocatorJob& job);
 
 struct AllocatorCluster {
   double now = 0;  // seconds
   std::vector<AllocatorJob> jobs;
   std::vector<NodeFacts> nodes;
-  std::map<std::string, Resources> used;  // by node: held by pods that do not belong to `jobs`
-  // By node: the part of `used` that is released soon, by pods of jobs that are suspended, deleted or have ended.
+  std::map<std::string, Resources> used;  // held by pods that do not belong to `jobs`, by node
+  // The part of `used` that will soon be released by pods of jobs that are suspended, deleted or have ended, by node.
   std::map<std::string, Resources> released_soon;
-  std::optional<NodePool> pool;   // none: no nodes are added or removed
-  std::set<std::string> surplus;  // by the last cycle; first fit prefers other nodes
+  std::optional<NodePool> pool;   // empty if no nodes are added or removed
+  std::set<std::string> surplus;  // surplus nodes of the last cycle; first fit prefers other nodes
 };
 
 using JobDecisions = std::map<std::string, JobDecision>;  // by job
 
 struct CycleDecisions {
   JobDecisions jobs;
-  std::optional<PoolDecision> pool;  // if the cluster has a pool
+  std::optional<PoolDecision> pool;  // empty if the cluster has no pool
 };
 
 class Allocator {
  public:
   explicit Allocator(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {}
 
-  // Whether a job must be moved off a node that is about to be removed, which must not wait for the next cycle.
+  // Returns whether a job must be moved off a node that is about to be removed. This must not wait for the next cycle.
   static bool must_move_job(const AllocatorCluster& cluster);
-  // Returns decisions for all jobs except those that are held, and running jobs that must not be moved.
+  // Returns decisions for all jobs except held jobs and running jobs that must not be moved.
   CycleDecisions cycle(const AllocatorCluster& cluster);
-  // Whether the policy can decide on the size of a pool. If not, clusters must not have one.
+  // Returns whether the policy can decide on the size of a pool. If not, clusters must not have a pool.
   bool chooses_size() const { return policy_->chooses_size(); }
-  // Whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their next
-  // cycle would undo it.
+  // Returns whether new jobs get nodes by first fit. False for policies that do not adapt the batch size, because their
+  // next cycle would undo it.
   bool uses_first_fit() const { return policy_->adapts_batch_size(); }
-  // Returns decisions for the jobs that wait for first fit, the oldest first. Omits jobs that do not fit on what is
-  // free.
+  // Allocates nodes to the jobs that wait for first fit, the oldest first, and returns the decisions. Jobs that do not
+  // fit into the free resources are omitted.
   static JobDecisions first_fit(const AllocatorCluster& cluster);
 
  private:

@@ -1,4 +1,4 @@
-// How a thread of the operator that must not be held up for long calls the API server.
+// Defines how threads of the operator that must not block for long call the API server.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace adaptdl::sched {
 
-// A call fails after a few seconds and is not tried again.
+// A call fails after a few seconds and is not retried.
 inline constexpr kube::Client::Options kBriefCalls{.connect_timeout = std::chrono::seconds(2),
                                                    .timeout = std::chrono::seconds(6),
                                                    .patience = std::chrono::milliseconds(0)};

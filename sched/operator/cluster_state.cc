@@ -28,7 +28,7 @@ std::string key_of(const json& object) {
 std::string uid_of(const json& object) { return text_field(object, {"metadata", "uid"}); }
 std::string version_of(const json& object) { return text_field(object, {"metadata", "resourceVersion"}); }
 
-// A reference to an owner is to one in the same namespace.
+// Owner references have no namespace, because an owner is in the same namespace as the object.
 std::string job_id(const json& object, const std::string& uid) {
   return uid.empty() ? "" : text_field(object, {"metadata", "namespace"}) + '/' + uid;
 }
@@ -38,16 +38,16 @@ std::string job_of(const json& pod) { return job_id(pod, text_field(owner_of(pod
 
 double seconds_of(kube::Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
-// Returns a pod of the job, which is not created.
+// Returns the pod that would be created for a replica of the job.
 json replica_pod(const json& job, const PodSettings& settings) {
   try {
     return make_replica_pod(job, {}, settings);
   } catch (const Error&) {
-    return field(job, {"spec", "template"});  // reported when the pods are created
+    return field(job, {"spec", "template"});  // the error is reported when the pods are created
   }
 }
 
-// Returns what the claims of a pod are determined by.
+// Returns the parts of a pod that determine its claims, or null if it has no claims.
 json claims_of(const json& pod) {
   const json& claims = field(pod, {"spec", "resourceClaims"});
   if (claims.empty()) return nullptr;
@@ -55,7 +55,7 @@ json claims_of(const json& pod) {
           {"spec", {{"resourceClaims", claims}}}};
 }
 
-// Returns the job without `info.resources`.
+// Returns the job for the allocator, without `info.resources`.
 AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const PodSettings& settings, kube::Time now) {
   AllocatorJob each;
   JobInfo& info = each.info;
@@ -84,7 +84,7 @@ AllocatorJob to_allocator_job(const kube::Job& job, const json& object, const Po
   return each;
 }
 
-// Ignores an allocation that is larger than the job may have, unless the job has pods for it: another client wrote it.
+// Clears an allocation that another client must have written: it exceeds the job's maximum and the number of its pods.
 void drop_foreign_allocation(AllocatorJob& job) {
   const auto max = static_cast<std::size_t>(std::max(job.info.max_replicas, job.info.min_replicas));
   std::size_t live = 0;
@@ -102,7 +102,7 @@ std::string ClusterState::put_job(const json& object) {
   if (entry.id == id && kube::is_older_version(version_of(object), version_of(entry.object))) return "";
   if (entry.id != id) key_by_id_.erase(entry.id);
   entry = {object, id};
-  // Nothing reads them, and they grow with the status.
+  // No code reads managedFields, and they grow with the status.
   if (json& metadata = entry.object["metadata"]; metadata.is_object()) metadata.erase("managedFields");
   key_by_id_[id] = key;
   return key;
@@ -221,7 +221,7 @@ NodeState ClusterState::node_state(const std::string& name, kube::Time now) {
     if (!node.leaving.empty()) return NodeState::kLeaving;
     return accepts_pods(node) ? NodeState::kReady : NodeState::kCordoned;
   }
-  // Another client may have written it into a job; no node has such a name.
+  // Node names are never longer than this, but another client may have written a longer one into a job.
   constexpr std::size_t kMaxNodeName = 253;
   if (name.size() > kMaxNodeName) return NodeState::kGone;
   const auto [missing, first] = missing_since_.try_emplace(name, now);
@@ -269,13 +269,13 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   const std::lock_guard lock(mutex_);
   AllocatorCluster cluster;
   cluster.now = seconds_of(now);
-  std::map<std::string, std::size_t> index;  // of cluster.jobs, by id of the job
-  std::vector<bool> stopping;                // of cluster.jobs
+  std::map<std::string, std::size_t> index;  // indices into cluster.jobs, by id of the job
+  std::vector<bool> stopping;                // by index into cluster.jobs
   for (const auto& [key, entry] : jobs_) {
     kube::Job job = kube::parse_job(entry.object);
-    // No decision concerns these jobs. Pods that they may still have are like those of other workloads that end soon.
+    // These jobs get no decisions. Pods that they still have are treated like those of other workloads that end soon.
     if (job.ended() || job.deleted || job.suspend) continue;
-    // In large clusters, the hints of the status may be minutes old.
+    // In large clusters, the hints in the status may be minutes old.
     if (json newest = hints ? hints(key, job.uid) : json(); !newest.empty()) job.train = std::move(newest);
     index[entry.id] = cluster.jobs.size();
     AllocatorJob& added = cluster.jobs.emplace_back(to_allocator_job(job, entry.object, settings, now));
@@ -308,7 +308,7 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
     if (pod == pods_.end()) return DeviceInventory::Owner::kUnknownPod;
     return index.contains(pod->second.job) ? DeviceInventory::Owner::kReplica : DeviceInventory::Owner::kOtherPod;
   };
-  // What other pods request by the name of an extended resource is also in their claims.
+  // Amounts are not added up: devices that other pods request by the name of an extended resource are also in claims.
   for (const auto& [node, devices] : devices_.allocated(owner)) {
     for (const auto& [resource, amount] : devices) {
       std::int64_t& used = cluster.used[node][resource];
@@ -318,8 +318,8 @@ AllocatorCluster ClusterState::cluster(const PodSettings& settings, kube::Time n
   return cluster;
 }
 
-// Returns the node with its devices. Those of a device plugin replace those of the same resource, which is how the
-// Kubernetes scheduler counts them.
+// Returns the node with its published devices. If a device plugin provides the same resource, only the plugin's devices
+// count, as for the Kubernetes scheduler.
 NodeFacts ClusterState::with_devices(NodeFacts node) const {
   const auto found = devices_.by_node().find(node.name);
   if (found == devices_.by_node().end()) return node;

@@ -1,4 +1,4 @@
-// Cache of jobs, pods and nodes, filled from watches and API responses. Stale versions and deleted objects are ignored.
+// Caches jobs, pods, nodes and devices from watches and API responses. Stale or deleted jobs and pods are ignored.
 //
 // The response to the creation of an object may arrive after the watch has reported its deletion, so the uids of
 // deleted objects are remembered.
@@ -38,15 +38,15 @@ class ClusterState {
     std::vector<PodFacts> pods;
   };
 
-  // Each returns the key (namespace/name) of the affected job, or an empty string if there is none.
+  // Each of these methods returns the key (namespace/name) of the affected job, or an empty string if there is none.
   std::string put_job(const nlohmann::json& object);
   std::string drop_job(const nlohmann::json& object, kube::Time now = std::chrono::system_clock::now());
   std::string put_pod(const nlohmann::json& object);
   std::string drop_pod(const nlohmann::json& object);
-  // Each returns the keys of the affected jobs.
+  // Each of these methods returns the keys of the affected jobs.
   std::vector<std::string> put_node(const nlohmann::json& object);
   std::vector<std::string> drop_node(const nlohmann::json& object);
-  // For the resources of kDeviceResources, like those of DeviceInventory.
+  // The four methods below call put(), drop(), replace() and complete_node() of the DeviceInventory.
   std::string put_device_object(const kube::Resource& resource, const nlohmann::json& object);
   void drop_device_object(const kube::Resource& resource, const nlohmann::json& object);
   std::vector<std::string> replace_device_objects(const kube::Resource& resource,
@@ -54,34 +54,34 @@ class ClusterState {
   void complete_node(Resources& resources) const;
 
   std::optional<JobView> job(const std::string& key) const;
-  // How long a node must have no Node object before it counts as gone. If the object was deleted by mistake, the pods
+  // A node counts as gone once it has had no Node object for this long. If the object was deleted by mistake, the pods
   // still run, and the kubelet creates the object again.
   static constexpr std::chrono::seconds kMissingBeforeGone{40};
   NodeState node_state(const std::string& name, kube::Time now);
-  // Returns the node's label kubernetes.io/hostname, which may differ from its name. Empty if it has none.
+  // Returns the node's label kubernetes.io/hostname, which may differ from its name; empty if there is no such label.
   std::string hostname(const std::string& node) const;
-  // Returns what the replicas of a job hold on these nodes.
+  // Returns what the replicas of a job would hold on these nodes.
   UsageRate usage_rate(const nlohmann::json& job, const Allocation& nodes, const PodSettings& settings,
                        const std::vector<NodePrice>& prices) const;
   // Returns the keys of all jobs.
   std::vector<std::string> jobs() const;
-  // Returns the usage of all jobs.
+  // Returns the usage of all jobs that exist.
   std::vector<kube::UsageRecord> usage() const;
-  // Returns the usage of the jobs that were deleted since the last call, until they were deleted. Only the last 10,000
-  // are kept.
+  // Returns the usage, up to their deletion, of the jobs that were deleted since the last call. Only the last 10,000
+  // jobs are kept.
   std::vector<kube::UsageRecord> take_deleted_usage();
-  // Returns the hints of a job (namespace/name) that are newer than those of its status; empty if there are none.
+  // Returns the hints of a job (namespace/name) that are newer than those in its status; empty if there are none.
   using HintsOf = std::function<nlohmann::json(const std::string& job, const std::string& uid)>;
   // Returns a snapshot for the allocator. `settings` determine the pods that would be created for the jobs.
   AllocatorCluster cluster(const PodSettings& settings, kube::Time now, const HintsOf& hints = {}) const;
 
  private:
-  // The id of a job is namespace/uid.
+  // Below, the id of a job is namespace/uid.
   struct Pod {
-    std::string version, job, node;  // job: the id of the job whose replica the pod is; empty: none
-    Resources requests;              // without those by its claims
-    nlohmann::json claims;           // the pod, with only what its claims are; null if it has none
-    bool holds = false;              // whether it holds its requests, because it has not ended
+    std::string version, job, node;  // job: id of the job whose replica the pod is, or empty
+    Resources requests;              // without the devices that its claims request
+    nlohmann::json claims;           // the parts of the pod that determine its claims; null without claims
+    bool holds = false;              // whether the pod holds its requests, because it has not ended
     PodFacts facts;                  // only set for pods of jobs
   };
   struct JobEntry {
@@ -102,9 +102,9 @@ class ClusterState {
   std::map<std::string, std::string> key_by_id_;              // keys of jobs, by id
   std::map<std::string, Pod> pods_;                           // by uid
   std::map<std::string, std::set<std::string>> pods_by_job_;  // uids of pods, by id of the job
-  std::map<std::string, NodeFacts> nodes_;                    // by name, without devices_
+  std::map<std::string, NodeFacts> nodes_;                    // by name, without the devices in devices_
   DeviceInventory devices_;
-  std::map<std::string, kube::Time> missing_since_;  // by name: nodes without an object
+  std::map<std::string, kube::Time> missing_since_;  // since when nodes have no object, by name
   std::set<std::string> deleted_;                    // uids
   std::deque<std::string> deleted_order_;
   std::vector<kube::UsageRecord> deleted_usage_;

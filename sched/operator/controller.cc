@@ -26,7 +26,7 @@ using nlohmann::json;
 constexpr int kMaxSteps = 16;
 constexpr std::chrono::milliseconds kFirstRetry{200}, kMaxRetry{30'000};
 
-// Another client has created a pod of the name that a replica must have.
+// Thrown if another client has created a pod with the name that a replica must have.
 struct ForeignPod : Error {
   using Error::Error;
 };
@@ -85,7 +85,7 @@ json Controller::hints(const std::string& key, const std::string& uid) const {
   {
     const std::lock_guard lock(mutex_);
     const auto found = memory_.find(key);
-    // Those of an earlier job of the same name may still be there.
+    // The supervisor may still have the hints of an earlier job of the same name.
     if (found == memory_.end() || found->second.uid != uid) return json::object();
   }
   return supervisor_.hints(key);
@@ -140,7 +140,7 @@ bool Controller::advance(const std::string& key) {
     const auto wait = std::max(*plan.look_again - situation.now, kube::Time::duration(0));
     queue_.add_at(key, WorkQueue::Clock::now() + std::chrono::ceil<std::chrono::milliseconds>(wait));
   }
-  // Which pods are missing depends on the status. If it has just changed, the next step computes them again.
+  // The missing pods depend on the status. If it has just changed, the next step determines them again.
   if (!plan.status.is_null()) return true;
   for (const int number : plan.missing) {
     try {
@@ -164,10 +164,10 @@ bool Controller::advance(const std::string& key) {
   return false;
 }
 
-// Whether the status has nothing but hints that cannot be written yet. If so, the job is queued for when they can be.
+// Returns whether the status contains only hints that must not be written yet. If so, the job is queued for that time.
 bool Controller::hints_must_wait(const std::string& key, const json& job, const json& status) {
   const json& hints = kube::field(status, {"train"});
-  // A job that has just become able to follow generations, or unable, is treated otherwise from then on.
+  // The first hints, and changes of liveRescale, are written at once: the job is treated differently from then on.
   if (!hints.is_object() || status.size() > 1 || hints.contains("liveRescale") ||
       !kube::field(job, {"status", "train"}).is_object())
     return false;
@@ -177,8 +177,8 @@ bool Controller::hints_must_wait(const std::string& key, const json& job, const 
   return true;
 }
 
-// Lists the job's pods and returns whether all of them are in the cache. A pod whose creation was not acknowledged, or
-// that another operator created, may not have been reported yet, and would run alongside the next group.
+// Lists the job's pods and returns whether all of them are in the cache. The watch may not have reported a pod yet
+// whose creation was not acknowledged, or that another operator created. Such a pod would run alongside the next group.
 bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const kube::ListOptions options{.label_selector = kube::replica_selector(kube::name_of(view.job))};
@@ -194,8 +194,8 @@ bool Controller::pods_are_as_known(const ClusterState::JobView& view) {
   return known;
 }
 
-// Writes an event that says why the job does not start. Only the first of consecutive errors with one cause is
-// reported, because their messages may differ in details.
+// Writes an event with the reason why the job does not start. Of consecutive errors with the same cause, only the first
+// is reported, because their messages may differ in details.
 void Controller::report_create_error(const std::string& key, const json& job, const std::string& cause,
                                      const std::string& message) {
   {
@@ -209,7 +209,8 @@ void Controller::announce(const std::string& key) {
   if (const auto view = state_.job(key)) token_of(key, *view);
 }
 
-// Returns the token of the job's pods, or a new one if it has no pods.
+// Returns the token of the job's pods or, if it has no pods, the token that is created when the job becomes known.
+// Registers the job with the supervisor if it is new or its token has changed.
 std::string Controller::token_of(const std::string& key, const ClusterState::JobView& view) {
   const std::string uid = text_field(view.job, {"metadata", "uid"});
   const int group = kube::int_field(view.job, {"status", "group"}).value_or(-1);
@@ -278,7 +279,7 @@ void Controller::remove_pod(const std::string& name_space, const PodRemoval& rem
   }
 }
 
-// Writes the present rank of a replica into the annotations of its pod.
+// Writes the current rank of a replica into the annotations of its pod.
 void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   const json change{{"metadata",
                      {{"uid", rank.uid},
@@ -293,7 +294,7 @@ void Controller::set_rank(const std::string& name_space, const PodRank& rank) {
   }
 }
 
-// `number` is that of a replica in its group.
+// Creates the pod of the replica with this number. Returns why it is invalid or exceeds a quota; throws other errors.
 std::optional<PodRefusal> Controller::create_pod(const json& job, int number, const std::string& token) {
   PodPlace place = place_of(job, number);
   place.token = token;
@@ -308,7 +309,7 @@ std::optional<PodRefusal> Controller::create_pod(const json& job, int number, co
     return {};
   } catch (const kube::ApiError& error) {
     if (error.reason() == "AlreadyExists") {
-      // In general, this operator or its terminating predecessor has created it, and the watch has not reported it yet.
+      // Usually, this operator or its terminating predecessor has created it, and the watch has not reported it yet.
       const json pod = client_.get(kube::path(kube::kPods, name_space_of(job), name));
       state_.put_pod(pod);
       if (text_field(owner_of(pod), {"uid"}) != text_field(job, {"metadata", "uid"}))

@@ -41,7 +41,7 @@ class Controller {
   // Reconciles the job, which may have been deleted. If that fails, the job is queued again.
   void sync(const std::string& key);
 
-  // Replicas report to this operator from now on. Called before sync().
+  // Records that replicas report to this operator from now on. Must be called before sync().
   void lead() { leads_since_ = std::chrono::system_clock::now(); }
 
   // Registers the job with the supervisor.
@@ -49,7 +49,7 @@ class Controller {
 
   // Stores the allocator's decision and queues the job with this priority.
   void decide(const std::string& key, JobDecision decision, WorkQueue::Priority priority);
-  // Returns the nodes that were decided for the job, if its status does not have them yet.
+  // Returns the nodes of a decision on the job that is not in its status yet; empty if there is none.
   std::optional<Allocation> undone(const std::string& key) const;
   // Returns the newest hints of the job with this uid; empty if they are not known.
   nlohmann::json hints(const std::string& key, const std::string& uid) const;
@@ -60,7 +60,7 @@ class Controller {
     std::optional<JobDecision> decision;
     std::uint64_t decisions = 0;  // number of decisions so far
     int failures = 0;             // consecutive failed calls of sync()
-    std::string create_error;     // cause of the last one that an event reported
+    std::string create_error;     // cause of the last failed creation that an event reported
   };
 
   bool advance(const std::string& key);

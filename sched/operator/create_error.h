@@ -1,4 +1,4 @@
-// Why the API server refused to create a pod.
+// Classifies the errors with which the API server refuses to create a pod.
 #pragma once
 
 #include "kube/error.h"

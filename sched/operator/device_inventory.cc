@@ -21,14 +21,14 @@ using kube::text_field;
 using nlohmann::json;
 
 constexpr std::string_view kClassResource = "deviceclass.resource.kubernetes.io/";
-// No claim may have more devices.
+// Kubernetes does not allow more devices per claim.
 constexpr int kMaxDevicesPerClaim = 32;
 
 std::string full_name(const json& object) {
   return text_field(object, {"metadata", "namespace"}) + '/' + text_field(object, {"metadata", "name"});
 }
 
-// Whether Kubernetes gives the device to pods.
+// Returns whether Kubernetes assigns the device to pods.
 bool is_usable(const json& device) {
   return std::ranges::none_of(array_field(device, {"taints"}), [](const json& taint) {
     const std::string effect = text_field(taint, {"effect"});
@@ -36,7 +36,7 @@ bool is_usable(const json& device) {
   });
 }
 
-// Returns the name of a product in the form of the label nvidia.com/gpu.product.
+// Returns the device's product name in the form of the label nvidia.com/gpu.product.
 std::string product_of(const json& device) {
   std::string product = text_field(device, {"attributes", "productName", "string"});
   std::ranges::replace(product, ' ', '-');
@@ -63,7 +63,7 @@ std::string DeviceInventory::put(const kube::Resource& resource, const json& obj
   } else if (resource.kind == kube::kResourceClaimTemplates.kind) {
     ClaimTemplate& entry = templates_[full_name(object)] = {};
     for (const json& request : array_field(object, {"spec", "spec", "devices", "requests"})) {
-      // Of alternatives, the first one counts.
+      // If a request lists alternatives, the first one counts.
       const auto& alternatives = array_field(request, {"firstAvailable"});
       const json& wanted = alternatives.empty() ? field(request, {"exactly"}) : alternatives.front();
       if (kube::bool_field(wanted, {"adminAccess"}, false)) continue;
@@ -125,7 +125,7 @@ std::string DeviceInventory::put_class(const json& object) {
   return "";
 }
 
-// Returns the names of resources as which the devices of a class count.
+// Returns the names of the resources as which the devices of a class count.
 std::vector<std::string> DeviceInventory::names_of_class(const std::string& name) const {
   count();
   const auto found = classes_.find(name);
@@ -142,8 +142,8 @@ void DeviceInventory::count() const {
   by_node_.clear();
   products_.clear();
   class_by_extended_.clear();
-  // Of several classes with the same extended resource, Kubernetes uses the one that was created last, and of those
-  // that were created at the same time the first by name.
+  // If several classes have the same extended resource, Kubernetes uses the one that was created last or, if they were
+  // created at the same time, the first by name.
   for (const auto& [name, each] : classes_) {
     if (each.extended.empty()) continue;
     const auto [chosen, added] = class_by_extended_.try_emplace(each.extended, name);
@@ -233,9 +233,9 @@ void DeviceInventory::complete_node(Resources& resources) const {
   }
 }
 
-// Returns the names of resources as which a request of a claim counts.
+// Returns the names of the resources as which a request of a claim counts.
 std::vector<std::string> DeviceInventory::requested_names(const json& claim, const std::string& request) const {
-  // Results of an alternative name the request and the alternative: gpu/large.
+  // The result of an alternative names the request and the alternative, for example gpu/large.
   const std::size_t slash = request.find('/');
   for (const json& each : array_field(claim, {"spec", "devices", "requests"})) {
     if (text_field(each, {"name"}) != request.substr(0, slash)) continue;

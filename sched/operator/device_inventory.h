@@ -1,12 +1,12 @@
-// The devices that drivers publish by dynamic resource allocation (resource.k8s.io/v1), counted as resources of nodes.
+// Counts the devices that drivers publish by dynamic resource allocation (resource.k8s.io/v1) as resources of nodes.
 //
-// A device counts once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. Devices of a
-// class with an extended resource (spec.extendedResourceName) count as that, which a device plugin may provide on other
-// nodes, and as "CLASS (DeviceClass)", which only devices are. Pods request them by these names, or by claims for the
-// class. Which device a pod gets is decided by the Kubernetes scheduler.
+// A device counts once for each DeviceClass that selects it, as deviceclass.resource.kubernetes.io/CLASS. If the class
+// has an extended resource (spec.extendedResourceName), its devices count instead as that resource, which a device
+// plugin may provide on other nodes, and as "CLASS (DeviceClass)", which excludes devices of plugins. Pods request
+// devices by the name of a resource or by claims for a class. The Kubernetes scheduler decides which device a pod gets.
 //
-// Only devices of a single node are counted. A claim that pods share does not count as a request; once it is allocated,
-// its devices are held.
+// Only devices of a single node are counted. A claim that pods share does not count as a request; its devices are held
+// once it is allocated.
 //
 // Threading: not thread-safe.
 #pragma once
@@ -33,7 +33,7 @@ inline constexpr const kube::Resource* kDeviceResources[] = {&kube::kDeviceClass
 class DeviceInventory {
  public:
   // Adds or replaces an object of one of kDeviceResources. Returns why the devices of a DeviceClass cannot be counted;
-  // empty if they can, and for all other objects.
+  // empty if they can be, and for all other objects.
   std::string put(const kube::Resource& resource, const nlohmann::json& object);
   void drop(const kube::Resource& resource, const nlohmann::json& object);
   // Replaces all objects of the resource. Returns why devices cannot be counted.
@@ -41,20 +41,20 @@ class DeviceInventory {
 
   // Returns the usable devices of each node.
   const std::map<std::string, Resources>& by_node() const;
-  // Returns the product that the GPUs of a node are; empty if they differ or are not known.
+  // Returns the product name of the GPUs of a node; empty if it is not known or the GPUs differ.
   std::string product(const std::string& node) const;
 
-  // Completes the requests of a replica's pod by its claims, and by the other names of what it requests. What makes a
-  // new pod wait, such as a ResourceClaimTemplate that does not exist, becomes a request that no node satisfies; pods
-  // that exist do not have it (`is_new`).
+  // Adds the devices that a replica's pod requests by claims to `requests`, and replaces the names of classes by the
+  // resources as which their devices count. If `is_new`, a ResourceClaimTemplate that does not exist, or whose number
+  // of devices depends on the node, becomes a request that no node satisfies, because a new pod would wait for it.
   void complete_requests(const nlohmann::json& pod, bool is_new, Resources& requests) const;
-  // Completes the resources of a node that does not exist yet by the other names of its devices.
+  // Adds the other names of its devices to the resources of a node that does not exist yet.
   void complete_node(Resources& resources) const;
 
   enum class Owner { kReplica, kOtherPod, kUnknownPod };
-  // Returns the devices of each node that are allocated to claims: for a claim that a replica owns, only under other
-  // names than those it requests; for a claim of an unknown pod, which has ended, not at all. `owner` is called with
-  // the uid of a pod.
+  // Returns the devices of each node that are allocated to claims. The devices of a claim that a replica owns count
+  // only under the names that the claim does not request. A claim of an unknown pod, which has ended, does not count.
+  // `owner` is called with the uid of a pod.
   std::map<std::string, Resources> allocated(const std::function<Owner(const std::string& uid)>& owner) const;
 
  private:
@@ -65,13 +65,13 @@ class DeviceInventory {
     bool selects(const std::string& driver, const nlohmann::json& device) const;
   };
   struct ClaimTemplate {
-    Resources devices;       // by class
-    bool is_counted = true;  // or its number of devices depends on the node
-    bool exists = true;      // pods that were created with it keep their devices when it is deleted
+    Resources devices;       // number of devices by class
+    bool is_counted = true;  // false if the number of devices depends on the node
+    bool exists = true;      // false once deleted; existing pods keep their devices
   };
   struct Device {
     std::string node;
-    std::set<std::string> names;  // of resources
+    std::set<std::string> names;  // of the resources as which the device counts
   };
   using DeviceId = std::string;  // driver, pool and device
 
@@ -84,10 +84,10 @@ class DeviceInventory {
   std::map<std::string, nlohmann::json> slices_;    // by name
   std::map<std::string, DeviceClass> classes_;      // by name
   std::map<std::string, ClaimTemplate> templates_;  // by namespace/name
-  std::map<std::string, nlohmann::json> claims_;    // by namespace/name: allocated ones
+  std::map<std::string, nlohmann::json> claims_;    // allocated claims, by namespace/name
   mutable bool counted_ = true;                     // whether the members below are up to date
   mutable std::map<std::string, std::string> class_by_extended_;
-  mutable std::map<DeviceId, Device> devices_;           // usable ones of nodes
+  mutable std::map<DeviceId, Device> devices_;           // usable devices of nodes
   mutable std::map<std::string, Resources> by_node_;     // by node
   mutable std::map<std::string, std::string> products_;  // by node
 };

@@ -22,7 +22,7 @@ class SelectorReader {
  public:
   explicit SelectorReader(std::string_view text) : text_(text) {}
 
-  // Skips white space, then `token` if it follows.
+  // Skips white space, then `token` if it follows. Returns whether it does.
   bool take(std::string_view token) {
     text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
     if (!text_.starts_with(token)) return false;
@@ -107,8 +107,8 @@ class SelectorReader {
   std::string_view text_;
 };
 
-// Returns an attribute's value, which is the only member of {"string": …}, {"int": …}, {"bool": …} or {"version": …}.
-// Null if the device does not have it. Names without a domain are in the domain of the driver.
+// Returns the value of an attribute that is stored as {"string": …}, {"int": …} or {"bool": …}. Null if the device does
+// not have the attribute, or it is a {"version": …}. Names without a domain are in the domain of the driver.
 const json& attribute_of(const json& device, const std::string& driver, const std::string& domain,
                          const std::string& name) {
   static const json none;

@@ -1,11 +1,11 @@
 // Selects devices by an expression of a DeviceClass (spec.selectors[].cel.expression of resource.k8s.io/v1).
 //
-// The language of these expressions is CEL, of which this reads conjunctions of comparisons:
+// These expressions are written in CEL. Only conjunctions of comparisons are supported:
 //
 //   device.driver == 'gpu.example.com' && device.attributes['gpu.example.com'].type == 'gpu'
 //
-// That is how the drivers of GPUs select all their devices of a kind. A comparison is by == or != with a string, an
-// integer or a Boolean; !device.attributes[…].NAME and device.attributes[…].NAME alone compare with false and true.
+// The drivers of GPUs use them to select all their devices of a kind. A comparison uses == or != with a string, an
+// integer or a Boolean; !device.attributes[…].NAME and device.attributes[…].NAME compare with false and true.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,13 +20,13 @@ class DeviceSelector {
   // Throws Error if the expression is not such a conjunction.
   explicit DeviceSelector(std::string_view expression);
 
-  // Whether a device of a ResourceSlice matches. A device without an attribute that is compared does not match.
+  // Returns whether a device of a ResourceSlice matches. A device that lacks a compared attribute does not match.
   bool matches(const std::string& driver, const nlohmann::json& device) const;
 
   struct Comparison {
-    std::string domain, attribute;  // empty: the driver
+    std::string domain, attribute;  // empty if the driver is compared
     nlohmann::json value;
-    bool equal = true;  // or different
+    bool equal = true;  // false for !=
   };
 
  private:

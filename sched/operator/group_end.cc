@@ -16,14 +16,14 @@ GroupEnd restart_group(const std::string& reason, const std::string& message) {
   return {Kind::kRestart, reason, message, {}};
 }
 
-// Finds a replica that was ended, or is about to be, by something other than its program.
+// Looks for a replica that was ended, or is about to be ended, by something other than its program.
 GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>& replicas, bool all_created) {
   GroupEnd end;
   for (std::size_t rank = 0; rank < replicas.size(); ++rank) {
     const PodFacts* pod = replicas[rank];
     const std::string who = fmt::format("replica {}", rank);
     if (pod == nullptr) {
-      // Before all pods of the group were created, a missing pod is not a lost one.
+      // Until all pods of the group have been created, a missing pod is not a lost one.
       if (all_created) return restart_group("ReplicaLost", who + " was deleted");
       continue;
     }
@@ -35,7 +35,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
     // A program that is asked to stop exits with 143, which is not a failure, even if the job is not preemptible.
     if (pod->leaving && (pod->live() || pod->end == PodEnd::kCheckpointed))
       return restart_group("ReplicaLost", who + " is being deleted");
-    // No event reports when a node without an object counts as gone.
+    // No event is sent when a node without an object begins to count as gone.
     if (pod->live() && !pod->node.empty() && !responds(at, pod->node)) end.look_again = at.now + kNodeCheck;
   }
   return end;
@@ -45,7 +45,7 @@ GroupEnd lost_replica(const JobSituation& at, const std::vector<const PodFacts*>
 // with a delay.
 GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts*>& replicas, const PodFacts& failure) {
   const std::string who = fmt::format("replica {}", failure.rank);
-  // Its node does not give the device to a pod again while it is unhealthy.
+  // The node does not assign the device to a pod again while it is unhealthy.
   if (failure.unhealthy_device) return restart_group("ReplicaLost", fmt::format("{} {}", who, failure.message));
   const kube::Time noticed = failure.ended ? *failure.ended + kNodeLossNoticed : at.now;
   for (const PodFacts* pod : replicas) {
@@ -61,7 +61,7 @@ GroupEnd end_of_failure(const JobSituation& at, const std::vector<const PodFacts
           {}};
 }
 
-// Finds the first replica whose program has ended otherwise than with success.
+// Finds the first replica whose program did not end successfully.
 GroupEnd ended_replica(const JobSituation& at, const kube::Job& job, const std::vector<const PodFacts*>& replicas) {
   const PodFacts* first = nullptr;
   for (const PodFacts* pod : replicas) {
@@ -80,7 +80,7 @@ GroupEnd ended_replica(const JobSituation& at, const kube::Job& job, const std::
 
 GroupEnd group_end(const JobSituation& situation, const kube::Job& job, const std::vector<const PodFacts*>& replicas,
                    bool all_created) {
-  // Replicas that lose a peer fail.
+  // Losses are checked first, because replicas that lose a peer fail.
   const GroupEnd loss = lost_replica(situation, replicas, all_created);
   if (loss.kind != Kind::kNone) return loss;
   GroupEnd end = ended_replica(situation, job, replicas);

@@ -1,9 +1,7 @@
-// Whether the replicas of a group make it necessary to restart the job, or fail it.
+// Decides whether the job must be restarted, or has failed, because of the replicas of its group.
 //
-// Only a replica's own program can fail a job. Whatever else ends a replica restarts the job, and so does a failure
-// that may be the consequence of a lost node.
-//
-// Threading: pure functions.
+// Only a failure of a replica's own program can fail the job. If a replica ends for another reason, the job is
+// restarted. The same applies to failures that may be the consequence of a lost node or an unhealthy device.
 #pragma once
 
 #include <chrono>
@@ -15,29 +13,29 @@
 
 namespace adaptdl::sched {
 
-// Pause after which a node that does not respond is looked at again.
+// Interval at which a node that does not respond is checked again.
 inline constexpr std::chrono::seconds kNodeCheck{10};
 
 struct GroupEnd {
   enum class Kind {
     kNone,     // the group continues
-    kWaits,    // a replica has failed, and it is not known yet why
+    kWaits,    // a replica has failed, but the cause is not known yet
     kRestart,  // the job must be restarted
     kFailed,   // the job has failed
   };
   Kind kind = Kind::kNone;
   std::string reason, message;           // for kRestart and kFailed
-  std::optional<kube::Time> look_again;  // when the answer may change although no event reports anything
+  std::optional<kube::Time> look_again;  // when the result may change without an event
 };
 
-// `replicas` are the pods of the group by number, null for missing ones. `all_created`: a missing one has existed. The
-// group must not have succeeded.
+// `replicas` contains the pods of the group by rank, null for missing ones. `all_created` means that all pods were
+// created, so that a missing one was deleted. REQUIRES that the group has not succeeded.
 GroupEnd group_end(const JobSituation& situation, const kube::Job& job, const std::vector<const PodFacts*>& replicas,
                    bool all_created);
 
-// Whether the pod's node no longer exists.
+// Returns whether the pod's node no longer exists.
 bool is_gone(const JobSituation& situation, const PodFacts& pod);
-// Whether the node confirms when its pods have ended.
+// Returns whether the node can confirm that its pods have ended, because it exists and is ready.
 bool responds(const JobSituation& situation, const std::string& node);
 
 }  // namespace adaptdl::sched

@@ -1,7 +1,7 @@
-// Bounds how often the hints of jobs are written to the API server.
+// Limits how often the hints of jobs are written to the API server.
 //
 // All jobs report new hints every half minute. They are written into the jobs' statuses for the next operator and for
-// users, who do not need each of them at once.
+// users, who do not need every update at once.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -18,16 +18,16 @@ class HintPace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `pause`: between two writes, on average.
+  // `pause` is the average time between two writes.
   explicit HintPace(Clock::duration pause) : pause_(pause) {}
 
-  // Returns when the job's hints may be written. The time does not change until written(), unless it was missed.
+  // Returns when the job's hints may be written. Unless it is missed, this time does not change until written().
   Clock::time_point due(const std::string& job, Clock::time_point now) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = due_.try_emplace(job);
     if (added || entry->second + kMissed < now) {
       const auto earliest = std::max(now, last_ + pause_);
-      // Jobs whose statuses were written for other reasons have given up their turns.
+      // Jobs whose statuses were written for other reasons did not use their turns, so next_ may be too late.
       const auto latest = earliest + pause_ * static_cast<Clock::rep>(due_.size() - 1);
       entry->second = std::clamp(next_, earliest, latest);
       next_ = entry->second + pause_;
@@ -36,21 +36,21 @@ class HintPace {
     return entry->second;
   }
 
-  // The job's status was written, or the job no longer exists.
+  // Records that the job's status was written, or that the job no longer exists.
   void written(const std::string& job) {
     const std::lock_guard lock(mutex_);
     due_.erase(job);
   }
 
  private:
-  // After an outage of the API server, not all jobs are due at once.
+  // A job that misses its turn by this much gets a new one, so that not all jobs are due at once after an outage.
   static constexpr std::chrono::seconds kMissed{5};
 
   const Clock::duration pause_;
   std::mutex mutex_;
   std::map<std::string, Clock::time_point> due_;  // by namespace/name
   Clock::time_point last_{};                      // when a job was last permitted to write
-  Clock::time_point next_{};                      // after the last turn that was given
+  Clock::time_point next_{};                      // the turn after the last one that was assigned
 };
 
 }  // namespace adaptdl::sched

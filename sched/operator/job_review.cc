@@ -30,10 +30,10 @@ constexpr const char* kTemplate = "spec.template.";
 constexpr std::size_t kMaxFault = 1000, kMaxWarning = 250;  // bytes
 constexpr std::size_t kMaxFaults = 10;
 constexpr std::size_t kMaxValues = 250'000;
-// The host names of replicas contain the number of the group, and must not become too long while a job trains.
+// Group of the dry run. Host names of replicas contain its number, and must not become too long while a job trains.
 constexpr int kLateGroup = 999;
 
-// Keeps nothing but a few strings of a review.
+// Reads a few strings of a review and stores nothing else.
 struct SummaryReader : json::json_sax_t {
   std::string uid, operation, deletion;
 
@@ -71,16 +71,16 @@ struct SummaryReader : json::json_sax_t {
   }
 
   std::size_t depth_ = 0;
-  std::array<std::string, kDepth> keys_;  // of the objects around, from the outermost; empty: an array
+  std::array<std::string, kDepth> keys_;  // of the enclosing objects, from the outermost; empty for an array
 };
 
 bool is_empty(const json& value) {
   return value.is_null() || (value.is_structured() && value.empty()) || value == "" || value == false || value == 0;
 }
 
-// Returns the element of `list` that corresponds to element `place` of `sent`: the one of the same name, and of several
-// of that name the one in the same position among them; without a name, that at the same place. Other webhooks may
-// insert named elements anywhere and append others.
+// Returns the element of `list` that corresponds to element `place` of `sent`, or null if there is none. This is the
+// element of the same name (of several, the one at the same position among them) or, without a name, the element at the
+// same place. Other webhooks may insert named elements anywhere and append others.
 const json* counterpart(const json& sent, std::size_t place, const json& list) {
   const std::string name = text_field(sent[place], {"name"});
   if (name.empty()) return place < list.size() && list.size() >= sent.size() ? &list[place] : nullptr;
@@ -109,15 +109,15 @@ void collect_dropped(const json& sent, const json& stored, const Pointer& path, 
   }
 }
 
-// Returns the paths of the fields of `sent` that are missing in `stored`. A field that is empty, zero or false may be
-// missing, because Kubernetes leaves it out.
+// Returns the paths of the fields of `sent` that are missing in `stored`, except fields that are empty, zero or false,
+// because Kubernetes omits those.
 std::vector<Pointer> dropped_fields(const json& sent, const json& stored) {
   std::vector<Pointer> dropped;
   collect_dropped(sent, stored, Pointer(), dropped);
   return dropped;
 }
 
-// The job as it would be stored, with what a pod of it needs.
+// Returns the job as it would be stored, with placeholders for missing metadata that its pods need.
 json complete_job(const json& request) {
   json job = field(request, {"object"});
   json& metadata = job["metadata"];
@@ -140,7 +140,7 @@ void review_images(const json& job, const ReviewSettings& settings, ReviewVerdic
     const auto& containers = array_field(job, {"spec", "template", "spec", list});
     for (std::size_t i = 0; i < containers.size(); ++i) {
       const std::string image = text_field(containers[i], {"image"});
-      if (image.empty()) continue;  // found by the dry run
+      if (image.empty()) continue;  // the dry run reports it
       if (const std::string fault = settings.image_fault(image); !fault.empty())
         verdict.faults.push_back(fmt::format("{}spec.{}[{}]: {}", kTemplate, list, i, fault));
     }
@@ -154,7 +154,7 @@ std::string job_field(const std::string& pod_field) {
   return of_template ? kTemplate + pod_field : pod_field;
 }
 
-// Returns the fields that the API server reports with fieldValidation=Strict.
+// Returns the unknown fields that the API server reports with fieldValidation=Strict.
 std::vector<std::string> unknown_fields(const std::string& message) {
   constexpr std::string_view kUnknown = "unknown field \"";
   std::vector<std::string> fields;
@@ -165,7 +165,7 @@ std::vector<std::string> unknown_fields(const std::string& message) {
   return fields;
 }
 
-// Adds what the API server says about the pod, by the fields of the job.
+// Adds the faults of the pod that the API server reports, with the corresponding fields of the job.
 void add_pod_faults(const kube::ApiError& error, ReviewVerdict& verdict) {
   const std::size_t before = verdict.faults.size();
   for (const json& cause : array_field(error.details(), {"causes"})) {
@@ -190,7 +190,7 @@ void review_pod(const json& job, const ReviewSettings& settings, ReviewVerdict& 
   try {
     const json stored = settings.dry_run(text_field(job, {"metadata", "namespace"}), pod);
     if (!settings.compare_fields) return;
-    // What patches of the operator have removed was not dropped by the API server.
+    // The API server has not dropped fields that patches of the operator have removed.
     const json& given = field(job, {"spec", "template"});
     const std::vector<Pointer> removed = dropped_fields(given, pod);
     for (const Pointer& path : dropped_fields(given, stored)) {
@@ -222,7 +222,7 @@ json fixed_part(json spec) {
   return spec;
 }
 
-// Returns whether there is more to check.
+// Checks whether the request may change the spec. Returns whether the new job must be checked, too.
 bool review_change(const json& request, ReviewVerdict& verdict) {
   if (text_field(request, {"operation"}) != "UPDATE") return true;
   const json& old_job = field(request, {"oldObject"});
@@ -287,7 +287,7 @@ json patch_answer(const json& request, const json& patch) {
   return {{"apiVersion", "admission.k8s.io/v1"}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
 }
 
-// The reason is Forbidden, because kubectl before 1.25 does not print the message of reason Invalid.
+// The reason is Forbidden, because kubectl before 1.25 does not print messages of the reason Invalid.
 json review_answer(const json& request, const ReviewVerdict& verdict) {
   json response{{"uid", text_field(request, {"uid"})}, {"allowed", verdict.faults.empty()}};
   if (!verdict.faults.empty()) {

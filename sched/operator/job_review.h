@@ -1,11 +1,11 @@
-// Decides whether the API server may store an AdaptDLJob: the answer to an AdmissionReview (admission.k8s.io/v1). Also
-// has the API server store who created the job.
+// Decides whether the API server may store an AdaptDLJob, in response to an AdmissionReview (admission.k8s.io/v1). Also
+// makes the API server store the name of the user who created the job.
 //
-// The API server itself checks the schema of the resource. This checks what a schema cannot express: the number of
-// replicas, the names of images, the pod template, by a dry run of the creation of a replica's pod, and that the spec
-// of a job that has started does not change.
+// The API server itself checks the schema of the resource. These functions check what a schema cannot express: the
+// number of replicas, the names of images, the pod template (by a dry run of the creation of a replica's pod), and that
+// the spec of a job does not change after the job has started.
 //
-// Threading: pure functions apart from the dry run.
+// Threading: concurrent calls of review_job() may call the functions of ReviewSettings concurrently.
 #pragma once
 
 #include <functional>
@@ -26,30 +26,30 @@ struct ReviewSettings {
   // kube::Client::create() throws.
   std::function<nlohmann::json(const std::string& name_space, const nlohmann::json& pod)> dry_run;
   // Whether unknown fields of a pod are found by comparing it with what the API server returns. If false, the dry run
-  // must refuse them (fieldValidation=Strict), so webhooks that remove fields make no difference.
+  // must refuse them (fieldValidation=Strict), so that webhooks that remove fields do not affect the check.
   bool compare_fields = false;
 };
 
 struct ReviewVerdict {
-  std::vector<std::string> faults;    // the job is accepted if there are none
+  std::vector<std::string> faults;    // empty if the job is accepted
   std::vector<std::string> warnings;  // shown by kubectl
 };
 
-// `request` is the `request` of an AdmissionReview. Throws Error if the job cannot be checked: the API server does not
-// answer, or the operator lacks a permission.
+// `request` is the field `request` of an AdmissionReview. Throws Error if the job cannot be checked, because the API
+// server does not answer or the operator lacks a permission.
 ReviewVerdict review_job(const nlohmann::json& request, const ReviewSettings& settings);
 
-// Returns the JSON patch that gives a new job the annotation kube::kSubmitterAnnotation, and keeps others from changing
-// it. Empty: nothing has to be changed.
+// Returns the JSON patch that adds the annotation kube::kSubmitterAnnotation to a new job, and reverts changes of it by
+// later requests. Empty if nothing must be changed.
 nlohmann::json submitter_patch(const nlohmann::json& request);
 
-// Returns why the AdmissionReview is not read, to limit the memory and the stack that this takes; empty if it is.
+// Returns why the AdmissionReview must not be parsed, to limit memory and stack; empty if it may be parsed.
 std::string reading_fault(std::string_view review);
 
-// What is known of the request of an AdmissionReview that is not read otherwise.
+// Properties of an AdmissionReview that can be read even if it must not be parsed.
 struct ReviewSummary {
-  std::string uid;             // empty: it is not an AdmissionReview
-  bool being_deleted = false;  // an update of a job that is being deleted, such as the removal of a finalizer
+  std::string uid;             // empty if it is not an AdmissionReview
+  bool being_deleted = false;  // whether a job that is being deleted is updated, for example to remove a finalizer
 };
 ReviewSummary summarize_review(std::string_view review);
 

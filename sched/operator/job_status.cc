@@ -54,8 +54,8 @@ JobStatus::JobStatus(const json& job, Time now) : before_(status_of(job)), after
   correct_time("retryAfter", kMaxPause);
 }
 
-// Replaces a time that is later than this operator could have set it, by another client or before the clock was set
-// back, and for which the job would otherwise wait.
+// Replaces a time that is invalid or later than this operator could have set it, for which the job would otherwise
+// wait. Another client wrote it, or the clock was set back.
 void JobStatus::correct_time(const char* name, std::chrono::seconds ahead) {
   // The clocks of two operators may differ.
   constexpr std::chrono::minutes kClockDifference{1};
@@ -176,7 +176,7 @@ void JobStatus::finish(const std::string& phase, const std::string& reason, cons
   set_phase(phase, reason, message);
   after_["allocation"] = json::array();
   after_["readyReplicas"] = 0;
-  // The Python command expects a UTC offset and cannot parse the letter Z.
+  // AdaptDL's Python command expects a UTC offset and cannot parse the letter Z.
   std::string when = kube::to_string(now_);
   when.pop_back();
   after_["completionTimestamp"] = when + "+00:00";

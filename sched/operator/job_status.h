@@ -2,10 +2,10 @@
 //
 // In addition to the fields of the contract between jobs and schedulers, the operator writes phaseSince (when the phase
 // began, or the number of replicas last changed), membership (membership_status.h), usage (kube/job_usage.h),
-// attainedService (replica-seconds in earlier Running phases), createdGroup (the last group of which all pods were
-// created), retries and retryAfter (consecutive failed starts that were not the job's fault, and the time of the next
-// one), unplaceableSince and troubleSince, and the conditions Allocated, Running, Suspended (only of jobs that were
-// suspended) and Completed.
+// attainedService (replica-seconds in earlier Running phases), createdGroup (the last group whose pods were all
+// created), retries and retryAfter (the number of consecutive failed starts that were not the job's fault, and the time
+// of the next start), unplaceableSince and troubleSince, and the conditions Allocated, Running, Suspended (only for
+// jobs that were suspended) and Completed.
 #pragma once
 
 #include <chrono>
@@ -20,11 +20,11 @@
 
 namespace adaptdl::sched {
 
-// A job pauses no longer than this, however often its starts failed.
+// Maximum pause of a job, regardless of how often its starts failed.
 inline constexpr std::chrono::seconds kMaxPause{300};
 
-// Corrects times in the status that are in the future, or unreadable, and pauses longer than kMaxPause: another client
-// wrote them, or the clock was set back.
+// Replaces times in the status that are invalid or in the future, and shortens pauses to kMaxPause. Such values appear
+// if another client wrote them or the clock was set back.
 class JobStatus {
  public:
   JobStatus(const nlohmann::json& job, kube::Time now);
@@ -36,26 +36,26 @@ class JobStatus {
   bool created() const;  // whether all pods of the group were created
   std::optional<kube::Time> retry_after() const;
   std::optional<kube::Time> unplaceable_since() const;
-  // Returns since when pods of the group cannot start. If `is` is true, the time is set unless it already is; if it is
-  // false, the time is cleared.
+  // Records whether pods of the group cannot start (`is`). Returns since when they cannot, or the current time if they
+  // can.
   kube::Time trouble_since(bool is);
 
-  void set_hints(const nlohmann::json& hints);  // null keeps the previous hints
+  void set_hints(const nlohmann::json& hints);  // null or an empty object keeps the previous hints
   void set_allocation(const Allocation& nodes);
   void set_group(int group);
   void set_ready(int replicas);
   void set_membership(const nlohmann::json& membership);
-  // The running job has these members from now on.
+  // Records that the running job has this number of members from now on.
   void set_members(int replicas);
   void set_created();
   void set_reason(const std::string& reason, const std::string& message);
   void set_unplaceable(bool is);
-  // Whether the job's usage says that it holds something.
+  // Returns whether the job holds something, according to its usage.
   bool holds() const;
-  // The job holds this, or nothing, since `when`. Nothing changes if there is nothing to account for.
+  // Both record that the job holds this, or nothing, since `when`. Nothing changes if there is nothing to account for.
   void hold(const UsageRate& rate, kube::Time when);
   void release(kube::Time when);
-  // The job, which holds something, holds this from now on.
+  // Records that the job holds this from now on. REQUIRES holds().
   void change_hold(const UsageRate& rate);
   // Begins a new phase.
   void set_phase(const std::string& phase, const std::string& reason, const std::string& message);
@@ -80,11 +80,11 @@ class JobStatus {
 // Returns the replica-seconds that the job has used until `now`.
 double attained_service(const nlohmann::json& job, kube::Time now);
 
-// Whether the job has no nodes and may get some by first fit. Once the policy has decided that a job must wait, only
-// the policy may give it nodes.
+// Returns whether the job has no nodes and may get some by first fit. Once the policy has decided that a job must wait,
+// only the policy may give it nodes.
 bool waits_for_first_fit(const kube::Job& job);
 
-// Returns until when the job must not be started again, after failed starts that were not its fault.
+// Returns the time before which the job must not be started again, after failed starts that were not its fault.
 std::optional<kube::Time> retry_after(const nlohmann::json& job);
 
 }  // namespace adaptdl::sched

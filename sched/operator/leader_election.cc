@@ -18,7 +18,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 
 constexpr const char* kLastCycle = "adaptdl/last-cycle";
-// A request that takes longer is given up, so that a renewal can be tried again before the deadline.
+// A request that takes longer is abandoned, so that a renewal can be retried before the deadline.
 constexpr milliseconds kRequest{1500}, kPauseAfterFailure{300};
 
 std::string holder_of(const json& lease) { return text_field(lease, {"spec", "holderIdentity"}); }
@@ -41,7 +41,7 @@ std::optional<json> LeaseRules::next(const json& lease, Clock::time_point now, k
     const int seconds = kube::int_field(lease, {"spec", "leaseDurationSeconds"}).value_or(0);
     duration_ = std::max<std::chrono::seconds>(settings_.duration, std::chrono::seconds(seconds));
   }
-  // If the lease was deleted, its holder may not know that yet.
+  // If the lease was deleted, its holder may not have noticed yet.
   const bool deleted = lease.is_null() && !seen_.empty() && !held_until_;
   const bool foreign = !holder.empty() && holder != settings_.identity;
   if ((foreign || deleted) && now < seen_at_ + duration_) return {};
@@ -111,7 +111,7 @@ void LeaderElection::compete(std::stop_token stop) {
   }
 }
 
-// Returns whether the API server answered.
+// Tries to acquire or renew the lease. Returns whether the API server answered.
 bool LeaderElection::attempt() {
   try {
     json lease;

@@ -24,12 +24,12 @@ using std::chrono::seconds;
 
 // A group that ran at least this long ends a series of failed starts.
 constexpr seconds kSettled{60};
-// No job is started this often.
+// Group numbers in a status must be below this limit, because no job is started this often.
 constexpr int kMaxGroups = 1'000'000;
-// While members change, nothing reports that they take too long.
+// Interval of checks while members change, because no event reports that they take too long.
 constexpr seconds kMembersCheck{1};
 constexpr seconds kFirstPause{10};
-// Reasons, of which the first is also a phase.
+// Reasons in a status. kSuspended is also a phase.
 constexpr const char *kSuspended = "Suspended", *kResumed = "Resumed";
 constexpr const char *kWhySuspended = "suspended by spec.suspend", *kWhyResumed = "resumed; waits for nodes";
 
@@ -43,12 +43,12 @@ class Planner {
     try {
       membership_ = parse_membership(situation.job);
     } catch (const Error&) {
-      // The group is restarted.
+      // watch_members() restarts the group.
     }
   }
 
   Plan run() {
-    // Kubernetes deletes the pods of a job that is being deleted. Its finalizers may take longer than its pods.
+    // Kubernetes deletes the pods of a job that is being deleted. Finalizers of the job may take longer than the pods.
     if (job_.deleted) {
       account_usage(at_, job_, membership_.has_value(), status_);
       plan_.status = status_.patch();
@@ -91,7 +91,7 @@ class Planner {
     return last;
   }
   // Corrects the group if another client has changed it, so that no number is used twice. Returns whether the next step
-  // must begin with the correct one.
+  // must begin with the corrected group.
   bool correct_group() {
     const int group = last_group();
     if (job_.ended() || group < 0 || group == job_.group) return false;
@@ -113,8 +113,8 @@ class Planner {
     plan_.events.push_back({warning, reason, message});
   }
 
-  // Returns the nodes, or none if the job must not be started on one of them. The allocator chooses a cordoned node
-  // only for a job that tolerates the cordon (`chosen`).
+  // Returns the nodes, or none if the job must not be started on one of them. `chosen`: whether the allocator chose the
+  // nodes, which include cordoned nodes only if the job tolerates the cordon.
   Allocation if_open(const Allocation& nodes, bool chosen) const {
     const auto open = [this, chosen](const std::string& node) {
       const NodeState state = at_.node_state(node);
@@ -212,7 +212,7 @@ class Planner {
 
   void watch_group() {
     if (at_.refusal && !at_.refusal->replica) return refused(*at_.refusal);
-    // Another client has changed the status.
+    // This happens only if another client has changed the status.
     if (last_group() < 0)
       return stop("Reallocated", "invalid status.group: expected a number of at least 0, got none", {}, false);
     if (job_.phase == "Starting" && !field(at_.job, {"status", "membership"}).is_null()) {
@@ -236,14 +236,14 @@ class Planner {
     report();
   }
 
-  // Whether the replicas of this group follow generations. The hint alone may be from an earlier one.
+  // Returns whether the replicas of this group follow generations. The hint by itself may be from an earlier group.
   bool is_followed() const { return follows_generations(at_.hints) && at_.reports.trains >= 0; }
 
-  // Whether a job that has just started may still report that it follows generations, so that a change that can wait
-  // for the next cycle need not restart it.
+  // Returns whether a job that has just started may still report that it follows generations. A change that can wait
+  // for the next cycle must not restart it before that.
   bool may_follow_soon() const {
     const bool silent = at_.hints.empty() || (follows_generations(at_.hints) && !is_followed());
-    // Hints are stored in the status, and other reports are repeated to a new operator.
+    // Hints are stored in the status, whereas replicas must repeat other reports to a new operator.
     const Time since = at_.hints.empty() ? status_.phase_since() : std::max(status_.phase_since(), at_.leads_since);
     return settings_.live_rescale && job_.phase == "Running" && silent && at_.now - since < kSilence &&
            !at_.decision->nodes.empty() && !if_open(job_.allocation, true).empty();
@@ -291,7 +291,7 @@ class Planner {
     for (JobEvent& event : members.events) plan_.events.push_back(std::move(event));
   }
 
-  // Sorts the pods into those of the group, by number, which is the rank here, and others, which are removed.
+  // Collects the pods of the group by number, which is the rank here, and removes all others.
   void collect() {
     replicas_.assign(static_cast<std::size_t>(std::clamp(job_.replicas.value_or(0), 0, kMostReplicas)), nullptr);
     for (const PodFacts& pod : at_.pods) {
@@ -395,7 +395,7 @@ class Planner {
 
   // ---- Stopping
 
-  // `pause`: whether repeated stops for such a reason must pause the job; `wait`: its minimum pause.
+  // `pause`: whether repeated stops for such a reason must pause the job. `wait`: the minimum pause.
   void stop(const std::string& reason, const std::string& message, const Allocation& next, bool pause,
             seconds wait = {}) {
     const seconds stayed = std::chrono::duration_cast<seconds>(at_.now - status_.phase_since());
@@ -403,9 +403,9 @@ class Planner {
     const int retries = !pause ? status_.retries() : settled ? 0 : status_.retries() + 1;
     if (pause && retries > 1)
       wait = std::max(wait, std::min(kFirstPause * (1 << std::min(retries - 2, 10)), kMaxPause));
-    // During a pause, the allocator may give the job's nodes to others.
+    // During a pause, the allocator may give the job's nodes to other jobs.
     status_.stop(reason, message, wait.count() > 0 ? Allocation() : next, retries, wait);
-    // A hint of an earlier group is harmless, because then no replica asks for a generation.
+    // The hint may be from an earlier group. This is harmless, because then no replica asks for a generation.
     const bool unchanged = field(at_.job, {"status", "membership"}).is_null();
     if (unchanged && job_.phase == "Running" && follows_generations(at_.hints))
       status_.set_membership(to_json(initial_membership(job_)));
@@ -423,7 +423,7 @@ class Planner {
     if (succeeded()) return;
     const PodFacts* const unconfirmed = on_lost_node();
     if (unconfirmed != nullptr) {
-      // Nodes that are allocated to the job before its pods have ended would be idle.
+      // Nodes would be idle if they were allocated to the job before its pods have ended.
       status_.set_allocation({});
       status_.set_reason("NodeLost",
                          fmt::format("waits for node {}, which is not ready, to confirm that replica {} has ended",
@@ -485,7 +485,7 @@ class Planner {
 
 Plan plan_job(const JobSituation& situation, const LifecycleSettings& settings) {
   if (!kube::bool_field(situation.job, {"spec", "suspend"}, false)) return Planner(situation, settings).run();
-  // A suspended job must wait, whatever the allocator decided before it knew of the suspension.
+  // A suspended job must wait, regardless of what the allocator decided before it knew of the suspension.
   JobSituation suspended = situation;
   suspended.decision = JobDecision{{}, kWhySuspended, true, ""};
   return Planner(suspended, settings).run();

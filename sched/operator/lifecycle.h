@@ -33,23 +33,23 @@ namespace adaptdl::sched {
 struct LifecycleSettings {
   // How long pods may fail to start before the job fails or, if they are not scheduled, before nodes are chosen again.
   std::chrono::seconds start_timeout{600};
-  // How long a job may wait that the nodes could not hold even if they were empty. 0: forever.
+  // How long a job may wait if the nodes could not hold it even if they were empty. 0 means forever.
   std::chrono::seconds unschedulable_timeout{600};
-  bool live_rescale = false;  // whether the members of a running job are changed without a restart, if it can do that
-  std::vector<NodePrice> prices;  // empty: costs are not accounted for
+  bool live_rescale = false;      // whether the members of jobs that support it change without a restart
+  std::vector<NodePrice> prices;  // empty if costs are not accounted for
 };
 
 // The allocator's decision on a job.
 struct JobDecision {
-  Allocation nodes;  // empty: the job must wait
+  Allocation nodes;  // empty if the job must wait
   std::string reason;
-  bool placeable = true;  // false: the nodes could not hold the job even if they were empty
+  bool placeable = true;  // false if the nodes could not hold the job even if they were empty
   std::string uid;        // of the job, which may have been replaced by another one of the same name
 };
 
-// The API server or an admission webhook refused to create a pod.
+// Describes why the API server or an admission webhook refused to create a pod.
 struct PodRefusal {
-  std::optional<int> replica;  // number of a replica that was to join the job; none: one that begins its group
+  std::optional<int> replica;  // number of a replica that joins the job later; empty for one that begins its group
   bool quota = false;          // the pod exceeds a quota of the namespace, so a retry may succeed
   std::string message;
 };
@@ -62,33 +62,33 @@ enum class NodeState {
   kReady,
 };
 
-// What the replicas of the present group have reported to the supervisor.
+// The reports that the replicas of the current group have sent to the supervisor.
 struct ReplicaReports {
   struct Wait {
-    int after = 0;  // the generation after which it wants to be in one
+    int after = 0;  // the replica asks for a generation after this one
     bool broken = false;
     bool operator==(const Wait&) const = default;
   };
-  std::map<int, Wait> waits;  // by number of the replica: the last of each
+  std::map<int, Wait> waits;  // the last request of each replica, by its number
   int trains = -1;            // the newest generation whose members are known to train together
 };
 
 struct JobSituation {
   const nlohmann::json& job;
   const std::vector<PodFacts>& pods;    // all pods that the job owns
-  std::optional<JobDecision> decision;  // if there is a new decision
-  std::optional<PodRefusal> refusal;    // of one of its pods
-  nlohmann::json hints;                 // from its replicas; null: none
+  std::optional<JobDecision> decision;  // empty if there is no new decision
+  std::optional<PodRefusal> refusal;    // empty if no pod was refused
+  nlohmann::json hints;                 // from its replicas; null if there are none
   std::function<NodeState(const std::string&)> node_state;
   kube::Time now;
   kube::Time leads_since;  // when this operator began to receive reports
   ReplicaReports reports;
-  std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; none: nothing to account for
+  std::function<UsageRate(const Allocation&)> usage_rate;  // what an allocation holds; empty if not accounted for
 };
 
 struct PodRemoval {
   std::string name, uid;
-  bool force = false;  // its node is gone and cannot confirm its end
+  bool force = false;  // without a grace period: the node is gone, or the replica must be killed
 };
 
 struct PodRank {
@@ -101,11 +101,11 @@ struct JobEvent {
   std::string reason, message;
 };
 
-// The actions to carry out, in this order.
+// The actions to carry out for a job. The status must be written first.
 struct Plan {
-  nlohmann::json status;  // merge patch of the job's status; null: no change
+  nlohmann::json status;  // merge patch of the job's status; null if it does not change
   std::vector<PodRemoval> removals;
-  std::vector<PodRank> ranks;  // to be written into the annotations of pods
+  std::vector<PodRank> ranks;  // ranks that must be written into the annotations of pods
   std::vector<int> missing;    // numbers of the current group's replicas whose pods must be created
   std::vector<JobEvent> events;
   std::optional<kube::Time> look_again;  // when to reconcile the job again
@@ -114,7 +114,7 @@ struct Plan {
   bool starts = false;
   // Addresses of the group by rank; empty until all of them are known.
   std::vector<std::string> addresses;
-  // The present generation, if the members of the group have changed and all their addresses are known.
+  // The current generation, if the members of the group have changed and all their addresses are known.
   std::optional<generation::Generation> generation;
 
   bool changes_nothing() const { return status.is_null() && removals.empty() && missing.empty() && ranks.empty(); }

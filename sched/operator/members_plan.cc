@@ -15,18 +15,18 @@ using Role = MembershipState::Role;
 using Replica = MembershipState::Replica;
 using End = Membership::End;
 
-// Longer than the differences between the timeouts of members' collective calls and requests.
+// Longer than the differences between the timeouts of the members' collective calls and requests (see kHangWait).
 constexpr std::chrono::seconds kHangWaitInCluster{15};
-// How long replicas may take to repeat their reports to another operator.
+// How long replicas may take to repeat their reports to a new operator.
 constexpr std::chrono::seconds kReportsRepeated{60};
-// How long a job does not get more replicas after several newcomers failed in a row.
+// How long a job does not get more replicas after several newcomers have failed in a row.
 constexpr std::chrono::minutes kNoGrowth{10};
 // How long after the loss of a member others may fail because of it.
 constexpr std::chrono::seconds kLossFelt{90};
 // How long members wait until the pods of the newcomers that replace them run.
 constexpr std::chrono::seconds kReplacementWait{60};
 
-// Failures of a job's program end the job, so that none is survived.
+// A failure of a job's program ends the job, so no failure is survived.
 class OperatorBudget final : public FailureBudget {
  public:
   explicit OperatorBudget(BackOff back_off) : back_off_(back_off) {}
@@ -82,16 +82,16 @@ class MembersPlanner {
 
  private:
   Membership make_membership(const LifecycleSettings& settings) {
-    // While a job that is not preemptible runs, the allocator does not give it other nodes for those that it has lost.
+    // A job that is not preemptible does not survive the loss of a member: the allocator does not replace its nodes.
     Membership::Options options{
         .survives = job_.preemptible, .hang_wait = kHangWaitInCluster, .join_limit = settings.start_timeout};
-    // Replicas repeat to a new operator that their group broke.
+    // Replicas must first repeat to a new operator that their group broke. Until then, none counts as hung.
     if (at_.now - at_.leads_since < kReportsRepeated) options.hang_wait = std::chrono::hours(1'000'000);
     const MembershipTarget target{.devices = job_.allocation, .min = min_replicas()};
     return stored_ ? Membership(options, target, budget_, stored_->state) : Membership(options, target, budget_);
   }
   int min_replicas() const { return std::max(job_.min_replicas.value_or(0), 1); }
-  // Whether nodes that the policy decided on may be tried, because newcomers have not failed lately.
+  // Returns whether the job may have these nodes. For some time after newcomers failed, it must not get other ones.
   bool may_have(const Allocation& nodes) const {
     if (!no_growth_until_ || now_ >= *no_growth_until_) return true;
     std::multiset<std::string> wanted(nodes.begin(), nodes.end());
@@ -108,14 +108,14 @@ class MembersPlanner {
   }
   bool gone(const PodFacts& pod) const { return !pod.node.empty() && at_.node_state(pod.node) == NodeState::kGone; }
 
-  // Whether a member that has trained is done, so that the others are about to be.
+  // Returns whether a member that has trained is done, which means that the others are about to be done.
   bool is_done() const {
     return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
       const PodFacts* pod = pod_of(replica.number);
       return replica.role == Role::kMember && replica.trained && pod != nullptr && pod->end == PodEnd::kSucceeded;
     });
   }
-  // Whether something other than this plan deletes the pod of a member, which then saves a checkpoint with all others.
+  // Returns whether something other than this plan deletes a member's pod. All members then save a checkpoint together.
   bool is_being_deleted() const {
     return std::ranges::any_of(membership_.state().replicas, [this](const Replica& replica) {
       const PodFacts* pod = pod_of(replica.number);
@@ -124,12 +124,12 @@ class MembersPlanner {
     });
   }
 
-  // Removes all replicas that are not members or have never trained, and leaves the others to end.
+  // Removes all replicas that do not take part in the training, and lets the others end by themselves.
   MembersPlan leave_to_end() {
     plan_.whole = true;
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
-      // A leaver that the others have not left yet takes part in the step that is under way.
+      // A leaver that the others have not left yet takes part in the current step.
       const bool takes_part = replica.role == Role::kMember || (replica.role == Role::kLeaving && !replica.leave_by);
       if (takes_part && replica.trained) {
         plan_.members.push_back(pod);
@@ -144,8 +144,8 @@ class MembersPlanner {
     for (const int number : membership_.members()) plan_.members.push_back(pod_of(number));
   }
 
-  // Restarts a job whose members wait for their replacements if they cannot wait or would wait in vain. Replacements
-  // may not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
+  // Restarts a job whose members wait for replacements, if they cannot wait or would wait in vain. A replacement may
+  // not fit on a node before another job leaves it, or may need a volume or a quota that the members use.
   void release_waiting_leavers() {
     if (!membership_.leavers_wait()) return;
     if (at_.refusal && at_.refusal->quota) {
@@ -204,7 +204,7 @@ class MembersPlanner {
              fmt::format("replica number {}, which was to join the job, {}", replica.number, failure_of(pod))});
       }
       if (!end || membership_.ended(replica.number, *end, now_) || stopping_) continue;
-      // The others do not survive this: what follows concerns the group as it was.
+      // The others do not survive this, so the group is checked as it was before.
       plan_.whole = true;
       for (const Replica& each : replicas) {
         if (each.role == Role::kMember) plan_.members.push_back(pod_of(each.number));
@@ -220,16 +220,16 @@ class MembersPlanner {
   std::optional<End> end_of(const Replica& replica) const {
     const PodFacts* pod = pod_of(replica.number);
     if (stopping_ && replica.role == Role::kMember) {
-      // The pods of a job that stops are deleted, and may disappear before their ends are known. Those that have not
-      // met the others yet cannot have saved.
+      // The pods of a job that stops are deleted, and may disappear before it is known how they ended. Members that
+      // have not met the others in this generation yet cannot have saved a checkpoint.
       const bool met = membership_.generation() == 0 || replica.trains == membership_.generation();
       if (pod == nullptr) return met ? End::kCheckpointed : End::kKilled;
       if (pod->end == PodEnd::kCheckpointed) return End::kCheckpointed;
-      // The others may wait for it.
+      // The others may wait for the failed member, so it counts as killed.
       if (pod->end == PodEnd::kFailed) return End::kKilled;
     }
     if (pod == nullptr) {
-      // Its pod is yet to be created, or was deleted and can be created again.
+      // The pod has not been created yet, or was deleted and can be created again.
       if (replica.role == Role::kLoading && !replica.killed) return {};
       return replica.role == Role::kLeaving ? End::kDone : End::kKilled;
     }
@@ -244,7 +244,7 @@ class MembersPlanner {
       case PodEnd::kCheckpointed:
         return End::kCheckpointed;
       case PodEnd::kLost:
-        // A newcomer may have been refused by its node, which would refuse the next one, too.
+        // The node may have refused the pod of a newcomer, and would refuse the next one, too.
         return replica.role == Role::kMember ? End::kKilled : End::kFailed;
       case PodEnd::kFailed:
         return pod->unhealthy_device ? End::kKilled : End::kFailed;
@@ -256,7 +256,7 @@ class MembersPlanner {
     for (const MembershipAction& action : membership_.decide(now_)) {
       switch (action.kind) {
         case MembershipAction::Kind::kStart:
-          break;  // it is among those without a pod
+          break;  // the replica is among those without a pod
         case MembershipAction::Kind::kIssue:
           plan_.changed = true;
           if (!stopping_) plan_.events.push_back({false, "Rescaled", action.why});
@@ -274,7 +274,7 @@ class MembersPlanner {
           break;
         case MembershipAction::Kind::kNotice:
           plan_.events.push_back({true, "Rescaled", action.why});
-          // The nodes of newcomers that fail are of use to others.
+          // Other jobs may be able to use the nodes of newcomers that fail.
           set_target(membership_.devices());
           no_growth_until_ = now_ + kNoGrowth;
           break;
@@ -283,14 +283,14 @@ class MembersPlanner {
     for (const Replica& replica : membership_.state().replicas) {
       const PodFacts* pod = pod_of(replica.number);
       if (replica.role == Role::kLoading && !replica.killed && pod == nullptr) plan_.missing.push_back(replica.number);
-      // Until it has ended, as a request may get lost.
+      // The pod is removed repeatedly until it has ended, because a request may get lost.
       if (replica.killed && pod != nullptr && pod->live()) remove(*pod, true);
     }
     list_members();
     rank_members();
   }
 
-  // Plans updates of the members' annotations, and the generation to announce.
+  // Plans updates of the members' annotations, and sets the generation to announce.
   void rank_members() {
     generation::Generation generation{.number = membership_.generation(), .replicas = {}};
     const auto count = static_cast<int>(plan_.members.size());
@@ -344,7 +344,7 @@ PodPlace place_of(const nlohmann::json& job, int number) {
   PodPlace place{.nodes = parsed.allocation, .group = parsed.group.value_or(0), .rank = number, .number = number};
   const auto stored = parse_membership(job);
   if (!stored) return place;
-  // It joins the members after the other newcomers.
+  // The replica joins the members after the other newcomers.
   place.nodes.clear();
   place.generation = stored->state.generation + 1;
   for (const Role role : {Role::kMember, Role::kWaiting, Role::kLoading}) {

@@ -2,9 +2,9 @@
 // and the others continue after the loss of one. The job's program must follow generations (docs/formats.md), which it
 // reports by the hint liveRescale.
 //
-// A pure function around the state machine of membership/membership.h, in which a device is a node. Replicas are known
-// by a number: the rank in the first generation of a group, and a number that was never used in the group for those
-// that join it later.
+// These are pure functions around the state machine of membership/membership.h, where a device is a node. A replica is
+// identified by a number: its rank in the first generation of a group or, if it joins the group later, a number that
+// was never used in the group.
 #pragma once
 
 #include <map>
@@ -20,40 +20,40 @@
 
 namespace adaptdl::sched {
 
-// Whether the job's replicas follow generations.
+// Returns whether the job's replicas follow generations, according to its hints.
 bool follows_generations(const nlohmann::json& hints);
 
-// The place of this replica, which is to get a pod, in its group; without a token and a hostname.
+// Returns the place of a replica in its group, for the creation of its pod; without a token and a hostname.
 PodPlace place_of(const nlohmann::json& job, int number);
 
 struct MembersPlan {
-  StoredMembership membership;  // to be stored in the status
-  Allocation target;            // the nodes that the job is to have; by rank once it has them
+  StoredMembership membership;  // must be stored in the status
+  Allocation target;            // the nodes that the job should have; by rank once it has them
   Allocation nodes;             // of the members, by rank
-  // Pods of the members by rank; null: it has none. If `whole`, a member has ended in a way that the others do not
-  // survive, or is done, and the group as a whole must be checked for its end.
+  // Pods of the members by rank, null for a member without a pod. If `whole` is true, a member is done, is being
+  // deleted, or has ended in a way that the others do not survive, so the group as a whole must be checked for its end.
   std::vector<const PodFacts*> members;
   bool whole = false;
   std::optional<std::string> restart;  // why the group must be restarted to get other members
   std::optional<std::string> failure;  // why the group cannot continue
   bool changed = false;                // a generation was issued
-  bool steady = true;                  // nothing is under way
+  bool steady = true;                  // no change is in progress
 
   std::vector<PodRemoval> removals;
   std::vector<int> missing;  // numbers of replicas whose pods must be created
   std::vector<PodRank> ranks;
   std::vector<JobEvent> events;
-  std::optional<generation::Generation> generation;  // the present one, once the addresses of its members are known
+  std::optional<generation::Generation> generation;  // the current one, once the addresses of its members are known
 };
 
 // REQUIRES that the job's phase is Running. Throws Error if its stored membership is invalid.
 MembersPlan plan_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 
-// The membership of a running job whose members have never changed.
+// Returns the membership of a running job whose members have never changed.
 StoredMembership initial_membership(const kube::Job& job);
 
-// Plans the end of a job's members, whose pods are asked to exit: newcomers are removed, and members that have lost
-// others, or lose them meanwhile, form a generation to save a checkpoint in. REQUIRES that the job's phase is Stopping
+// Plans the end of a job's members, whose pods are asked to exit. Newcomers are removed. Members that have lost others,
+// or lose them meanwhile, form a generation in which they save a checkpoint. REQUIRES that the job's phase is Stopping
 // and that it has a valid membership.
 MembersPlan plan_last_members(const JobSituation& situation, const kube::Job& job, const LifecycleSettings& settings);
 

@@ -52,7 +52,7 @@ json replica_json(const Replica& replica) {
   return object;
 }
 
-// Another client may have written it.
+// The value is checked, because another client may have written it.
 int count_at(const json& object, const char* name, int min = 0) {
   constexpr std::int64_t kMax = 1'000'000;
   const json& value = object.at(name);

@@ -1,8 +1,8 @@
-// The members of a running job in its status, `status.membership`: what the operator has to know to continue changing
-// them after it was replaced (membership/membership.h).
+// Stores the members of a running job in its status (`status.membership`), so that a new operator can continue to
+// change them (membership/membership.h).
 //
-// Times are RFC 3339 strings, and members without a field have its default. The field is missing until the first change
-// of the members of a group.
+// Times are RFC 3339 strings, and missing fields of a member have their default values. `status.membership` is missing
+// until the members of a group first change.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ namespace adaptdl::sched {
 struct StoredMembership {
   MembershipState state;
   BackOff back_off;
-  std::optional<Membership::Time> no_growth_until;  // several newcomers failed in a row
+  std::optional<Membership::Time> no_growth_until;  // set after several newcomers have failed in a row
 
   bool operator==(const StoredMembership& other) const {
     return state == other.state && back_off.pause == other.back_off.pause &&
@@ -24,11 +24,11 @@ struct StoredMembership {
   }
 };
 
-// None: the job has none. Throws Error if another client wrote something else there.
+// Returns nothing if the job has no membership. Throws Error if it is invalid, because another client wrote it.
 std::optional<StoredMembership> parse_membership(const nlohmann::json& job);
 nlohmann::json to_json(const StoredMembership& membership);
 
-// The state machine's clock is that of the cluster.
+// Converts a time of the cluster's clock, which the state machine uses.
 inline Membership::Time membership_time(kube::Time time) {
   return Membership::Time(std::chrono::duration_cast<Membership::Time::duration>(time.time_since_epoch()));
 }

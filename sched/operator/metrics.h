@@ -1,4 +1,4 @@
-// The operator's metrics for Prometheus, which docs/operator.md lists.
+// The operator's metrics for Prometheus. docs/operator.md lists them.
 //
 // Counters and histograms begin at 0 when the operator starts. Gauges are computed when they are read.
 //
@@ -20,17 +20,17 @@ namespace adaptdl::sched {
 
 class OperatorMetrics {
  public:
-  // The operator has written a job's status. Both are the whole job.
+  // Records that the operator has written a job's status. `before` and `after` are the whole job.
   void status_written(const nlohmann::json& before, const nlohmann::json& after);
-  // A scheduling cycle has ended, which took that long.
+  // Records that a scheduling cycle has ended, which took this time.
   void cycle_ended(std::chrono::duration<double> time, kube::Time now);
 
-  // A scheduling cycle has decided on the size of the pool of nodes.
+  // Records the decision of a scheduling cycle on the size of the pool of nodes.
   void pool_sized(const PoolDecision& decision);
 
   // Returns all metrics in Prometheus' text format. `cluster` is a snapshot of `state`.
   std::string text(const ClusterState& state, const AllocatorCluster& cluster) const;
-  // Returns the metrics of an operator that waits to become the leader. Those of the cluster would be there twice.
+  // Returns the metrics of an operator that waits to lead. Only the leader reports the metrics of the cluster.
   static std::string standby_text();
 
  private:

@@ -170,7 +170,8 @@ Resources pod_requests(const json& pod) {
 
 namespace {
 
-// `state`: whether to check the taints by which Kubernetes reports the state of a node (node.kubernetes.io/*).
+// Returns whether the pod tolerates all taints of the node. `state`: whether to check the taints by which Kubernetes
+// reports the state of a node (node.kubernetes.io/*).
 bool tolerates_all(const json& pod, const NodeFacts& node, bool state) {
   const auto& tolerations = array_field(pod, {"spec", "tolerations"});
   return std::ranges::all_of(node.taints, [&](const json& taint) {
@@ -188,7 +189,7 @@ bool accepts_pods(const NodeFacts& node) {
 }
 
 bool could_run(const json& pod, const NodeFacts& node) {
-  // Whatever takes the place of a leaving node does not have the taints that announce its removal.
+  // The node that replaces a leaving node does not have the taints that announce the removal.
   return is_selected(pod, node) && (!node.leaving.empty() || tolerates_all(pod, node, false));
 }
 

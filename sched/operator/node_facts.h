@@ -1,4 +1,4 @@
-// The properties of a node that the operator needs, and whether a pod may run on it.
+// Reads the properties of a node that the operator needs, and decides whether a pod may run on it.
 //
 // Amounts are in the units of policy.h: CPUs in thousandths, everything else in whole units. The resource "pods" is the
 // number of pods that a node may run; every pod requests one.
@@ -12,9 +12,9 @@
 
 namespace adaptdl::sched {
 
-// How cloud providers and autoscalers announce that they are about to remove a node.
+// The signs by which cloud providers and autoscalers announce that they are about to remove a node.
 struct DrainSigns {
-  // Keys of taints. One that ends in '/' stands for all keys that begin with it.
+  // Keys of taints. A key that ends in '/' stands for all keys that begin with it.
   std::vector<std::string> taints = {"aws-node-termination-handler/",
                                      "aks-node-termination-handler/",
                                      "remediator.kubernetes.azure.com/unschedulable",
@@ -31,8 +31,8 @@ struct NodeFacts {
   Resources allocatable;
   double created = 0;  // seconds since 1970
   bool ready = false;
-  std::string leaving;            // the sign that the node is about to be removed; empty: none
-  nlohmann::json labels, taints;  // an object; an array, including the taint of a cordon
+  std::string leaving;            // the sign that the node is about to be removed; empty if there is none
+  nlohmann::json labels, taints;  // an object; an array that includes the taint of a cordon
 };
 
 NodeFacts parse_node(const nlohmann::json& node, const DrainSigns& signs = {});
@@ -41,18 +41,19 @@ NodeFacts parse_node(const nlohmann::json& node, const DrainSigns& signs = {});
 // init container if that is larger, plus its overhead. A limit without a request counts as a request.
 Resources pod_requests(const nlohmann::json& pod);
 
-// Whether the node is ready, stays, and is not cordoned.
+// Returns whether the node is ready, not about to be removed, and not cordoned.
 bool accepts_pods(const NodeFacts& node);
-// Whether the pod could run on the node if it were ready, not cordoned, and not about to be removed.
+// Returns whether the pod could run on the node if the node were ready, not cordoned, and not about to be removed.
 bool could_run(const nlohmann::json& pod, const NodeFacts& node);
-// Whether the node is ready and stays, and the pod's node selector, required node affinity and tolerations allow it.
+// Returns whether the node is ready and not about to be removed, and the pod's node selector, required node affinity
+// and tolerations allow it.
 bool may_run(const nlohmann::json& pod, const NodeFacts& node);
 
-// Whether the resource is a kind of GPU: of a device plugin, such as nvidia.com/gpu, or of a DeviceClass, such as
-// deviceclass.resource.kubernetes.io/gpu.nvidia.com.
+// Returns whether the resource is a kind of GPU, either of a device plugin, such as nvidia.com/gpu, or of a
+// DeviceClass, such as deviceclass.resource.kubernetes.io/gpu.nvidia.com.
 bool is_gpu(const std::string& resource);
 
-// Returns an amount as Kubernetes counts it: CPUs in cores, everything else as it is.
+// Returns an amount in the units of Kubernetes: CPUs in cores, everything else unchanged.
 double in_kubernetes_units(const std::string& resource, std::int64_t amount);
 
 Resources& operator+=(Resources& sum, const Resources& more);

@@ -18,10 +18,10 @@ namespace {
 using nlohmann::json;
 
 constexpr std::int64_t kPodsPerNode = 110;  // the default of kubelets
-// A node may be ready before its device plugins are, which add resources.
+// How long a new node may lack resources: a node may be ready before its device plugins, which add resources.
 constexpr double kSetUpTime = 900;  // seconds
 
-constexpr double kRounding = 1e-9;  // of prices
+constexpr double kRounding = 1e-9;  // tolerance in comparisons of prices
 
 using NodeResources = std::map<std::string, Resources>;  // by node
 
@@ -48,7 +48,7 @@ json tolerated_taints(const json& pod) {
   return taints;
 }
 
-// Returns what other pods use of a node, without those that end soon.
+// Returns the resources that other pods use on a node, except pods that end soon.
 Resources lasting_use(const AllocatorCluster& cluster, const std::string& node) {
   const auto found = cluster.used.find(node);
   Resources used = found == cluster.used.end() ? Resources() : found->second;
@@ -57,7 +57,7 @@ Resources lasting_use(const AllocatorCluster& cluster, const std::string& node) 
   return used;
 }
 
-// Subtracts what other pods, such as those of DaemonSets, use of every node of the pool.
+// Subtracts the resources that other pods, such as those of DaemonSets, use on every node of the pool.
 void subtract_used(const NodePool& pool, const AllocatorCluster& cluster, Resources& resources) {
   std::optional<Resources> smallest;
   for (const NodeFacts& node : cluster.nodes) {
@@ -72,8 +72,8 @@ void subtract_used(const NodePool& pool, const AllocatorCluster& cluster, Resour
   if (smallest) subtract(resources, *smallest);
 }
 
-// Returns what a node that is added to the pool is expected to be: like its largest node, with the resources that are
-// configured. Without either, it has no resources.
+// Returns the expected properties of a node that is added to the pool: those of the largest node of the pool, with the
+// configured resources. Without either, the new node has no resources.
 NodeFacts make_new_node(const NodePool& pool, const AllocatorCluster& cluster) {
   const NodeFacts* largest = nullptr;
   for (const NodeFacts& node : cluster.nodes) {
@@ -102,14 +102,14 @@ NodeFacts make_new_node(const NodePool& pool, const AllocatorCluster& cluster) {
   return node;
 }
 
-// A node of the pool and what speaks for keeping it.
+// A node of the pool, and the reasons to keep it.
 struct Member {
   const NodeFacts* node;
   bool pinned = false;  // a job that must not be moved uses it
   int replicas = 0;
 };
 
-// Returns the nodes of the pool that are ready and not about to be removed, those first that should be kept.
+// Returns the nodes of the pool that are ready and not about to be removed, in the order in which they should be kept.
 std::vector<Member> members_of(const NodePool& pool, const AllocatorCluster& cluster) {
   std::vector<Member> members;
   for (const NodeFacts& node : cluster.nodes) {
@@ -128,7 +128,7 @@ std::vector<Member> members_of(const NodePool& pool, const AllocatorCluster& clu
   return members;
 }
 
-// Returns how many nodes the limits allow, and why if that is not because of max_nodes.
+// Returns how many nodes the limits allow, and the reason; empty if the reason is max_nodes.
 std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Member>& members,
                                      const NodeFacts& new_node) {
   const int now = static_cast<int>(members.size());
@@ -147,8 +147,8 @@ std::pair<int, std::string> limit_of(const NodePool& pool, const std::vector<Mem
   return {limit, fmt::format("more would cost more than {} per hour", *pool.max_cost_per_hour)};
 }
 
-// Whether the job could make use of new nodes. If a replica fits on none of the nodes that it may use in the pool, even
-// if no other job was there, it would not fit on new ones either, whatever resources they are expected to have.
+// Returns whether the job could use new nodes. If a replica fits on none of the nodes of the pool that the job may use,
+// even without other jobs, it would not fit on new nodes either, regardless of the resources that are expected of them.
 bool can_use(const AllocatorJob& job, const std::vector<Member>& members, const NodeResources& free,
              const NodeFacts& new_node) {
   bool any = false, fits = false;
@@ -165,7 +165,7 @@ bool lacks(const NodeFacts& node, const std::string& type) {
   return found == node.allocatable.end() || found->second == 0;
 }
 
-// Gives nodes that have just been added the resources that they still lack.
+// Adds the resources that nodes still lack because they have just been added.
 void complete(const std::vector<Member>& members, const NodeFacts& new_node, double now, NodeResources& free) {
   for (const Member& member : members) {
     if (now - member.node->created > kSetUpTime) continue;
@@ -175,7 +175,8 @@ void complete(const std::vector<Member>& members, const NodeFacts& new_node, dou
   }
 }
 
-// The nodes of the pool and those outside it that its jobs may use, under names that sort as they should be kept.
+// Returns the problem of placing the jobs of the pool on its nodes and on the nodes outside it that these jobs may use.
+// The names of the nodes are in the order in which the nodes should be kept.
 Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, const std::vector<Member>& members,
                      const NodeFacts& new_node, int limit) {
   Problem problem;
@@ -219,7 +220,7 @@ Problem make_problem(const NodePool& pool, const AllocatorCluster& cluster, cons
   return problem;
 }
 
-// Returns the last nodes, except those without which a job would not have enough for its minimum of replicas.
+// Returns the nodes after the first `desired`, except those that pinned jobs use or jobs need for their min_replicas.
 std::set<std::string> surplus_of(const std::vector<Member>& members, int desired, const AllocatorCluster& cluster) {
   std::set<std::string> surplus;
   for (std::size_t i = static_cast<std::size_t>(desired); i < members.size(); ++i) {
@@ -257,13 +258,13 @@ std::string reason_of(const PoolDecision& decision, bool needed, const std::stri
   return reason;
 }
 
-// Whether the job waits and could run on a new node, if that had the resources.
+// Returns whether the job waits and could run on a new node if that had the resources.
 bool waits(const AllocatorJob& job, const NodeFacts& new_node) {
   return !job.held && job.current.empty() && could_run(job.pod, new_node);
 }
 
-// Returns false if all nodes of the pool are so new that what a waiting job requests, and no node offers, may still be
-// added to them.
+// Returns false if all nodes of the pool are so new that a resource that a waiting job requests, and no node offers,
+// may still be added to them.
 bool is_set_up(const NodePool& pool, const std::vector<Member>& members, const AllocatorCluster& cluster,
                const NodeFacts& new_node) {
   const auto is_new = [&](const Member& member) { return cluster.now - member.node->created <= kSetUpTime; };
@@ -308,7 +309,7 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
     desired = decision.desired_nodes - problem.min_nodes;
     needed = desired > result.nodes && decision.for_waiting_jobs;
   } else {
-    // Once there is a node, its resources are known.
+    // One node is requested, because the resources of new nodes are known once there is one.
     desired = std::ranges::any_of(cluster.jobs, [&](const AllocatorJob& job) { return waits(job, new_node); }) ? 1 : 0;
   }
   if (!is_set_up(pool, members, cluster, new_node)) {
@@ -320,7 +321,7 @@ PoolDecision size_pool(const NodePool& pool, const AllocatorCluster& cluster, co
   }
   result.desired_nodes = std::clamp(desired, std::min(pool.min_nodes, limit), limit);
   result.surplus = surplus_of(members, std::min(result.desired_nodes, result.nodes), cluster);
-  // Nodes that a job cannot do without are kept.
+  // Nodes that a job needs are kept.
   result.desired_nodes =
       std::min(std::max(result.desired_nodes, result.nodes - static_cast<int>(result.surplus.size())), limit);
   result.reason = reason_of(result, needed, result.desired_nodes == limit ? why : "");

@@ -1,4 +1,4 @@
-// The prices of nodes, and what the replicas of a job cost.
+// Computes the costs of the replicas of a job from the prices of nodes.
 #pragma once
 
 #include <map>
@@ -18,22 +18,22 @@ struct NodePrice {
   double per_hour = 0;  // in any currency
 };
 
-// Parses a list of {"labels": {NAME: VALUE}, "perHour": NUMBER}. Throws UsageError, which begins with `what`.
+// Parses a list of {"labels": {NAME: VALUE}, "perHour": NUMBER}. Throws UsageError, whose message begins with `what`.
 std::vector<NodePrice> parse_node_prices(const nlohmann::json& list, const std::string& what);
 
-// The price of a node by the first entry that fits. A node that no entry fits costs nothing.
+// Returns the price of a node per hour, by the first entry that matches, or 0 if no entry matches.
 double price_of(const NodeFacts& node, const std::vector<NodePrice>& prices);
 
 struct UsageRate {
-  double gpus = 0;  // of all resources for which is_gpu() is true
-  // The job's share of the price of each of its nodes: the largest share of any resource. Empty without prices.
+  double gpus = 0;  // amount of all resources for which is_gpu() is true
+  // The sum of the job's shares of its nodes' prices, each the largest share of any resource. Empty without prices.
   std::optional<double> cost_per_hour;
 
-  // Whether there is nothing to account for.
+  // Returns whether there is nothing to account for.
   bool empty() const { return gpus <= 0 && !cost_per_hour; }
 };
 
-// Returns what the replicas of a job hold, each of which requests `replica`. Nodes that are not in `nodes` cost
+// Returns what the replicas of a job hold if each of them requests `replica`. Nodes that are not in `nodes` cost
 // nothing.
 UsageRate usage_rate(const Resources& replica, const Allocation& allocation,
                      const std::map<std::string, NodeFacts>& nodes, const std::vector<NodePrice>& prices);

@@ -16,21 +16,21 @@ namespace adaptdl::sched {
 namespace {
 
 constexpr const char* kLeaderLabel = "adaptdl/leader";
-// Pause between two cycles because of nodes that are about to be removed. A job may not be able to move yet.
+// Minimum pause between two cycles that nodes about to be removed cause. A job may not be able to move yet.
 constexpr std::chrono::seconds kMoveAgain{5};
 constexpr const kube::Resource* kWatched[] = {&kube::kAdaptDLJobs, &kube::kPods, &kube::kNodes};
 constexpr std::size_t kKinds = std::size(kWatched) + std::size(kDeviceResources);
-// Pauses before objects are watched again that the operator could not read: the first time, as an API server that is
-// starting may not know all its resources, and later.
+// Pauses before the operator again watches objects that it could not read. The first pause is shorter, because an API
+// server that is starting may not know all its resources.
 constexpr std::chrono::seconds kWatchAgain{15}, kWatchAgainLater{300};
-// Pause between two allocations, so that jobs that are submitted together are allocated together.
+// Range of the pause between two allocations, so that jobs that are submitted together are allocated together.
 constexpr std::chrono::milliseconds kGather{100}, kMaxGather{1000};
 
 bool is_device_resource(const kube::Resource& resource) {
   return std::ranges::find(kDeviceResources, &resource) != std::end(kDeviceResources);
 }
 
-// Whether the object requests resources or may have released some.
+// Returns whether the object requests resources or may have released some.
 bool concerns_allocator(const kube::Resource& resource, const nlohmann::json& object) {
   if (resource.kind == kube::kNodes.kind) return true;
   if (resource.kind == kube::kResourceClaims.kind) return kube::field(object, {"status", "allocation"}).is_null();
@@ -60,7 +60,7 @@ Operator::Operator(kube::Client& client, OperatorOptions options)
     expander_.emplace(client_.access(), *options_.expander, options_.lifecycle.prices);
   }
   if (!options_.usage.second.empty()) recorder_.emplace(client_.access(), options_.usage.first, options_.usage.second);
-  // Once the supervisor listens, Kubernetes sends reviews to this operator.
+  // The validator is created first, because Kubernetes sends reviews to this operator once the supervisor listens.
   if (options_.validator)
     validator_ = std::make_unique<Validator>(client_.access(), options_.pods, *options_.validator);
   SupervisorOptions supervisor;
@@ -87,7 +87,7 @@ ClusterState::HintsOf Operator::newest_hints() const {
   return [this](const std::string& job, const std::string& uid) { return controller_->hints(job, uid); };
 }
 
-// Called by the thread of metrics_server_. Requests in quick succession get the same text, which takes time to compute.
+// Called by the thread of metrics_server_. Requests in quick succession get the same text, as computing it takes time.
 std::string Operator::metrics_text() {
   if (!leads_) return OperatorMetrics::standby_text();
   if (const Clock::time_point now = Clock::now(); now >= metrics_until_) {
@@ -112,7 +112,7 @@ void Operator::run(std::stop_token stop) {
       threads.emplace_back(
           [this, resource, ends] { guard(ends, [&] { watch_devices(*resource, ends.get_token()); }); });
     guard(ends, [&] {
-      // The label of an earlier process in this pod.
+      // An earlier process in this pod may have left the label.
       label_own_pod(false);
       if (!wait_until_synced(ends.get_token()) || !lead(ends.get_token())) return;
       for (int i = 0; i < options_.workers; ++i)
@@ -121,7 +121,7 @@ void Operator::run(std::stop_token stop) {
       record_usage();
     });
   }
-  election_.reset();  // now that nothing acts any more
+  election_.reset();  // all threads that act have ended
   if (validator_) validator_->drain();
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
@@ -137,7 +137,7 @@ void Operator::guard(std::stop_source ends, const std::function<void()>& work) {
   }
 }
 
-// Returns false once a stop is requested.
+// Waits until all existing objects have been received. Returns false once a stop is requested.
 bool Operator::wait_until_synced(std::stop_token stop) {
   {
     std::unique_lock lock(mutex_);
@@ -158,14 +158,14 @@ bool Operator::lead(std::stop_token stop) {
   }
   leads_ = true;
   controller_->lead();
-  state_.take_deleted_usage();  // the last leader has recorded that
+  state_.take_deleted_usage();  // the previous leader has recorded this usage
   for (const std::string& key : state_.jobs()) controller_->announce(key);
   supervisor_->set_all_jobs_known();
   label_own_pod(true);
   return true;
 }
 
-// The service of the supervisor selects the pod of the leader by this label. Returns whether the pod exists.
+// Sets or removes the label by which the supervisor's Service selects the leader. Returns whether the pod exists.
 bool Operator::label_pod(const std::string& name, bool leads) {
   const nlohmann::json value = leads ? nlohmann::json("true") : nlohmann::json();
   try {
@@ -183,7 +183,7 @@ void Operator::label_own_pod(bool leads) {
   if (name.empty()) return;
   if (!label_pod(name, leads)) throw Error(fmt::format("pod '{}/{}' not found; check --pod", name_space, name));
   if (!leads) return;
-  // A leader whose node has failed cannot remove its label.
+  // A previous leader whose node has failed cannot remove its label.
   const kube::ListOptions leaders{.label_selector = std::string(kLeaderLabel) + "=true", .field_selector = {}};
   for (const nlohmann::json& pod : client_.list(kube::path(kube::kPods, name_space), leaders)) {
     if (const std::string other = kube::name_of(pod); other != name) label_pod(other, false);
@@ -209,8 +209,8 @@ bool Operator::is_synced(const kube::Resource& resource) {
   return synced_.contains(resource.kind);
 }
 
-// Clusters before Kubernetes 1.34 do not have the resource, and an operator that was updated without its ClusterRole
-// lacks the permission. What was received before an error is kept until the objects are listed again.
+// Watches the objects, and retries: clusters before Kubernetes 1.34 do not have the resource, and an operator that was
+// updated without its ClusterRole lacks the permission. After an error, objects are kept until they are listed again.
 void Operator::watch_devices(const kube::Resource& resource, std::stop_token stop) {
   std::string last;
   bool received = false;
@@ -243,7 +243,7 @@ void Operator::watch_devices(const kube::Resource& resource, std::stop_token sto
       last = error.what();
       set_synced(resource);
     } catch (const http::ConnectionError&) {
-      if (!is_synced(resource)) throw;  // else the other watches report it
+      if (!is_synced(resource)) throw;  // otherwise, the other watches report it
     }
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
@@ -291,7 +291,7 @@ void Operator::work(std::stop_token stop) {
   }
 }
 
-// A new leader continues the cycles of the last one.
+// Returns when the first cycle begins. A new leader continues the cycles of the previous one.
 Operator::Clock::time_point Operator::first_cycle() const {
   using std::chrono::milliseconds;
   const auto last = election_ ? election_->last_cycle() : std::nullopt;
@@ -308,7 +308,7 @@ void Operator::allocate(std::stop_token stop) {
     if (all) cycle = begin + options_.interval;
     if (all && election_) election_->set_last_cycle(std::chrono::system_clock::now());
     allocate_once(all);
-    // The pause leaves most of the time to other work, however many jobs there are.
+    // The pause leaves most of the time to other work, regardless of the number of jobs.
     const auto pause = std::clamp<Clock::duration>(4 * (Clock::now() - begin), kGather, kMaxGather);
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, stop, pause, [] { return false; });
@@ -331,7 +331,7 @@ bool Operator::wait_for_work(std::stop_token stop, Clock::time_point cycle) {
 
 void Operator::allocate_once(bool all) {
   const Clock::time_point begin = Clock::now();
-  // These must be read before the jobs: a decision that is carried out in between is then in its job's status.
+  // Decisions must be read before the jobs: one that is carried out in between is then in the status of its job.
   std::map<std::string, Allocation> undone;
   for (const std::string& key : state_.jobs()) {
     if (auto nodes = controller_->undone(key)) undone[key] = *std::move(nodes);
@@ -355,7 +355,7 @@ void Operator::allocate_once(bool all) {
   for (const AllocatorJob& job : cluster.jobs) {
     const auto found = decisions.jobs.find(job.info.name);
     if (found == decisions.jobs.end()) continue;
-    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change do not wait for them.
+    // In a large cluster, hundreds of reasons change in a cycle. Jobs that start or change must not wait for them.
     const bool stays = found->second.nodes == job.current;
     controller_->decide(job.info.name, std::move(found->second),
                         stays ? WorkQueue::Priority::kLow : WorkQueue::Priority::kNormal);

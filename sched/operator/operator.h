@@ -1,17 +1,17 @@
-// The scheduler of a Kubernetes cluster: allocates nodes to AdaptDLJobs, creates the pods of their replicas, and serves
-// the requests of the replicas.
+// The scheduler of a Kubernetes cluster: allocates nodes to AdaptDLJobs, creates the pods of their replicas, and
+// answers the requests of the replicas.
 //
 //   watches      keep the jobs, pods, nodes and devices of the cluster in a cache (ClusterState)
 //   allocator    allocates nodes to new jobs immediately, and to all jobs each cycle
 //   workers      reconcile jobs, each worker one job at a time (Controller)
 //   supervisor   reports the addresses of their peers to replicas, and receives their hints
-//   metrics      are served to Prometheus on a port of their own
-//   validator    refuses wrong jobs when they are submitted or changed
+//   metrics      are available to Prometheus on a port of their own
+//   validator    rejects invalid jobs when they are submitted or changed
 //   expander     makes a cluster autoscaler add and remove nodes
-//   recorder     stores what jobs use by user and month
+//   recorder     stores the usage of jobs by user and month
 //
-// All state is stored in the cluster. An operator may exit at any time; the next one continues its work. Of several,
-// only the holder of a lease acts, and the others keep their caches up to date.
+// All state is stored in the cluster. An operator may exit at any time; the next one continues its work. If there are
+// several operators, only the holder of a lease acts, and the others keep their caches up to date.
 #pragma once
 
 #include <atomic>
@@ -51,23 +51,23 @@ namespace adaptdl::sched {
 struct OperatorOptions {
   std::string address = "0.0.0.0";            // IP address that the supervisor listens on
   std::uint16_t port = 8080;                  // 0: any free port
-  std::optional<std::uint16_t> metrics_port;  // that serves GET /metrics at the same address; none: not served
-  std::string policy;                         // empty: the default policy
+  std::optional<std::uint16_t> metrics_port;  // port of GET /metrics at the same address; empty: not served
+  std::string policy;                         // the default policy if empty
   PolicyOptions policy_options;
   std::chrono::milliseconds interval = std::chrono::minutes(1);  // between scheduling cycles
   int workers = 8;
-  PodSettings pods;  // an empty supervisor_url stands for the address and port above
+  PodSettings pods;  // an empty supervisor_url means the address and port above
   LifecycleSettings lifecycle;
   DrainSigns drain;
   // With a lease, only the operator that holds it acts. `lease_lost` must end the process at once (leader_election.h).
   std::optional<LeaseSettings> lease;
   std::function<void()> lease_lost;
   std::optional<ValidatorSettings> validator;
-  // Namespace of the ConfigMaps with the usage of jobs, and the beginning of their names (usage_recorder.h). Empty:
-  // none.
+  // Namespace of the ConfigMaps with the usage of jobs, and the prefix of their names (usage_recorder.h). If the prefix
+  // is empty, usage is not recorded.
   std::pair<std::string, std::string> usage;
-  std::optional<ExpanderSettings> expander;  // needs a policy that chooses the size of the cluster
-  // Namespace and name of this operator's pod, which has the label adaptdl/leader while it acts. Empty: none.
+  std::optional<ExpanderSettings> expander;  // requires a policy that chooses the size of the cluster
+  // The operator's pod (namespace and name), which has the label adaptdl/leader while the operator acts; may be empty.
   std::pair<std::string, std::string> pod;
 };
 
@@ -94,7 +94,7 @@ class Operator final : private SupervisorListener {
     if (reports_.follows(job_id, after)) queue_.add(job_id);
   }
 
-  // The part of it that is kept is a hint.
+  // Reports are ignored here, because the supervisor turns the part of them that is kept into hints.
   void progress_reported(const std::string&, const std::string&, const nlohmann::json&) override {}
 
   // Calls `work`. The first exception is stored and stops all threads.
@@ -132,21 +132,21 @@ class Operator final : private SupervisorListener {
   std::string metrics_text_;         // used by the thread of metrics_server_ only
   Clock::time_point metrics_until_;  // likewise: until when the text is served
   std::unique_ptr<Supervisor> metrics_server_;
-  // Used by the allocator's thread only: the last cycle because of a node that leaves, and the next one.
+  // Used by the allocator's thread only: the time of the last cycle because of a node that leaves, and of the next one.
   Clock::time_point moved_ = Clock::time_point::min(), move_again_ = Clock::time_point::max();
 
   // Used by the allocator's thread only.
   std::optional<Expander> expander_;
   std::optional<UsageRecorder> recorder_;
-  std::set<std::string> surplus_;  // nodes, by the last cycle
+  std::set<std::string> surplus_;  // surplus nodes of the last cycle
 
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<LeaderElection> election_;
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;
-  std::set<std::string_view> synced_;  // kinds of objects of which all existing ones have been reported
-  bool changed_ = false;               // since the allocator last ran
+  std::set<std::string_view> synced_;  // kinds whose existing objects have all been reported
+  bool changed_ = false;               // whether something changed since the allocator last ran
   std::exception_ptr failure_;
 };
 

@@ -24,7 +24,7 @@ bool is_any_of(std::string_view text, const std::array<std::string_view, N>& all
   return std::ranges::find(all, text) != all.end();
 }
 
-// Values of pod.status.reason of pods that Kubernetes ended.
+// Values of status.reason in pods that Kubernetes ended.
 constexpr std::array<std::string_view, 12> kLostReasons = {
     "Evicted",      "NodeLost", "Preempting",   "Preempted",  "UnexpectedAdmissionError", "TopologyAffinityError",
     "NodeAffinity", "Shutdown", "NodeShutdown", "Terminated", "TaintToleration",          "DisruptionTarget"};
@@ -37,10 +37,10 @@ bool lost(const json& pod) {
   });
 }
 
-// Summary of the containers that exited with an error.
+// Summarizes the containers that exited with an error.
 struct ContainerEnds {
   bool any = false, all_checkpointed = true, out_of_memory = false;
-  bool unknown = false;             // the node lost track of one, for example in a reboot, so its code means nothing
+  bool unknown = false;             // the node lost track of one, such as in a reboot, so its code means nothing
   std::optional<kube::Time> first;  // when the first of them exited
   std::optional<kube::Time> last;   // when the last container exited, with any code; empty if that is not known
 };
@@ -54,7 +54,7 @@ ContainerEnds container_ends(const json& pod) {
     for (const json& status : array_field(pod, {"status", list})) {
       const json& ended = field(status, {"state", "terminated"});
       auto when = kube::time_field(ended, {"finishedAt"});
-      // 1970 stands for an unknown time. The status of a pod that its node did not end may say that a container runs.
+      // A time in 1970 is unknown. If the node did not end its pod, the status may still report a running container.
       if (!is_valid_end(when)) when.reset();
       all_known = all_known && (when || (ended.is_null() && field(status, {"state", "running"}).is_null()));
       ends.last = std::max(ends.last, when);
@@ -63,7 +63,7 @@ ContainerEnds container_ends(const json& pod) {
       ends.any = true;
       const std::string reason = text_field(ended, {"reason"});
       ends.out_of_memory |= reason == "OOMKilled";
-      ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // of the kubelet, of containerd
+      ends.unknown |= reason == "ContainerStatusUnknown" || reason == "Unknown";  // used by kubelet and containerd
       ends.all_checkpointed = ends.all_checkpointed && code == 143;
       if (when && (!ends.first || *when < *ends.first)) ends.first = when;
     }
@@ -82,7 +82,7 @@ void set_end(const json& pod, PodFacts& facts) {
     return;
   }
   facts.ended = ends.first;
-  // A pod that its node refuses fails without any container having run.
+  // A pod that its node refuses fails before any container runs.
   const std::string reason = text_field(pod, {"status", "reason"});
   const bool late = reason == "DeadlineExceeded", refused = !ends.any && !reason.empty() && !late;
   if (lost(pod) || ends.unknown || refused) {
@@ -131,7 +131,7 @@ std::string token_of(const json& pod) {
   return "";
 }
 
-// Returns which replica the pod is, by its name.
+// Returns the group and the number of the replica, by the pod's name.
 std::optional<ReplicaNumber> replica_of(const json& pod) {
   const json& owner = owner_of(pod);
   const std::string name = kube::name_of(pod), first = replica_name({{"metadata", owner}}, 0, 0);

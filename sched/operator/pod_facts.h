@@ -1,8 +1,8 @@
-// The properties of a job's pod that the operator needs: which replica it is, its node, and how it ended.
+// Reads the properties of a job's pod that the operator needs: which replica it is, its node, and how it ended.
 //
 // Two kinds of ends are not failures of the job: the pod was ended by something other than its program (an eviction, a
 // preemption, a deletion, a node that refused it or is gone), or the program exited with code 143, which means that it
-// saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see lifecycle.cc.)
+// saved a checkpoint on request. (Exit code 143 is a failure of jobs that are not preemptible; see group_end.cc.)
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -26,29 +26,29 @@ enum class PodTrouble { kNone, kUnscheduled, kImage, kContainer, kVolume };
 
 struct PodFacts {
   std::string name, uid, node, ip;
-  int group = -1;        // by the pod's name, which never changes; -1: it has another name than a replica
-  int number = -1;       // the same; unique in the group, and the rank of a replica that began it
+  int group = -1;        // by the pod's name, which never changes; -1 if it is not the name of a replica
+  int number = -1;       // also by the name; unique in the group, and the initial rank if the replica began the group
   int rank = -1;         // from the pod's annotation, or else the number
   int replicas = 0;      // number of replicas of the job, from the pod's annotation
   std::string token;     // of the job, from the pod's environment
   bool leaving = false;  // the pod is terminating
-  bool killed = false;   // without a grace period
+  bool killed = false;   // the pod is terminating without a grace period
   bool running = false;  // all containers run
   PodEnd end = PodEnd::kNone;
   std::string reason;             // for kFailed: PodFailure or OOMKilled
   bool unhealthy_device = false;  // for kFailed: a device that the pod used may be the cause
   std::optional<kube::Time> created;
   std::optional<kube::Time> ended;       // when the first container failed
-  std::optional<kube::Time> last_ended;  // when the last container ended, if the pod has and its status says so
+  std::optional<kube::Time> last_ended;  // when the last container ended; empty if that is not known
   PodTrouble trouble = PodTrouble::kNone;
   std::string message;  // describes how the pod ended, or its problem
 
-  // Whether the pod runs or may still run.
+  // Returns whether the pod runs or may still run.
   bool live() const { return end == PodEnd::kNone; }
 };
 
-// Returns the reference to the job whose replica the pod is; null: none. Other pods may belong to a job, too, such as
-// those that `adaptdl cp` creates; they are not the operator's.
+// Returns the owner reference to the job whose replica the pod is, or null if it is not a replica. The operator ignores
+// other pods of a job, such as those that `adaptdl cp` creates.
 const nlohmann::json& owner_of(const nlohmann::json& pod);
 
 PodFacts parse_pod(const nlohmann::json& pod);

@@ -1,6 +1,6 @@
-// Metrics in the text format that Prometheus scrapes (exposition format 0.0.4).
+// Writes metrics in the text format that Prometheus scrapes (exposition format 0.0.4).
 //
-// Threading: the objects are not thread-safe.
+// Threading: not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace adaptdl::sched {
 
-// Counts of observations by size, and their sum.
+// Counts observations by size, and sums them up.
 class Histogram {
  public:
-  // `bounds`: the upper bounds of the buckets, in ascending order, without infinity.
+  // `bounds` contains the upper bounds of the buckets, in ascending order, without infinity.
   explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
 
   void observe(double value);
 
   const std::vector<double>& bounds() const noexcept { return bounds_; }
-  // Number of observations that are at most the bound of this index; at bounds().size(): of all.
+  // Returns how many observations are at most bounds()[index], or all of them if `index` is bounds().size().
   std::uint64_t count_up_to(std::size_t index) const;
   double sum() const noexcept { return sum_; }
 
@@ -32,12 +32,12 @@ class Histogram {
 
 class PrometheusText {
  public:
-  // Names and values. Prometheus itself uses the names job, instance and le.
+  // Names and values of labels. Prometheus itself uses the names job, instance and le.
   using Labels = std::vector<std::pair<std::string_view, std::string_view>>;
 
-  // Begins a metric. `type`: counter, gauge or histogram. The help is one line.
+  // Begins a metric. `type` is counter, gauge or histogram, and `help` is one line.
   void begin(std::string_view name, std::string_view type, std::string_view help);
-  // The methods below add to the metric that was begun last. Each set of labels must be added once.
+  // These methods add values to the metric that was begun last. Each set of labels must be added only once.
   void add(const Labels& labels, double value);
   void add(const Labels& labels, const Histogram& histogram);
 

@@ -89,12 +89,12 @@ std::optional<kube::Quantity> quantity(const json& amount) {
   }
 }
 
-// Whether the request and the limit of the resource may differ.
+// Returns whether the request and the limit of the resource may differ.
 bool can_be_overcommitted(std::string_view resource) {
   return resource == "cpu" || resource == "memory" || resource == "ephemeral-storage";
 }
 
-// Whether a container may have these two amounts of the resource.
+// Returns whether a container may have this request and this limit of the resource.
 bool agree(const std::string& resource, const json& request, const json& limit) {
   if (request.is_null() || limit.is_null()) return true;
   const auto requested = quantity(request), limited = quantity(limit);
@@ -136,7 +136,7 @@ void add_environment(json& container, const Variables& variables) {
 }
 
 // Lets the callback of Hugging Face's Trainer and Kubeflow's SDK report progress to the supervisor, unless the
-// container has another place for that.
+// container already names another server for that.
 void report_by_kubeflow(json& container, const json& job, const PodSettings& settings) {
   json& env = array_at(container, "env");
   for (const json& variable : env) {

@@ -1,10 +1,10 @@
 // Builds the pod of a replica of an AdaptDLJob.
 //
 // The pod is the job's pod template with the additions that the contract between jobs and schedulers requires: the name
-// {job}-{uid}-{group}-{rank}, labels, annotations with the group and the rank, the node, environment variables
+// {job}-{uid}-{group}-{number}, labels, annotations with the group and the rank, the node, environment variables
 // (ADAPTDL_JOB_ID, ADAPTDL_REPLICA_RANK, …), and a memory-backed /dev/shm, which data loaders need. Programs that
-// report progress as in a job of Kubeflow Trainer report it to the supervisor: they read the job's token from a file,
-// which is an annotation of the pod.
+// report progress as in a job of Kubeflow Trainer report it to the supervisor. They read the job's token from a file
+// with the content of an annotation of the pod.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace adaptdl::sched {
 inline constexpr const char* kGroupAnnotation = "adaptdl/group";
 inline constexpr const char* kRankAnnotation = "adaptdl/rank";
 inline constexpr const char* kReplicasAnnotation = "adaptdl/replicas";
-// Number of a replica in its group, which stays when its rank changes.
+// The number of the replica in its group, which remains the same when its rank changes.
 inline constexpr const char* kReplicaAnnotation = "adaptdl/replica";
 inline constexpr const char* kTokenAnnotation = "adaptdl/token";
 inline constexpr const char* kTokenVariable = "ADAPTDL_SUPERVISOR_TOKEN";
@@ -39,27 +39,27 @@ struct PodSettings {
 struct PodPlace {
   Allocation nodes;    // of all replicas, by rank
   int group = 0;       // number of the start, from 0
-  int rank = 0;        // of one that joins the job: the one that it will presumably have
-  int number = 0;      // in the group, from 0: the rank, or a higher one for each replica that joins it later
-  int generation = 0;  // the first one that may have it
+  int rank = 0;        // the rank that the replica has or, if it joins a running job, will presumably have
+  int number = 0;      // number in the group, from 0: the initial rank; higher for replicas that join later
+  int generation = 0;  // first generation that may contain the replica
   std::string token;
   std::string hostname;  // label kubernetes.io/hostname of the node; empty: the node's name
 };
 
-// The name of a replica's pod.
+// Returns the name of a replica's pod.
 std::string replica_name(const nlohmann::json& job, int group, int number);
 
-// Identifies a replica to the supervisor and its peers (ADAPTDL_REPLICA_ID).
+// Returns the id that identifies a replica to the supervisor and its peers (ADAPTDL_REPLICA_ID).
 std::string replica_id(int group, int number);
 struct ReplicaNumber {
   int group = 0, number = 0;
 };
 std::optional<ReplicaNumber> parse_replica_id(std::string_view id);
-// The port on which the replica of rank 0 listens in this generation.
+// Returns the port on which the replica of rank 0 listens in this generation.
 std::uint16_t master_port(int group, int generation);
 
-// REQUIRES 0 <= rank < nodes.size(), or empty `nodes` for a pod that is not created. Throws Error if a patch cannot be
-// applied.
+// Returns the pod of a replica. REQUIRES 0 <= rank < nodes.size(), or empty `nodes` for a pod that is not created.
+// Throws Error if a patch cannot be applied.
 nlohmann::json make_replica_pod(const nlohmann::json& job, const PodPlace& place, const PodSettings& settings);
 
 }  // namespace adaptdl::sched

@@ -5,7 +5,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Of one group. Whoever has the job's token can send reports of any number of replicas.
+// Maximum number of replicas with reports per group. A client with a job's token can report for any number of them.
 constexpr std::size_t kMaxReplicas = 100'000;
 
 }  // namespace

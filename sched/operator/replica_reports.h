@@ -1,6 +1,6 @@
-// Stores what replicas have reported to the supervisor about generations.
+// Stores the reports of replicas to the supervisor about generations.
 //
-// It is kept in memory only: after the operator was replaced, replicas repeat it within their polls' timeout of 30 s.
+// They are kept in memory only: replicas repeat them to a new operator within the timeout of their polls, 30 s.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -15,9 +15,9 @@ namespace adaptdl::sched {
 
 class ReplicaReportStore {
  public:
-  // A replica asks for a generation after `after`. Returns whether that is new.
+  // Records that a replica asks for a generation after `after`. Returns whether that is new.
   bool waits(const std::string& job, const std::string& replica_id, int after, bool broken);
-  // A member of generation `after`, whose members all train, asks for the next one. Returns whether that is new.
+  // Records that a member of generation `after`, whose members all train, asks for the next. Returns whether it is new.
   bool follows(const std::string& job, int after);
 
   // Returns the reports of the replicas of this group, and forgets those of earlier ones.

@@ -90,7 +90,7 @@ bool fits_key(const ServingCertificate& pair) {
   const Bio certificate_bio(::BIO_new_mem_buf(pair.certificate.data(), static_cast<int>(pair.certificate.size())));
   const Bio key_bio(::BIO_new_mem_buf(pair.key.data(), static_cast<int>(pair.key.size())));
   const X509Certificate certificate(::PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr));
-  // An encrypted key must not ask the terminal for its password.
+  // OpenSSL must not ask for the password of an encrypted key on the terminal.
   const Key key(::PEM_read_bio_PrivateKey(
       key_bio.get(), nullptr, [](char*, int, int, void*) { return -1; }, nullptr));
   const bool fits = certificate && key && ::X509_check_private_key(certificate.get(), key.get()) == 1;
@@ -104,7 +104,7 @@ ServingCertificate create_serving_certificate(const std::vector<std::string>& na
   const Key key(EVP_EC_gen("P-256"));
   check(key != nullptr, "key");
   const X509Certificate certificate(::X509_new());
-  check(certificate && ::X509_set_version(certificate.get(), 2) == 1, "version");  // 2 is version 3
+  check(certificate && ::X509_set_version(certificate.get(), 2) == 1, "version");  // 2 means version 3
   set_serial(certificate.get());
   set_name(certificate.get());
   const auto set_time = [now](ASN1_TIME* field, seconds offset) {
@@ -169,7 +169,7 @@ CertificateRules::Step CertificateRules::next(const ServingCertificate& stored, 
     candidate_ = stored;
     trusted_since_ = now;
   }
-  // Without any certificate, requests would fail in any case.
+  // Without a certificate, requests fail in any case.
   const bool may_serve = served_ == ServingCertificate() || (is_trusted && now >= trusted_since_ + kTrustDelay);
   step.serve = may_serve && served_ != stored;
   return step;

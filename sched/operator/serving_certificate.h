@@ -1,13 +1,13 @@
-// The certificate of the validator's HTTPS server: self-signed, and trusted by the API server because it is in the
-// webhook's caBundle. So no key can sign certificates for others.
+// Creates and renews the certificate of the validator's HTTPS server. It is self-signed, and the API server trusts it
+// because it is in the webhook's caBundle. Therefore, no key exists that can sign certificates for other servers.
 //
 // When the certificate is renewed, the API server must trust the new one before a server uses it:
 //
 //   1. the new certificate is stored in a Secret, which all operators read
 //   2. it is added to the bundle, which keeps earlier certificates until they expire
-//   3. after kTrustDelay, in which API servers read the bundle, each operator serves it
+//   3. after kTrustDelay, in which API servers read the bundle, each operator uses it
 //
-// Threading: values and functions; CertificateRules is used by one thread at a time.
+// Threading: CertificateRules is not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,11 @@ struct ServingCertificate {
 ServingCertificate create_serving_certificate(const std::vector<std::string>& names, kube::Time now,
                                               std::chrono::seconds lifetime);
 
-// Whether the certificate must be replaced: it expires within a third of `lifetime`, is valid for longer than
-// `lifetime`, is invalid, or does not fit its key.
+// Returns whether the certificate must be replaced: it expires within a third of `lifetime`, is valid for longer than
+// `lifetime`, is invalid, or does not match its key.
 bool must_renew(const ServingCertificate& certificate, kube::Time now, std::chrono::seconds lifetime);
 
-// Returns the first certificate of a PEM text, which ends in a newline, or an empty string.
+// Returns the first certificate of a PEM text, with a newline at its end, or an empty string if there is none.
 std::string first_certificate(const std::string& pem);
 
 class CertificateRules {
@@ -43,21 +43,21 @@ class CertificateRules {
   static constexpr std::chrono::seconds kTrustDelay{10};
 
   struct Step {
-    std::optional<std::string> bundle;  // what the bundle must become
+    std::optional<std::string> bundle;  // the new bundle; empty if it does not change
     bool serve = false;                 // whether to serve the stored certificate from now on
   };
-  // Whether to replace the stored certificate now. An operator that has just started serves a trusted one first.
+  // Returns whether to replace the stored certificate now. A newly started operator serves a trusted one first.
   bool renew(const ServingCertificate& stored, const std::string& bundle, kube::Time wall_time,
              std::chrono::seconds lifetime) const;
-  // `stored` is the certificate in the Secret, as first_certificate() returns it, and `bundle` the webhook's bundle
-  // (PEM). The bundle must be written before the certificate is served.
+  // Returns the next step. `stored` is the certificate in the Secret, as first_certificate() returns it, and `bundle`
+  // the webhook's bundle (PEM). The bundle must be written before the certificate is served.
   Step next(const ServingCertificate& stored, const std::string& bundle, Clock::time_point now, kube::Time wall_time);
 
   void set_served(const ServingCertificate& certificate) { served_ = certificate; }
 
  private:
   ServingCertificate served_, candidate_;
-  Clock::time_point trusted_since_;  // of the candidate
+  Clock::time_point trusted_since_;  // since when the candidate is trusted
 };
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,4 @@
-// Accounts for what a job holds, in its status (kube/job_usage.h).
+// Accounts for the nodes that a job holds, in its status (kube/job_usage.h).
 #pragma once
 
 #include "kube/job.h"
@@ -7,7 +7,7 @@
 
 namespace adaptdl::sched {
 
-// Notes in `status` what the job holds: its nodes, while any of its pods may still run. `members_change`: whether the
+// Records in `status` that the job holds its nodes while any of its pods may still run. `members_change`: whether the
 // members of its group have changed since the group began.
 void account_usage(const JobSituation& situation, const kube::Job& job, bool members_change, JobStatus& status);
 

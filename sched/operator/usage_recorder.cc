@@ -34,7 +34,7 @@ void UsageRecorder::record(const std::vector<UsageRecord>& existing, std::vector
     deleted_.clear();
     last_error_.clear();
   } catch (const Error& error) {
-    // Whether the last request has changed something is not known.
+    // It is not known whether the last request was carried out, so the ledger is loaded again.
     ledger_.reset();
     if (std::exchange(last_error_, error.what()) != error.what())
       log::warn(fmt::format("cannot record the usage of jobs: {}", error.what()));
@@ -57,7 +57,7 @@ void UsageRecorder::load(kube::Month month, const std::vector<UsageRecord>& exis
   std::optional<UsageLedger> last = latest_before(month);
   UsageLedger next(month);
   if (last) {
-    // Whether this was stored is known only now.
+    // Only now is it known which of the deleted jobs were stored.
     std::erase_if(deleted_, [&](const UsageRecord& each) { return last->is_deleted(each.uid); });
     next = last->close(month, existing, deleted_);
     ledger_ = std::move(last);
@@ -74,7 +74,7 @@ void UsageRecorder::load(kube::Month month, const std::vector<UsageRecord>& exis
   ledger_ = std::move(next);
 }
 
-// Returns the ledger of the last month before this one, and sets stored_ to it.
+// Returns the ledger of the last month before this one, and sets stored_ to its ConfigMap.
 std::optional<UsageLedger> UsageRecorder::latest_before(kube::Month month) {
   std::optional<kube::Month> latest;
   for (json& each : client_.list(kube::path(kube::kConfigMaps, name_space_), kube::usage_ledgers())) {
@@ -87,7 +87,7 @@ std::optional<UsageLedger> UsageRecorder::latest_before(kube::Month month) {
   return UsageLedger::parse(*latest, stored_);
 }
 
-// Writes the ledger, unless it is stored as it is.
+// Writes the ledger unless it is already stored.
 void UsageRecorder::store() {
   json data = ledger_->data();
   if (kube::field(stored_, {"data"}) == data) return;

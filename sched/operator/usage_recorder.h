@@ -1,4 +1,4 @@
-// Stores what jobs use, by month, in ConfigMaps of the operator's namespace (kube/usage_ledger.h).
+// Stores the usage of jobs by month in ConfigMaps in the operator's namespace (kube/usage_ledger.h).
 //
 // Threading: not thread-safe.
 #pragma once
@@ -14,11 +14,11 @@ namespace adaptdl::sched {
 
 class UsageRecorder {
  public:
-  // The ConfigMaps are named `name`-YYYY-MM. The client's access is copied.
+  // The ConfigMaps are named `name`-YYYY-MM. `access` is copied.
   UsageRecorder(kube::Access access, std::string name_space, std::string name);
 
-  // Records the usage of all jobs of the cluster, and of jobs that were deleted since the last call. Does nothing if it
-  // is stored already. Logs a warning if it cannot be stored; the next call then stores it.
+  // Records the usage of all jobs of the cluster, and of jobs that were deleted since the last call. Writes nothing if
+  // the usage is stored already. Logs a warning if it cannot be stored; the next call then stores it.
   void record(const std::vector<kube::UsageRecord>& existing, std::vector<kube::UsageRecord> deleted, kube::Time now);
 
  private:
@@ -29,9 +29,9 @@ class UsageRecorder {
 
   const std::string name_space_, name_;
   kube::Client client_;
-  nlohmann::json stored_;                    // the ConfigMap; null: unknown
-  std::optional<kube::UsageLedger> ledger_;  // that of stored_
-  std::vector<kube::UsageRecord> deleted_;   // that are not known to be stored
+  nlohmann::json stored_;                    // the ConfigMap; null if not known
+  std::optional<kube::UsageLedger> ledger_;  // the ledger in stored_
+  std::vector<kube::UsageRecord> deleted_;   // deleted jobs that are not known to be stored
   std::string last_error_;
 };
 

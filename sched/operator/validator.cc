@@ -28,9 +28,9 @@ constexpr seconds kMinDrainTime{3}, kMaxDrainTime{9};
 constexpr milliseconds kDrainCheck{100};
 constexpr const char* kCertificateKey = "tls.crt";
 constexpr const char* kPrivateKey = "tls.key";
-// From this minor version of Kubernetes 1 on, the API server supports fieldValidation=Strict.
+// The API server supports fieldValidation=Strict since this minor version of Kubernetes 1.
 constexpr int kStrictSince = 25;
-// The names of our webhooks in the configurations, and the path of the second one.
+// The names of the operator's webhooks in the configurations, and the path of the second one.
 constexpr std::array kWebhooks = {"validator.adaptdl.petuum.com", "submitter.adaptdl.petuum.com"};
 constexpr const char* kSubmitterPath = "/submitter";
 
@@ -49,14 +49,14 @@ std::string bundle_of(const json& configuration) {
   return "";
 }
 
-// Whether the operator changes the pods of jobs, so that not all of their fields are the job's.
+// Returns whether the operator changes the pods of jobs, so that not all of their fields are from the job.
 bool patches(const PodSettings& pods) {
   return !pods.pod_patch.empty() || !pods.container_patch.empty() || !pods.resources.empty();
 }
 
 std::string to_text(const json& answer) { return answer.dump(-1, ' ', false, json::error_handler_t::replace); }
 
-// Minor versions may be followed by a sign, as "27+".
+// A minor version may be followed by a sign, such as "27+".
 int minor_version(const json& version) {
   const std::string text = text_field(version, {"minor"});
   int number = 0;
@@ -90,7 +90,7 @@ void Validator::drain() {
 
 WebhookServer::Answer Validator::answer(const std::string& path, const std::string& body) const {
   if (const std::string fault = reading_fault(body); !fault.empty()) {
-    // An error would have the job accepted without a check where the webhooks fail open.
+    // If the webhooks fail open, an error would cause the job to be accepted without a check.
     const ReviewSummary summary = summarize_review(body);
     if (summary.uid.empty()) return {413, fault + '\n'};
     ReviewVerdict verdict;
@@ -140,7 +140,7 @@ bool Validator::try_pass() {
   }
 }
 
-// Takes the next steps of the renewal.
+// Performs the next steps of the renewal.
 void Validator::pass() {
   if (!version_known_) {
     review_.compare_fields = minor_version(client_.get("/version")) < kStrictSince || patches(review_.pods);
@@ -171,7 +171,7 @@ json Validator::configuration(const kube::Resource& kind) {
   }
 }
 
-// Null if there is none, as under the manifests of an older version: jobs are checked all the same.
+// Returns null if it does not exist, as with older manifests, or must not be read. Jobs are checked nevertheless.
 json Validator::mutating_configuration() {
   try {
     json object = client_.get(kube::path(kube::kMutatingWebhookConfigurations, "", settings_.name));
@@ -201,7 +201,7 @@ ServingCertificate Validator::stored_certificate(const std::string& bundle) {
   ServingCertificate pair{first_certificate(decoded(secret, {"data", kCertificateKey})),
                           decoded(secret, {"data", kPrivateKey})};
   if (!rules_.renew(pair, bundle, now, settings_.certificate_lifetime)) return pair;
-  // The API server connects to the first name.
+  // The API server connects by the first name.
   const std::string host = fmt::format("{}.{}.svc", settings_.name, settings_.name_space);
   pair = create_serving_certificate({host, host + ".cluster.local"}, now, settings_.certificate_lifetime);
   const json data{{kCertificateKey, encode_base64(pair.certificate)}, {kPrivateKey, encode_base64(pair.key)}};

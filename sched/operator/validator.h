@@ -1,11 +1,11 @@
-// The admission webhook of AdaptDLJobs: refuses wrong jobs when they are created or changed (job_review.h).
+// The admission webhook of AdaptDLJobs, which rejects invalid jobs when they are created or changed (job_review.h).
 //
-// The API server calls it by the ValidatingWebhookConfiguration and the Service `name`. By the
-// MutatingWebhookConfiguration `name`, it also asks for the annotation with the user who created a job. The certificate
-// is stored in the Secret `name` and renewed without interruption (serving_certificate.h). All operators serve it,
-// whether they hold the lease or not.
+// The API server calls the webhook through the ValidatingWebhookConfiguration and the Service `name`. Through the
+// MutatingWebhookConfiguration `name`, it also requests the annotation with the user who created a job. The certificate
+// is stored in the Secret `name` and renewed without interruption (serving_certificate.h). All operators run the
+// webhook, whether they hold the lease or not.
 //
-// Threading: threads of its own. The client's access and the settings are copied.
+// Threading: the validator has threads of its own. The client's access and the settings are copied.
 #pragma once
 
 #include <chrono>
@@ -38,14 +38,14 @@ struct ValidatorSettings {
 
 class Validator {
  public:
-  // Starts to serve, with a certificate unless the API server does not answer in time. Throws UsageError if the address
-  // is invalid, and Error if the socket cannot be opened.
+  // Starts to serve. There is no certificate yet if the API server does not answer in time. Throws UsageError if the
+  // address is invalid, and Error if the socket cannot be opened.
   Validator(kube::Access access, const PodSettings& pods, ValidatorSettings settings);
   // Closes all connections.
   ~Validator();
 
   // Serves for another 3 s, in which Kubernetes stops sending requests to a pod that is being deleted, and then until
-  // all requests are answered, at most for another 6 s.
+  // all requests are answered, but for at most another 6 s.
   void drain();
 
  private:
@@ -66,7 +66,7 @@ class Validator {
   std::condition_variable_any wake_;
   // Used by one thread at a time: the constructor's, then that of renewer_.
   CertificateRules rules_;
-  bool version_known_ = false;  // of the API server
+  bool version_known_ = false;  // whether the version of the API server is known
   bool submitters_known_ = true;
   std::string last_error_;
   WebhookServer server_;

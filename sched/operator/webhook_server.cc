@@ -50,20 +50,20 @@ using Stream = beast::ssl_stream<beast::tcp_stream>;
 
 // An object in etcd has at most 1.5 MB, and a review contains two objects.
 constexpr std::uint64_t kMaxBody = 4 << 20;
-// Bytes of all bodies that are being read or answered. JSON takes up to 30 times as much memory once it is parsed.
+// Maximum bytes of all bodies that are being read or answered. JSON takes up to 30 times as much memory once parsed.
 constexpr std::int64_t kMaxBodies = 8 << 20;
 constexpr std::uint32_t kMaxHeader = 16 << 10;
 constexpr int kMaxConnections = 256;
 constexpr seconds kRequestTime{10};  // for a handshake, for the rest of a request, and for an answer
-// The API server keeps connections for 90 s.
+// The API server keeps idle connections for 90 s.
 constexpr seconds kIdleTime{120};
 constexpr seconds kCloseTime{1};
 constexpr std::chrono::milliseconds kReservePause{5};
-// A client that has announced a body and not sent it for that long gives way to others.
+// A client that has announced a body but has not sent it within this time makes way for others.
 constexpr std::chrono::milliseconds kSlowBody{500};
-constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example for lack of descriptors
+constexpr std::chrono::milliseconds kAcceptPause{50};  // after a failed accept, for example without free descriptors
 
-// Counts one more while it exists.
+// Increases a count by one while it exists.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -75,7 +75,7 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-// Bytes that are reserved while this exists.
+// Reserves bytes of kMaxBodies while it exists.
 class ReservedBytes {
  public:
   explicit ReservedBytes(std::atomic<std::int64_t>& total) : total_(total) {}
@@ -83,7 +83,7 @@ class ReservedBytes {
   ReservedBytes(const ReservedBytes&) = delete;
   ReservedBytes& operator=(const ReservedBytes&) = delete;
 
-  // Returns false if there would be too many.
+  // Returns false, and reserves nothing, if the total would exceed kMaxBodies.
   bool reserve(std::int64_t bytes) {
     std::int64_t before = total_;
     do {
@@ -98,10 +98,10 @@ class ReservedBytes {
   std::int64_t bytes_ = 0;
 };
 
-// Connections whose client has to send something, the one that has waited longest first.
+// The connections whose client must send something, in the order in which they began to wait.
 class WaitingConnections {
  public:
-  // A connection is in the list while this exists.
+  // A connection is in the list while its entry exists.
   class Entry {
    public:
     Entry(WaitingConnections& list, const std::shared_ptr<Stream>& stream) : list_(list) {
@@ -123,7 +123,8 @@ class WaitingConnections {
     std::shared_ptr<bool> waits_ = std::make_shared<bool>(true);  // used on the strand of the connection
   };
 
-  // Closes the first connection, unless its client is faster, if it has waited for `min_time`. Returns false otherwise.
+  // Closes the first connection if it has waited for `min_time`, unless its client sends something first. Returns false
+  // if no connection has waited that long.
   bool close_first(std::chrono::milliseconds min_time = {}) {
     std::shared_ptr<Stream> stream;
     std::shared_ptr<bool> waits;
@@ -177,13 +178,13 @@ struct WebhookServer::Impl {
   std::atomic<int> connections = 0, answering = 0;
   std::atomic<std::int64_t> bodies = 0;  // bytes
   std::atomic<bool> draining = false;
-  WaitingConnections waiting, sending;  // all whose client has to send something; those of a body
+  WaitingConnections waiting, sending;  // all connections that wait for clients; those that wait for bodies
   asio::io_context context{kThreads};
   tcp::acceptor acceptor{context};
   std::vector<std::thread> threads;
 };
 
-// Waits until the bytes are free. Returns false if that takes too long.
+// Waits until the bytes are free. Returns false if that takes longer than `patience`.
 asio::awaitable<bool> WebhookServer::Impl::reserve(ReservedBytes& bytes, std::int64_t length) {
   const auto end = std::chrono::steady_clock::now() + patience;
   while (!bytes.reserve(length)) {
@@ -224,7 +225,7 @@ asio::awaitable<void> WebhookServer::Impl::answer_requests(const std::shared_ptr
     parser.header_limit(kMaxHeader);
     parser.body_limit(kMaxBody);
     co_await web::async_read_header(*stream, buffer, parser, use_awaitable);
-    // The API server sends the length of every request.
+    // The API server sends the length of every request. A request without it reserves the maximum.
     const auto length = static_cast<std::int64_t>(parser.content_length().value_or(kMaxBody));
     ReservedBytes reserved(bodies);
     WebhookServer::Answer answer{405, "use POST\n"};
@@ -295,7 +296,7 @@ asio::awaitable<void> WebhookServer::Impl::serve(tcp::socket socket, std::shared
     connection.expires_after(kCloseTime);
     co_await stream->async_shutdown(asio::redirect_error(use_awaitable, ignored));
   } catch (const boost::system::system_error&) {
-    // The client has gone, is too slow, or does not send HTTP.
+    // The client has disconnected, is too slow, or does not send HTTP.
   }
 }
 

@@ -1,8 +1,8 @@
-// An HTTPS server for webhooks of the API server. It answers POST requests by a function that may block.
+// An HTTPS server for webhooks of the API server. It answers POST requests with a function that may block.
 //
 // Requests are limited in size and time, and connections in number. Connections without a request are kept for longer
-// than the API server keeps them, so that a request does not meet a connection that is being closed. Only if there are
-// too many, the one whose client has kept the server waiting longest is closed.
+// than the API server keeps them, so that no request arrives on a connection that is being closed. Only if there are
+// too many connections, the one whose client has kept the server waiting longest is closed.
 //
 // Threading: requests are answered by kThreads threads of the server. All methods may be called from any thread except
 // those.
@@ -26,12 +26,12 @@ class WebhookServer {
     int status = 200;
     std::string body;  // JSON if the status is 200, else text
   };
-  // `path` is that of the URL.
+  // `path` is the path of the URL.
   using Handler = std::function<Answer(const std::string& path, const std::string& body)>;
 
-  // Starts to listen. Connections are refused until there is a certificate. `handler` must not throw and is called by
-  // several threads at once. A request that exceeds the limit of all requests together waits for the others, at most
-  // for `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
+  // Starts to listen. Connections are closed at once until serve() is called. `handler` must not throw and is called by
+  // several threads at once. A request that would exceed the total size limit of all requests waits for others to end,
+  // for at most `patience`. Throws UsageError if the address is invalid, and Error if the socket cannot be opened.
   WebhookServer(const std::string& address, std::uint16_t port, Handler handler,
                 std::chrono::milliseconds patience = std::chrono::seconds(5));
   // Closes all connections and waits for the handlers.
@@ -40,11 +40,11 @@ class WebhookServer {
   WebhookServer& operator=(const WebhookServer&) = delete;
 
   std::uint16_t port() const noexcept;
-  // New connections get this certificate. Throws Error if OpenSSL does not accept it.
+  // Uses this certificate for new connections. Throws Error if OpenSSL does not accept it.
   void serve(const ServingCertificate& certificate);
-  // From now on, closes each connection after its next answer.
+  // Closes each connection after its next answer from now on.
   void drain() noexcept;
-  // Whether a request is being answered.
+  // Returns whether a request is being answered.
   bool is_answering() const noexcept;
 
  private:

@@ -1,7 +1,7 @@
-// Queue of keys for workers. A key is processed by one worker at a time.
+// A queue of keys for workers. A key is processed by one worker at a time.
 //
 // A key that is added again while it waits is processed once; a key that is added while a worker has it is processed
-// again. Keys of low priority are taken when no other key waits.
+// again. Keys of low priority are taken only if no other key waits.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -24,13 +24,13 @@ class WorkQueue {
   using Clock = std::chrono::steady_clock;
   enum class Priority { kNormal, kLow };
 
-  // If the key waits already, the higher priority counts.
+  // Adds the key. If it already waits, the higher priority counts.
   void add(const std::string& key, Priority priority = Priority::kNormal) {
     const std::lock_guard lock(mutex_);
     if (add_waiting(key, priority)) wake_.notify_one();
   }
 
-  // Adds the key at this time. If it is already due to be added, the earlier time counts.
+  // Adds the key at this time. If the key is already scheduled, the earlier time counts.
   void add_at(const std::string& key, Clock::time_point when) {
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = later_.try_emplace(key, when);
@@ -40,7 +40,7 @@ class WorkQueue {
       entry->second = when;
     }
     in_order_.emplace(when, key);
-    // Wakes all workers, because the one that waits for this time may be busy with another key by then.
+    // Wakes all workers, because the worker that waits for this time may be busy with another key by then.
     if (in_order_.begin()->second == key) wake_.notify_all();
   }
 
@@ -76,7 +76,7 @@ class WorkQueue {
  private:
   std::deque<std::string>& ready(Priority priority) { return priority == Priority::kLow ? ready_low_ : ready_; }
 
-  // Returns false if the key waits already with this priority or a higher one.
+  // Returns false if the key already waits with this priority or a higher one.
   bool add_waiting(const std::string& key, Priority priority) {
     const auto [entry, added] = waiting_.try_emplace(key, priority);
     if (!added && entry->second <= priority) return false;
@@ -87,7 +87,7 @@ class WorkQueue {
     return true;
   }
 
-  // Adds the keys that are due, and returns when the next one is.
+  // Adds the keys that are due, and returns when the next key is due.
   Clock::time_point collect_due(Clock::time_point now) {
     while (!in_order_.empty() && in_order_.begin()->first <= now) {
       const std::string& key = in_order_.begin()->second;
@@ -101,10 +101,10 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable_any wake_;
   std::deque<std::string> ready_, ready_low_;
-  std::map<std::string, Priority> waiting_;  // must be processed, also if a worker has it
+  std::map<std::string, Priority> waiting_;  // keys that must be processed, even if a worker has them
   std::set<std::string> taken_;
   std::map<std::string, Clock::time_point> later_;                // by key
-  std::set<std::pair<Clock::time_point, std::string>> in_order_;  // the same
+  std::set<std::pair<Clock::time_point, std::string>> in_order_;  // the same entries, by time
 };
 
 }  // namespace adaptdl::sched

@@ -1,6 +1,6 @@
-// Things in the order in which they came, each at most once, to be taken out from anywhere.
+// A list of objects, each at most once, in the order in which they were added. Any of them can be removed quickly.
 //
-// Threading: one thread at a time. Lifetime: it owns none of them.
+// Threading: not thread-safe. Lifetime: the list does not own the objects.
 #pragma once
 
 #include <list>
@@ -11,7 +11,7 @@ namespace adaptdl::sched {
 template <typename Thing>
 class AgeList {
  public:
-  // Goes last if it is not there yet, else stays where it is.
+  // Adds the object at the end. An object that is already in the list keeps its place.
   void add(Thing& thing) {
     const auto [place, added] = places_.try_emplace(&thing);
     if (added) place->second = order_.insert(order_.end(), &thing);
@@ -22,7 +22,7 @@ class AgeList {
     order_.erase(place->second);
     places_.erase(place);
   }
-  // Null if there is none.
+  // Returns null if the list is empty.
   Thing* oldest() const { return order_.empty() ? nullptr : order_.front(); }
   const std::list<Thing*>& all() const { return order_; }
 

@@ -22,7 +22,7 @@ std::string_view view(const Text& text) {
   return {text.data(), text.size()};
 }
 
-// What to say of a request that could not be read; none if there is nobody to say it to.
+// Returns the answer to a request that could not be read, or nothing if the client no longer waits for one.
 std::optional<Answer> refusal(beast::error_code result) {
   if (result == http::error::body_limit) return Answer{413, fmt::format("the body is over {} bytes", kMostBody), ""};
   if (result == http::error::header_limit || result == http::error::buffer_overflow)
@@ -88,7 +88,7 @@ void Connection::take_request(Result result) {
 }
 
 ConnectionEnds Connection::ends() {
-  // A client that has gone has no end any more, and is served nothing that depends on it.
+  // If the client has disconnected, the ends are empty, so that client_owner() does not find an owner.
   Result ignored;
   return {stream_.socket().remote_endpoint(ignored), stream_.socket().local_endpoint(ignored)};
 }
@@ -106,7 +106,7 @@ void Connection::wait(Wait wait) {
 }
 
 void Connection::watch_client() {
-  // Behind a request that came along, the client's end cannot be seen.
+  // If the client has already sent its next request, its disconnection cannot be detected.
   if (buffer_.size() > 0) return;
   watching_ = true;
   stream_.socket().async_wait(tcp::socket::wait_read, then([this](Result result) {

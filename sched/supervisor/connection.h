@@ -1,13 +1,13 @@
-// One connection of a client: requests one after the other, each with its deadline.
+// One connection of a client. It carries one request after the other, each with its own deadline.
 //
-//   idle      nothing of the next request has come
-//   reading   until request_time after its first byte
-//   waiting   for an answer that is not there yet; a client that goes away is noticed
-//   writing   the answer
-//   draining  the last answer was sent: what still comes is thrown away for a moment, since closing a connection with
-//             unread bytes would take the answer with it
+//   idle      nothing of the next request has been received
+//   reading   the rest of a request is received, within request_time
+//   waiting   there is no answer yet; the connection is closed if the client disconnects
+//   writing   the answer is being sent
+//   draining  the last answer was sent; further input is discarded for a moment, because closing a connection with
+//             unread bytes would discard the answer, too
 //
-// Threading: the server's thread. Lifetime: owned by the operations that are under way, and by the hub until `closed`.
+// Threading: used by the server's thread. Lifetime: owned by the operations in progress, and by the hub until closed().
 #pragma once
 
 #include <array>
@@ -28,13 +28,13 @@ namespace adaptdl::sched {
 
 class Connection;
 
-// What connections belong to.
+// The owner of the connections, which answers their requests.
 class ConnectionHub {
  public:
   virtual std::variant<Answer, Wait> handle(const HttpRequest& request) = 0;
-  // Idle, reading or draining from now on, so that it may be closed to make room; or no longer.
+  // Reports whether the connection is idle, reading or draining (`is`), so that it may be closed to make room.
   virtual void idle(Connection& connection, bool is) = 0;
-  // Waiting from now on, or no longer.
+  // Reports whether the connection waits for an answer (`is`).
   virtual void waiting(Connection& connection, bool is) = 0;
   virtual void closed(Connection& connection) = 0;
 
@@ -44,15 +44,15 @@ class ConnectionHub {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // Both must outlive it.
+  // `hub` and `options` must outlive the connection.
   Connection(boost::asio::ip::tcp::socket socket, ConnectionHub& hub, const SupervisorOptions& options);
 
   void start();
-  // What it waits for. REQUIRES that it is waiting, here and below.
+  // Returns the poll that the connection waits for, or last waited for.
   const Poll& poll() const { return poll_; }
-  // The connection ends with this answer if it is the `last`.
+  // Sends the answer that the connection waits for, and closes it afterwards if `last`. REQUIRES that it is waiting.
   void answer(Answer answer, bool last = false);
-  // Does nothing if it is closed.
+  // Does nothing if the connection is already closed.
   void close();
 
  private:
@@ -77,13 +77,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   std::optional<boost::beast::http::response<boost::beast::http::string_body>> response_;
   std::array<char, 4096> discarded_{};
-  bool keep_ = true;  // the connection after the answer
+  bool keep_ = true;  // whether to keep the connection after the answer
 
   Poll poll_;
-  std::uint64_t waits_ = 0;  // how many there were, so that a late timer is told from that of the present one
+  std::uint64_t waits_ = 0;  // number of waits so far, which identifies the timer of the current one
   bool waiting_ = false;
-  bool watching_ = false;         // for the client's end
-  std::optional<Answer> answer_;  // to be written once the watch is over
+  bool watching_ = false;         // whether it watches for the client to disconnect
+  std::optional<Answer> answer_;  // written once the watch has ended
   bool closed_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What a supervisor knows of its jobs, and what it would answer right now.
+// Stores what a supervisor knows of its jobs, and determines its current answers.
 //
 // Threading: all methods may be called from any thread.
 #pragma once
@@ -18,17 +18,17 @@ namespace adaptdl::sched {
 
 struct Answer {
   int status = 200;
-  std::string body;   // JSON if the status is 200, else one line that says what is wrong
-  std::string allow;  // of a 405: the methods there are
-  std::string type;   // content type; empty: as above
+  std::string body;   // JSON if the status is 200, else one line with the error
+  std::string allow;  // allowed methods, for status 405
+  std::string type;   // content type; empty if it follows from the status
 };
 
-// A question that may have to wait for its answer.
+// A request that may have to wait for its answer.
 struct Poll {
   enum class Kind { kDiscover, kGeneration };
   Kind kind = Kind::kDiscover;
   std::string job_id;
-  int number = 0;  // kDiscover: the group; kGeneration: the one after which
+  int number = 0;  // kDiscover: the group; kGeneration: the last generation that the client knows
 };
 
 class JobBoard {
@@ -42,18 +42,18 @@ class JobBoard {
 
   // Replaces the hints. Values other than objects clear them.
   void set_hints(const std::string& job_id, nlohmann::json hints);
-  // Merges hints that were checked. Returns whether that changed anything.
+  // Merges valid hints into those of the job. Returns whether that changed anything.
   bool merge_hints(const std::string& job_id, const nlohmann::json& hints);
-  // Makes the `progress` and `targetProgress` of a report the job's hints, unless the job sends hints of its own: those
-  // count progress in another unit. Returns whether that changed anything.
+  // Makes the `progress` and `targetProgress` of a report the hints of the job, unless the job sends its own hints,
+  // which count progress in another unit. Returns whether that changed anything.
   bool take_progress(const std::string& job_id, const nlohmann::json& report);
   nlohmann::json hints(const std::string& job_id) const;
 
-  // Returns the refusal of a request for the job, or none. A request is refused if the job does not exist, or if it has
-  // a token and the request's differs; an empty one is refused only if `needs_token` returns true.
+  // Returns the answer that refuses a request for the job, or nothing if it is accepted. A request is refused if the
+  // job does not exist or has another token; without a token, it is refused only if `needs_token` returns true.
   std::optional<Answer> refusal(const std::string& job_id, std::string_view token,
                                 const std::function<bool()>& needs_token) const;
-  // None: not yet.
+  // Returns nothing if there is no answer yet.
   std::optional<Answer> answer(const Poll& poll) const;
 
  private:
@@ -63,7 +63,7 @@ class JobBoard {
     std::vector<std::string> addresses;
     std::optional<Generation> generation;
     nlohmann::json hints = nlohmann::json::object();
-    bool reported_progress = false;  // the hints are those of take_progress()
+    bool reported_progress = false;  // whether the hints are from take_progress()
   };
 
   Answer unknown(const std::string& job_id) const;
@@ -73,7 +73,7 @@ class JobBoard {
   std::map<std::string, Job, std::less<>> jobs_;
 };
 
-// That the request has to be repeated: nothing came up in its time.
+// Returns the answer that the request must be repeated, because there is nothing to answer yet.
 Answer ask_again();
 
 }  // namespace adaptdl::sched

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr std::size_t kMaxMetrics = 64, kMaxMetricName = 128;  // the name in bytes
 constexpr double kMaxRemaining = 1e12;                         // seconds
 
-// Metrics that are never left out, and their keys in a report.
+// Metrics that are never omitted, and their keys in a report.
 struct KnownMetric {
   std::string_view name;
   const char* key;
@@ -32,7 +32,7 @@ constexpr KnownMetric kKnownMetrics[] = {{"current_epoch", "epoch"}, {"current_s
 // Keys that a metric cannot have. A report with `event` is an event.
 constexpr std::string_view kReserved[] = {"event", "progress", "targetProgress", "remaining_s"};
 
-// Null if the field is missing, or `object` is not an object.
+// Returns null if the field is missing, or `object` is not an object.
 const json& member(const json& object, const char* name) {
   static const json kNull;
   const auto found = object.find(name);

@@ -28,7 +28,7 @@ struct BadRequest : Error {
   using Error::Error;
 };
 
-// A parameter of the query, or what it is without one.
+// Returns a parameter of the query, or `otherwise` if it is missing.
 template <typename Number>
 Number number(const Target& target, const std::string& name, Number otherwise) {
   const auto found = target.query.find(name);
@@ -70,7 +70,7 @@ json parse_body(std::string_view body) {
   }
 }
 
-// AdaptDL's Python package has 0 for a count that is not known.
+// AdaptDL's Python package sends 0 for a count that is not known.
 void take_zeros_for_unknown(json& hints) {
   if (!hints.is_object()) return;
   for (const char* name : {"initBatchSize", "maxBatchSize", "maxProfiledReplicas"}) {
@@ -107,8 +107,8 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
   if (metrics) return Answer{200, options_.metrics(), "", "text/plain; version=0.0.4; charset=utf-8"};
 
   const std::string job_id = path[1] + "/" + path[2];
-  // Who asks for generations can have members taken for hung; AdaptDL's Python package, which sends no token, never
-  // does. Kubeflow's clients always send one.
+  // A client that asks for generations can cause members to count as hung, so it needs a token. AdaptDL's Python
+  // package, which sends no token, never asks for them, and Kubeflow's clients always send one.
   const auto token_needed = [&] { return generations || kubeflow || needs_token(request); };
   if (const auto refused = board_.refusal(job_id, bearer(request.authorization), token_needed)) return *refused;
   try {
@@ -118,13 +118,13 @@ std::variant<Answer, Wait> Router::handle(const HttpRequest& request) const {
     if (bearer(request.authorization).empty()) listener_.foreign_discovers(job_id);
     return discover(job_id, *target);
   } catch (const Error& error) {
-    return Answer{400, one_line(error.what()), ""};  // it may quote what was sent
+    return Answer{400, one_line(error.what()), ""};  // the message may quote the request
   }
 }
 
 bool Router::needs_token(const HttpRequest& request) const {
   if (options_.without_token != WithoutToken::kServedToOwner) return options_.without_token == WithoutToken::kRefused;
-  // A page in the user's browser, whose name leads here (DNS rebinding), gives that name.
+  // A web page whose name resolves to this address (DNS rebinding) makes the browser send that name.
   const std::string_view host = request.host.substr(0, request.host.rfind(':'));
   if (!request.host.empty() && !net::is_loopback(host)) return true;
   const auto owner = client_owner(request.ends);

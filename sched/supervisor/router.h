@@ -1,4 +1,4 @@
-// Which request gets which answer: the protocol without its connections.
+// Determines the answer to each request: the protocol without its connections.
 //
 // Threading: used by the server's thread.
 #pragma once
@@ -15,12 +15,12 @@ namespace adaptdl::sched {
 
 struct HttpRequest {
   std::string_view method, target;
-  std::string_view authorization, host;  // headers; "" without one
+  std::string_view authorization, host;  // headers; empty if missing
   std::string_view body;
   ConnectionEnds ends;
 };
 
-// An answer that is not there yet.
+// Returned instead of an answer that is not available yet.
 struct Wait {
   Poll poll;
   std::chrono::milliseconds timeout{0};
@@ -28,11 +28,11 @@ struct Wait {
 
 class Router {
  public:
-  // All must outlive it.
+  // All arguments must outlive the router.
   Router(JobBoard& board, SupervisorListener& listener, const SupervisorOptions& options)
       : board_(board), listener_(listener), options_(options) {}
 
-  // Tells the listener what the request says. Throws nothing: what is wrong with a request is its answer.
+  // Passes reports to the listener and returns the answer. Errors in the request are answered, not thrown.
   std::variant<Answer, Wait> handle(const HttpRequest& request) const;
 
  private:

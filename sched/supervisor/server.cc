@@ -22,8 +22,8 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-constexpr std::chrono::milliseconds kAcceptPause{50};  // while there are no descriptors
-constexpr std::size_t kLeaving = 64;                   // connections beyond the bound that are about to end
+constexpr std::chrono::milliseconds kAcceptPause{50};  // pause while no descriptors are free
+constexpr std::size_t kLeaving = 64;                   // connections beyond the limit, while others are closed
 
 std::size_t bounded_by_descriptors(std::size_t wanted) {
   rlimit limit{};
@@ -45,7 +45,7 @@ Supervisor::Server::Server(const SupervisorOptions& options, SupervisorListener&
   if (error) throw UsageError(fmt::format("the supervisor's address \"{}\": takes an IP address", options.address));
   const tcp::endpoint endpoint(address, options.port);
   acceptor_.open(endpoint.protocol(), error);
-  // A replica, or a process that it leaves behind, would keep the port.
+  // Otherwise, a replica or a process that it leaves behind would keep the port.
   if (!error && ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC) != 0) error = last_error();
   if (!error) acceptor_.native_non_blocking(true, error);
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
@@ -90,7 +90,7 @@ void Supervisor::Server::accept() {
   });
 }
 
-// Asio's own accept() has a moment in which a process that is being started inherits the connection.
+// Asio's accept() does not set FD_CLOEXEC atomically: a process started at that moment would inherit the connection.
 boost::system::error_code Supervisor::Server::accept_one(tcp::socket& socket) {
   const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) return last_error();
@@ -102,7 +102,7 @@ boost::system::error_code Supervisor::Server::accept_one(tcp::socket& socket) {
 
 void Supervisor::Server::take(boost::beast::error_code result, tcp::socket socket) {
   if (result == asio::error::operation_aborted) return;
-  // The client went away before it was accepted.
+  // The client disconnected before it was accepted.
   if (result == asio::error::try_again || result == asio::error::connection_aborted ||
       result == asio::error::interrupted)
     return accept();
@@ -130,7 +130,7 @@ void Supervisor::Server::wake(const std::string& job_id) {
   asio::post(context_, [this, job_id] {
     const auto found = waiting_for_.find(job_id);
     if (found == waiting_for_.end()) return;
-    // An answer takes its connection out of the list, and the last one the list.
+    // An answer removes its connection from the list, and the last answer removes the list, so a copy is used.
     const std::vector<Connection*> all(found->second.all().begin(), found->second.all().end());
     for (Connection* connection : all)
       if (auto answer = board_.answer(connection->poll())) connection->answer(std::move(*answer));

@@ -20,7 +20,7 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-constexpr int kAnswerTime = 1;  // seconds; the kernel answers within the call that asks it
+constexpr int kAnswerTime = 1;  // seconds; the kernel normally answers during the request
 
 struct Owner {
   uid_t uid = 0;
@@ -37,7 +37,7 @@ void put_address(const boost::asio::ip::address& address, __be32 (&to)[4]) {
   }
 }
 
-// Asks the kernel by netlink. None if it does not answer so.
+// Asks the kernel through netlink. Returns nothing if the kernel does not support that or does not find the connection.
 std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
   const net::Fd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!fd) return {};
@@ -72,14 +72,14 @@ std::optional<Owner> ask_kernel(const ConnectionEnds& ends) {
     return {};
   inet_diag_msg answer{};
   std::memcpy(&answer, NLMSG_DATA(header), sizeof answer);
-  // Without a connection of these ends the kernel looks for a listener at the client's.
+  // If there is no connection with these ends, the kernel looks for a listener at the client's end.
   if (answer.idiag_state != TCP_ESTABLISHED || answer.id.idiag_sport != request.body.id.idiag_sport ||
       answer.id.idiag_dport != request.body.id.idiag_dport)
     return {};
   return Owner{answer.idiag_uid, answer.idiag_inode};
 }
 
-// As in /proc/net/tcp: the address's 32 bits as a number of this machine, and the port.
+// Returns an end as in /proc/net/tcp: the address as a 32-bit number in this machine's byte order, and the port.
 std::string end_in_table(const tcp::endpoint& end) {
   const auto bytes = end.address().to_v4().to_bytes();
   std::uint32_t word = 0;
@@ -89,7 +89,7 @@ std::string end_in_table(const tcp::endpoint& end) {
   return text;
 }
 
-// Looks the connection up in the table of IPv4 sockets, for kernels and sandboxes without the above.
+// Looks up the connection in the table of IPv4 sockets, for kernels and sandboxes without netlink.
 std::optional<Owner> find_in_table(const ConnectionEnds& ends) {
   if (!ends.client.address().is_v4() || !ends.server.address().is_v4()) return {};
   const std::string client = end_in_table(ends.client), server = end_in_table(ends.server);
@@ -110,11 +110,11 @@ std::optional<Owner> find_in_table(const ConnectionEnds& ends) {
 
 std::optional<uid_t> client_owner(const ConnectionEnds& ends) {
   if (const auto owner = ask_kernel(ends)) {
-    // The kernel notes the user first: one with an inode afterwards had not been closed.
+    // The kernel reads the user before the inode, so a socket that has an inode was not closed when the user was read.
     if (owner->inode == 0) return {};
     return owner->uid;
   }
-  // The table has no such order, but what is open in a second look was so in the first.
+  // The table does not guarantee this order, but a socket that is open in the second lookup was also open in the first.
   const auto first = find_in_table(ends), second = find_in_table(ends);
   if (!first || !second || second->inode == 0 || first->uid != second->uid) return {};
   return first->uid;

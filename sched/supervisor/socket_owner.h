@@ -1,6 +1,4 @@
-// Whose process is at the other end of a connection within this machine.
-//
-// Threading: free of state.
+// Determines the user whose process is at the other end of a connection within this machine.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +13,9 @@ struct ConnectionEnds {
   boost::asio::ip::tcp::endpoint client, server;
 };
 
-// Returns the user whose socket is the client's end. None if it is of another machine or network namespace, is not fully
-// open any more (the kernel takes what a process has closed for root's), or the kernel cannot tell.
+// Returns the user who owns the socket at the client's end. Returns nothing if the socket is on another machine or in
+// another network namespace, is no longer fully open (the kernel reports a socket that a process has closed as root's),
+// or the kernel cannot determine the user.
 std::optional<uid_t> client_owner(const ConnectionEnds& ends);
 
 }  // namespace adaptdl::sched

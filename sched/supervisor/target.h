@@ -1,6 +1,4 @@
-// The target of an HTTP request, taken apart: "/hints/ns/a%20name?timeout=5".
-//
-// Threading: free of state.
+// Parses the target of an HTTP request, for example "/hints/ns/a%20name?timeout=5".
 #pragma once
 
 #include <map>
@@ -13,10 +11,10 @@ namespace adaptdl::sched {
 
 struct Target {
   std::vector<std::string> path;             // segments, percent-decoded
-  std::map<std::string, std::string> query;  // percent-decoded; the last of a name wins
+  std::map<std::string, std::string> query;  // percent-decoded; the last value of a name counts
 };
 
-// None if it does not begin with '/', or has a percent sign without two hexadecimal digits.
+// Returns nothing if the target does not begin with '/', or has a percent sign without two hexadecimal digits.
 std::optional<Target> parse_target(std::string_view target);
 
 }  // namespace adaptdl::sched
