@@ -1,4 +1,4 @@
-// Learns a text by filling in words that are masked: the pre-training of BERT (Devlin et al., 2018,
+// Learns a text by filling in masked words: the pre-training of BERT (Devlin et al., 2018,
 // https://arxiv.org/abs/1810.04805) at any size, with a vocabulary of whole words.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
@@ -13,7 +13,7 @@
 namespace nn = torch::nn;
 
 enum Reserved : int64_t { kUnknown, kMask, kReserved };
-constexpr int64_t kIgnored = -100;  // as a target: of a word that is not to be filled in
+constexpr int64_t kIgnored = -100;  // target of a word that need not be filled in
 
 struct BertOptions {
   std::string vocabulary;
@@ -23,21 +23,21 @@ struct BertOptions {
   std::string amp = "off";
 };
 
-// Windows of the text, each `length` words, of which 15% are to be filled in: of these, 80% are masked, 10% replaced by
-// any word and 10% left as they are, drawn anew in each pass.
+// Windows of the text, each of `length` words, 15% of which must be filled in. Of these, 80% are masked, 10% are
+// replaced by a random word, and 10% are left unchanged. They are drawn again in each pass.
 class MaskedText {
  public:
   MaskedText(torch::Tensor words, int64_t length, int64_t vocabulary)
       : words_(words.slice(0, 0, words.size(0) / length * length).view({-1, length})), vocabulary_(vocabulary) {}
 
-  // data, target: int64 [batch, length].
+  // Returns data, target: int64 [batch, length].
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const {
     std::vector<torch::Tensor> data, target;
     for (const auto index : indices) {
       const auto words = words_[static_cast<int64_t>(index)];
       auto generator = adaptdl::sample_generator(index);
       auto wanted = torch::rand(words.sizes(), generator) < 0.15;
-      wanted[static_cast<int64_t>(index) % words.size(0)] = true;  // a window without any would have no loss
+      wanted[static_cast<int64_t>(index) % words.size(0)] = true;  // a window without such a word would have no loss
       const auto change = torch::rand(words.sizes(), generator);
       const auto any = torch::randint(kReserved, vocabulary_, words.sizes(), generator, torch::kLong);
       auto seen = torch::where(wanted & (change < 0.8), torch::full_like(words, kMask), words);
@@ -71,14 +71,14 @@ struct BertImpl : nn::Module {
     for (auto& embedding : {words, places}) nn::init::normal_(embedding->weight, 0, 0.02);
   }
 
-  // text: int64 [batch, length]. Returns the logarithms of odds of each word, [batch, length, vocabulary].
+  // `text`: int64 [batch, length]. Returns the logits of each word, [batch, length, vocabulary].
   torch::Tensor forward(const torch::Tensor& text) {
     const auto place = torch::arange(text.size(1), text.options());
     const auto x = norm(words(text) + places(place));
     return head->forward(encoder(x.transpose(0, 1)).transpose(0, 1));
   }
 
-  // Under Autocast, for the normalization, which does not mix types everywhere.
+  // Converts for the normalization, which cannot mix types on all devices under Autocast.
   static torch::Tensor to_float(const torch::Tensor& x) { return x.to(torch::kFloat); }
 
   nn::Embedding words, places;
@@ -91,7 +91,7 @@ TORCH_MODULE(Bert);
 using Model = adaptdl::AdaptiveDataParallel<Bert>;
 using Loader = adaptdl::AdaptiveDataLoader<MaskedText>;
 
-// The mean over the windows of `batch`.
+// Returns the mean loss over the words of `batch` that must be filled in.
 torch::Tensor loss_of(Model& model, torch::Device device, const torch::data::Example<>& batch) {
   return nn::functional::cross_entropy(model(batch.data.to(device)).flatten(0, 1), batch.target.to(device).flatten(),
                                        nn::functional::CrossEntropyFuncOptions().ignore_index(kIgnored));
@@ -146,7 +146,7 @@ void train_bert(const programs::Options& options, const BertOptions& own) {
       }
       loss.backward();
       optimizer->step();
-      warmup.step_to(model.gns().progress());  // a large batch counts for several small ones
+      warmup.step_to(model.gns().progress());  // a large batch counts as several small ones
       const auto samples = static_cast<double>(batch.data.size(0));
       stats += {{"loss", loss.item<double>() * samples}, {"samples", samples}};
     }

@@ -1,4 +1,4 @@
-// Trains one of the usual nets for small images on CIFAR-10, or on generated images where that is not at hand.
+// Trains a common net for small images on CIFAR-10, or on generated images where that is not available.
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 
@@ -14,11 +14,10 @@ using Loader = adaptdl::AdaptiveDataLoader<CifarDataset>;
 
 struct CifarOptions {
   std::string model = "lenet";
-  std::size_t samples = 5000;  // generated ones to train on; a fifth as many are tested on
+  std::size_t samples = 5000;  // generated for training; a fifth as many are generated for testing
 };
 
-// Passes over the data, with training if there is an optimizer, and returns the mean loss and the share of right
-// answers.
+// Passes over the data, and trains if there is an optimizer. Returns the mean loss and the share of correct answers.
 std::pair<double, double> pass(Model& model, torch::Device device, Loader& loader, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);

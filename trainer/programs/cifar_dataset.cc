@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kSide = CifarDataset::kSide, kPixels = kSide * kSide, kBytes = 3 * kPixels;
-constexpr std::int64_t kShift = 4;  // pixels, at most
+constexpr std::int64_t kShift = 4;  // largest shift in pixels
 
 std::vector<fs::path> files_of(const std::string& directory, const std::string& part) {
   std::vector<fs::path> files;
@@ -41,7 +41,7 @@ std::vector<fs::path> files_of(const std::string& directory, const std::string& 
   return files;
 }
 
-// The records of a file: bytes, [count, 3073].
+// Returns the records of a file as bytes, [count, 3073].
 torch::Tensor read_records(const fs::path& path) {
   const auto size = static_cast<std::int64_t>(fs::file_size(path));
   if (size == 0 || size % (kBytes + 1) != 0)
@@ -55,7 +55,7 @@ torch::Tensor read_records(const fs::path& path) {
   return records;
 }
 
-// Copies an image, shifted and mirrored, with black where nothing is known. `table` normalizes each byte of a plane.
+// Copies an image, shifted and mirrored, with black beyond its edges. `table` normalizes each byte of a plane.
 void transform(const std::uint8_t* image, std::int64_t down, std::int64_t right, bool mirrored,
                const std::array<std::array<float, 256>, 3>& table, float* out) {
   for (std::int64_t channel = 0; channel < 3; ++channel) {
@@ -83,7 +83,7 @@ const std::array<std::array<float, 256>, 3>& normalization() {
   return table;
 }
 
-// How much of the foreground there is at (u, v), in units of the shape's size from its centre; `label` is its kind.
+// Returns whether the shape of class `label` covers (u, v), a point relative to its centre in units of its size.
 bool covers(std::int64_t label, double u, double v) {
   const auto stripe = [](double t) { return std::fmod(t + 100, 0.7) < 0.35; };
   const double radius = std::hypot(u, v);
@@ -111,14 +111,14 @@ bool covers(std::int64_t label, double u, double v) {
   }
 }
 
-// Numbers that are the same on every platform, unlike those of the standard library's distributions.
+// Draws numbers that are the same on every platform, unlike those of the standard library's distributions.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_(seed) {}
   double uniform(double low, double high) {
     return low + (high - low) * static_cast<double>(engine_() >> 11) * 0x1p-53;
   }
-  // Nearly normal, of deviation 1: the sum of four bytes of one draw is enough for noise.
+  // Returns a nearly normal number of deviation 1. The sum of four bytes of one draw is enough for noise.
   double noise() {
     if (left_ == 0) bits_ = engine_(), left_ = 2;
     const auto bits = static_cast<std::uint32_t>(bits_ >> (32 * --left_));
@@ -133,12 +133,12 @@ class Random {
 };
 
 void draw(std::int64_t label, Random& random, std::uint8_t* image) {
-  constexpr double kNoise = 30, kTilt = 0.5;  // deviation in levels; radians, at most
+  constexpr double kNoise = 30, kTilt = 0.5;  // deviation in levels; largest angle in radians
   const double size = random.uniform(6, 12), angle = random.uniform(-kTilt, kTilt);
   const double x0 = random.uniform(10, 22), y0 = random.uniform(10, 22);
   std::array<double, 3> back{}, front{};
   double contrast = 0;
-  while (contrast < 100) {  // levels, over the three colours: often little
+  while (contrast < 100) {  // in levels, summed over the three colours
     contrast = 0;
     for (std::size_t c = 0; c < 3; ++c) {
       back[c] = random.uniform(20, 235), front[c] = random.uniform(20, 235);

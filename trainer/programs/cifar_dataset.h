@@ -1,5 +1,5 @@
 // Images of 32 x 32 pixels in colour, in ten classes: CIFAR-10 in its binary format
-// (https://www.cs.toronto.edu/~kriz/cifar.html), or generated ones that serve where that is not at hand.
+// (https://www.cs.toronto.edu/~kriz/cifar.html), or generated images where that is not available.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -14,22 +14,22 @@ class CifarDataset {
  public:
   static constexpr std::int64_t kClasses = 10, kSide = 32;
 
-  // Reads all DIRECTORY/data_batch_*.bin (part "train") or DIRECTORY/test_batch.bin ("test") to memory: records of a
-  // byte, the label, and 3072, the planes of red, green and blue. Throws UsageError, which names --data and the file,
-  // if there is none, Error if one is damaged.
+  // Reads all DIRECTORY/data_batch_*.bin (part "train") or DIRECTORY/test_batch.bin ("test") into memory. A record has
+  // one byte, the label, and then 3072, the planes of red, green and blue. Throws UsageError, which names --data and
+  // the file, if there is none, and Error if one is damaged.
   static CifarDataset read(const std::string& directory, const std::string& part);
 
-  // Noisy shapes and textures, one kind a class, of any place, size, angle and colours. The same for the same arguments
-  // everywhere; takes about a second for 20,000.
+  // Generates noisy shapes and textures, one kind per class, at random places and angles, in random sizes and colours.
+  // The result depends only on the arguments. 20,000 images take about a second.
   static CifarDataset generate(std::size_t samples, std::uint64_t seed);
 
-  // Whether images are shifted by up to 4 pixels and mirrored at random, by sample_generator(index). Default: no.
+  // Sets whether images are shifted by up to 4 pixels and mirrored at random, by sample_generator(index). Default: no.
   CifarDataset& augment(bool yes = true) {
     augment_ = yes;
     return *this;
   }
 
-  // data: float [batch, 3, 32, 32], normalized by the means and deviations of CIFAR-10; target: int64 [batch].
+  // Returns data: float [batch, 3, 32, 32], normalized by the mean and deviation of CIFAR-10; target: int64 [batch].
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const;
   std::size_t size() const { return static_cast<std::size_t>(labels_.size(0)); }
 

@@ -1,5 +1,6 @@
-// Learns to draw images like those of a data set: DCGAN (Radford et al., 2016, https://arxiv.org/abs/1511.06434), two
-// nets that are trained against each other, each an AdaptiveDataParallel of its own.
+// Learns to draw images like those of a data set, with a DCGAN (Radford et al., 2016,
+// https://arxiv.org/abs/1511.06434): two nets that are trained against each other, each with its own
+// AdaptiveDataParallel.
 #include <adaptdl/error.h>
 #include <adaptdl/torch.h>
 #include <fmt/format.h>
@@ -18,12 +19,12 @@ namespace nn = torch::nn;
 constexpr int64_t kLatent = 64;
 
 struct DcganOptions {
-  int64_t size = 16;   // of an image's side, in pixels
-  int64_t width = 32;  // channels of the largest layers
+  int64_t size = 16;   // side of an image in pixels
+  int64_t width = 32;  // channels of the layers with the largest images
   std::string sheet = "dcgan-samples.pgm";
 };
 
-// Images in [-1, 1], and for each the noise that the generator makes its image of, anew in each pass.
+// Images in [-1, 1], and for each the noise that the generator turns into an image. The noise differs in each pass.
 class ImagesAndNoise {
  public:
   ImagesAndNoise(const torch::Tensor& images, int64_t size)
@@ -62,7 +63,7 @@ void normal_weights(const nn::Sequential& net) {
   }
 }
 
-// From 1 x 1 to 4 x 4 and then twice as large with each layer.
+// Creates a net that grows noise of 1 x 1 to 4 x 4, and then to twice the size with each layer.
 nn::Sequential make_generator(int64_t channels, const DcganOptions& own) {
   nn::Sequential net;
   const auto grow = [&](int64_t in, int64_t out, int64_t stride, int64_t padding) {
@@ -81,7 +82,7 @@ nn::Sequential make_generator(int64_t channels, const DcganOptions& own) {
   return net;
 }
 
-// The way back, to one number an image: the logarithm of odds that it is real.
+// Creates a net that reduces an image to one number: the log-odds that it is real.
 nn::Sequential make_discriminator(int64_t channels, const DcganOptions& own) {
   nn::Sequential net;
   auto in = channels, width = own.width;
@@ -96,7 +97,7 @@ nn::Sequential make_discriminator(int64_t channels, const DcganOptions& own) {
   return net;
 }
 
-// Draws 8 x 8 images to a file in PGM or PPM format.
+// Draws 8 x 8 images into a file in PGM or PPM format.
 void write_sheet(const std::string& path, nn::Sequential& generator, torch::Device device) {
   generator->eval();
   torch::NoGradGuard no_grad;
@@ -137,8 +138,9 @@ void train_dcgan(const programs::Options& options, const DcganOptions& own) {
       const auto real = batch.data.to(device), noise = batch.target.to(device);
       const auto yes = torch::ones({real.size(0)}, device), no = torch::zeros({real.size(0)}, device);
 
-      // The generator is to draw what the discriminator takes for real. That one's own gradients are not wanted here,
-      // so it is called without its wrapper; on the same mixture as below, for it normalizes over the batch.
+      // The generator must draw images that the discriminator considers real. The discriminator's own gradients are not
+      // needed here, so it is called without its wrapper, but on the same mixture as below: it normalizes over the
+      // batch.
       g_optimizer->zero_grad();
       const auto fake = generator(noise);
       auto g_loss =

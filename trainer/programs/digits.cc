@@ -1,4 +1,4 @@
-// Trains a small convolutional net on images in MNIST's format: where docs/tutorial.md leads from plain LibTorch.
+// Trains a small convolutional net on images in MNIST's format. docs/tutorial.md develops it from plain LibTorch.
 #include <adaptdl/torch.h>
 #include <torch/torch.h>
 

@@ -20,7 +20,7 @@ std::uint32_t read_big_endian(std::istream& file) {
   return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
 }
 
-// A file of unsigned bytes with `dims` dimensions.
+// Reads a file of unsigned bytes with `dims` dimensions.
 torch::Tensor read_idx(const std::string& path, std::size_t dims) {
   std::ifstream file(path, std::ios::binary);
   if (!file)

@@ -1,5 +1,4 @@
-// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/): real MNIST, and everything
-// like it.
+// Images and labels in IDX, the file format of MNIST (http://yann.lecun.com/exdb/mnist/) and of similar data sets.
 #pragma once
 
 #include <torch/data/datasets/base.h>
@@ -12,11 +11,11 @@ namespace programs {
 
 class IdxDataset : public torch::data::datasets::Dataset<IdxDataset> {
  public:
-  // Reads DIRECTORY/{train,t10k}-{images-idx3,labels-idx1}-ubyte to memory. `part` is "train" or "t10k".
-  // Throws adaptdl::Error, which names the file, if one is missing, truncated or not IDX.
+  // Reads DIRECTORY/{train,t10k}-{images-idx3,labels-idx1}-ubyte into memory. `part` is "train" or "t10k". Throws
+  // adaptdl::Error, which names the file, if one is missing, truncated or not IDX.
   IdxDataset(const std::string& directory, const std::string& part);
 
-  // data: float [1, height, width] in [0, 1]; target: int64 scalar.
+  // Returns data: float [1, height, width] in [0, 1]; target: int64 scalar.
   torch::data::Example<> get(std::size_t index) override;
   torch::optional<std::size_t> size() const override { return static_cast<std::size_t>(images_.size(0)); }
 

@@ -60,7 +60,7 @@ std::vector<Rating> read_ratings(const std::string& path) {
 
 // Numbers users and items, and holds out the latest choice of each user.
 Interactions index(const std::vector<Rating>& ratings) {
-  std::map<std::int64_t, std::size_t> choices, latest;  // by the file's user: how many, and which is the last
+  std::map<std::int64_t, std::size_t> choices, latest;  // by the file's user: their number, and the index of the last
   for (std::size_t i = 0; i < ratings.size(); ++i) {
     ++choices[ratings[i].user];
     const auto [last, first] = latest.try_emplace(ratings[i].user, i);
@@ -91,7 +91,7 @@ Interactions index(const std::vector<Rating>& ratings) {
   return result;
 }
 
-// Items that `user` did not choose, one after the other.
+// Draws items that `user` did not choose.
 class Negatives {
  public:
   Negatives(const Interactions& interactions, std::int64_t user, at::Generator generator)

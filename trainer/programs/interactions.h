@@ -1,5 +1,4 @@
-// Which users chose which items: the data of recommender systems, and of it the data sets that `ncf` trains and tests
-// on.
+// The data of recommender systems (which users chose which items), and the data sets on which `ncf` trains and tests.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -14,30 +13,30 @@
 
 namespace programs {
 
-// Users and items are numbered from 0. Of each user the latest choice is held out for the test.
+// Users and items are numbered from 0. The latest choice of each user is held out for the test.
 struct Interactions {
   std::int64_t users = 0, items = 0;
   std::vector<std::int64_t> user, item;     // the choices to train on, in the order of the file
-  std::vector<std::int64_t> held_out;       // an item for each user
-  std::unordered_set<std::int64_t> chosen;  // user * items + item of all choices, held out or not
+  std::vector<std::int64_t> held_out;       // one item per user
+  std::unordered_set<std::int64_t> chosen;  // user * items + item of all choices, including the held-out ones
   bool has(std::int64_t u, std::int64_t i) const { return chosen.contains(u * items + i); }
 
-  // Reads lines of user, item, rating and time, separated by "::" (MovieLens' ratings.dat) or a tab (*.rating); every
+  // Reads lines of user, item, rating and time, separated by "::" (MovieLens' ratings.dat) or a tab (*.rating). Every
   // rating counts as a choice. Users with a single choice are left out. Throws UsageError, which names --data and the
-  // file, if it cannot be read, and Error, which names the line, if it is of another form.
+  // file, if it cannot be read, and Error, which names the line, if a line has another form.
   static Interactions read(const std::string& path);
 
-  // 800 users with 25 choices each among 400 items, by tastes in 6 dimensions.
+  // Generates 800 users with 25 choices each among 400 items, by tastes in 6 dimensions.
   static Interactions generate(std::uint64_t seed);
 };
 
-// What one is trained on: each choice, and with it `negatives` items that its user did not choose, drawn anew in each
-// pass by sample_generator(index).
+// The training data: each choice, and with it `negatives` items that its user did not choose, which are drawn again in
+// each pass, by sample_generator(index).
 class RatedPairs {
  public:
   RatedPairs(std::shared_ptr<const Interactions> interactions, std::int64_t negatives)
       : interactions_(std::move(interactions)), negatives_(negatives) {}
-  // data: int64 [batch, 2], user and item; target: float [batch], 1 for a choice and 0 otherwise.
+  // Returns data: int64 [batch, 2], user and item; target: float [batch], 1 for a choice and 0 otherwise.
   torch::data::Example<> get_batch(c10::ArrayRef<std::size_t> indices) const;
   std::size_t size() const { return interactions_->user.size() * static_cast<std::size_t>(negatives_ + 1); }
 
@@ -46,13 +45,12 @@ class RatedPairs {
   std::int64_t negatives_;
 };
 
-// What one is tested on: for each user the held-out item and, after it, 99 that the user did not choose, always the
-// same ones.
+// The test data: for each user the held-out item and, after it, 99 items that the user did not choose, always the same.
 class RankedItems {
  public:
   static constexpr std::int64_t kCandidates = 100;
   explicit RankedItems(std::shared_ptr<const Interactions> interactions) : interactions_(std::move(interactions)) {}
-  // int64 [batch, 100, 2], users and items.
+  // Returns int64 [batch, 100, 2], users and items.
   torch::Tensor get_batch(c10::ArrayRef<std::size_t> users) const;
   std::size_t size() const { return static_cast<std::size_t>(interactions_->users); }
 

@@ -11,7 +11,7 @@
 
 using torch::data::datasets::TensorDataset;
 
-// 10,000 points of y = x · (1, 2, ..., 8) + 0.5 + noise of deviation 0.1, as rows of x and y.
+// Returns 10,000 points of y = x · (1, 2, ..., 8) + 0.5 + noise of deviation 0.1, as rows of x and y.
 torch::Tensor generate(uint64_t seed) {
   torch::manual_seed(seed);
   auto x = torch::randn({10000, 8});
@@ -19,7 +19,7 @@ torch::Tensor generate(uint64_t seed) {
   return torch::cat({x, y.unsqueeze(1)}, 1);
 }
 
-// Rows of numbers separated by spaces or commas; the last of each row is y.
+// Reads rows of numbers separated by spaces or commas; the last of each row is y.
 torch::Tensor read_rows(const std::string& path) {
   std::ifstream file(path);
   std::vector<torch::Tensor> rows;

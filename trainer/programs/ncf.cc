@@ -12,13 +12,12 @@
 using programs::Interactions, programs::RankedItems, programs::RatedPairs;
 
 struct NcfOptions {
-  std::int64_t factors = 8;    // of the generalized matrix factorization; the perceptron has four times as many
-  std::int64_t negatives = 4;  // drawn for each choice
-  bool sparse = false;         // gradients of the embeddings
+  std::int64_t factors = 8;    // width of the generalized matrix factorization; the perceptron's is four times that
+  std::int64_t negatives = 4;  // items drawn for each choice
+  bool sparse = false;         // whether the gradients of the embeddings are sparse
 };
 
-// A generalized matrix factorization and a multilayer perceptron, each on embeddings of its own, whose last layers are
-// one.
+// A generalized matrix factorization and a multilayer perceptron with embeddings of their own and a common last layer.
 struct NeuMfImpl : torch::nn::Module {
   NeuMfImpl(const Interactions& data, const NcfOptions& own)
       : users(embedding("users", data.users, own.factors, own.sparse)),
@@ -33,7 +32,7 @@ struct NeuMfImpl : torch::nn::Module {
     last = register_module("last", torch::nn::Linear(2 * own.factors, 1));
   }
 
-  // pairs: int64 [..., 2]. Returns [...], the logarithms of odds that the user chooses the item.
+  // `pairs`: int64 [..., 2]. Returns [...], the log-odds that the user chooses the item.
   torch::Tensor forward(const torch::Tensor& pairs) {
     const auto user = pairs.select(-1, 0), item = pairs.select(-1, 1);
     const auto product = users(user) * items(item);
@@ -56,7 +55,7 @@ TORCH_MODULE(NeuMf);
 
 using Model = adaptdl::AdaptiveDataParallel<NeuMf>;
 
-// The share of users whose held-out item is among the ten best of a hundred.
+// Returns the share of users whose held-out item is among the ten best of a hundred.
 double hit_rate(Model& model, torch::Device device, adaptdl::AdaptiveDataLoader<RankedItems>& loader) {
   model->eval();
   torch::NoGradGuard no_grad;

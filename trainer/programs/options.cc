@@ -31,14 +31,14 @@ Clock::time_point& start() {
   return time;
 }
 
-// Finds out before the first epoch, not after it, that the log cannot be written.
+// Checks before the first epoch, rather than after it, that the log can be written.
 void check_log(const Options& options) {
   if (options.log_json.empty() || adaptdl::env::replica_rank() != 0) return;
   if (!std::ofstream(options.log_json, std::ios::app))
     throw UsageError(fmt::format("cannot write to {} (--log-json)", options.log_json));
 }
 
-// One side of --local-bsz-bounds; none if it is empty.
+// Parses one side of --local-bsz-bounds; returns nullopt if it is empty.
 std::optional<std::size_t> parse_bound(std::string_view side, const std::string& whole) {
   if (side.empty()) return {};
   std::size_t samples = 0;
@@ -54,7 +54,7 @@ std::optional<std::size_t> parse_bound(std::string_view side, const std::string&
 void parse_bounds(const std::string& text, bool accumulation_wanted, Options& options) {
   const auto colon = text.find(':');
   const auto bounds = std::string_view(text);
-  if (colon == std::string::npos || text.size() == 1) parse_bound(":", text);  // says what is expected
+  if (colon == std::string::npos || text.size() == 1) parse_bound(":", text);  // throws an error with the expected form
   options.min_local_bsz = parse_bound(bounds.substr(0, colon), text);
   options.max_local_bsz = parse_bound(bounds.substr(colon + 1), text);
   const auto initial = static_cast<std::size_t>(options.batch_size);
@@ -78,13 +78,13 @@ void check_max_batch_size(Options& options) {
         fmt::format("--max-batch-size {} is smaller than --batch-size {}", options.max_batch_size, initial));
 }
 
-// A learning rate to begin with, for those who choose another optimizer than the program's and no rate.
+// Returns a common learning rate, for users who select another optimizer than the program's but no rate.
 double usual_lr(const std::string& optimizer) {
   if (optimizer == "adadelta") return 1.0;
   return optimizer == "sgd" ? 0.05 : 0.001;
 }
 
-// The command line: what CLI11 fills in, and what is made of it after parsing.
+// The command line: the options that CLI11 sets, and their checks and defaults after parsing.
 class CommandLine {
  public:
   CommandLine(Options& options, const std::function<void(CLI::App&)>& add_options)
@@ -100,7 +100,7 @@ class CommandLine {
         [](const CLI::App*, const CLI::Error& error) { return fmt::format("error: {}\n", error.what()); });
   }
 
-  // Returns the exit code if there is nothing left to do.
+  // Returns the exit code if the program must end.
   std::optional<int> parse(int argc, char** argv) {
     try {
       app_.parse(argc, argv);
@@ -175,7 +175,7 @@ int run_main(int argc, char** argv, const Options& defaults, const std::function
     fmt::print(stderr, "error: {}\n", error.what());
     return 2;
   } catch (const std::exception& error) {
-    // LibTorch's errors carry a backtrace: the first line says what happened.
+    // LibTorch's errors contain a backtrace; the first line is the message.
     const std::string text = error.what();
     fmt::print(stderr, "error: {}\n", text.substr(0, text.find('\n')));
     return 1;

@@ -1,4 +1,4 @@
-// Texts as numbers, for the language models.
+// Converts texts to numbers, for the language models.
 #pragma once
 
 #include <torch/types.h>
@@ -13,25 +13,25 @@ namespace programs {
 
 enum class TextLevel { kWord, kCharacter };
 
-// The tokens of a UTF-8 file: characters, or words in lower case with punctuation marks and line ends ("<eos>") as
-// words of their own. Throws UsageError, which names --data and the file, if it cannot be read or holds nothing.
+// Returns the tokens of a UTF-8 file: its characters, or its words in lower case, where punctuation marks and line ends
+// ("<eos>") are words. Throws UsageError, which names --data and the file, if it cannot be read or is empty.
 std::vector<std::string> read_tokens(const std::string& path, TextLevel level);
 
-// Numbers for tokens. The first numbers are for `reserved` ones such as "<unk>", the others are in order of frequency.
+// Assigns numbers to tokens, first to the `reserved` ones, such as "<unk>".
 class Vocabulary {
  public:
-  // Of the `limit` most frequent tokens; equally frequent ones in order of appearance. Reserved ones are not counted
-  // in.
+  // Numbers the `limit` most frequent tokens after the reserved ones, by frequency, then in order of appearance.
   static Vocabulary of(const std::vector<std::string>& tokens, std::vector<std::string> reserved, std::size_t limit);
-  // Of a file with a token a line. Throws UsageError, which names `option` and the file, if it cannot be read.
+  // Numbers the tokens of a file, one per line. Throws UsageError, which names `option` and the file, if that cannot be
+  // read.
   static Vocabulary read(const std::string& path, const std::string& option, std::vector<std::string> reserved);
 
-  // The number of a token; of the first reserved one if it is not known.
+  // Returns the number of a token, or that of the first reserved one if it is not known.
   std::int64_t id(const std::string& token) const;
   const std::string& token(std::int64_t id) const { return tokens_.at(static_cast<std::size_t>(id)); }
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
 
-  // int64 [tokens].
+  // Returns the numbers of `tokens`, int64 [tokens].
   torch::Tensor ids(const std::vector<std::string>& tokens) const;
 
  private:

@@ -1,5 +1,4 @@
-// What the programs' training loops have in common: the optimizer of --optimizer, the batch size of --autoscale-bsz,
-// the report at the end of an epoch.
+// The common parts of the programs' training loops: the optimizer, the adaptive batch size, and the report of an epoch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,19 +17,19 @@
 
 namespace programs {
 
-// What a program wants of its optimizer besides the learning rate; what an optimizer does not have is left out.
+// The settings of an optimizer besides the learning rate. Those that an optimizer does not have are ignored.
 struct OptimizerSettings {
   double momentum = 0;                              // SGD
   double weight_decay = 0;                          // all
   std::tuple<double, double> betas = {0.9, 0.999};  // Adam, AdamW
 };
 
-// The optimizer of --optimizer with the learning rate of --lr. Its steps follow the scaling rule of the
+// Creates the optimizer of --optimizer with the learning rate of --lr. Its steps follow the scaling rule of the
 // AdaptiveDataParallel that it is given to.
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(std::vector<at::Tensor> parameters, const Options& options,
                                                         const OptimizerSettings& settings = {});
 
-// Lets the loader choose the batch size, if --autoscale-bsz is given, within the bounds of the options.
+// Lets the loader choose the batch size within the bounds of the options, if --autoscale-bsz is given.
 template <class Loader>
 void autoscale(Loader& loader, const Options& options) {
   if (!options.autoscale_bsz) return;
@@ -38,7 +37,7 @@ void autoscale(Loader& loader, const Options& options) {
                               options.gradient_accumulation);
 }
 
-// Seconds since it was made.
+// Measures the time since it was created.
 class Timer {
  public:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
@@ -47,14 +46,14 @@ class Timer {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// What is said at the end of an epoch: to the log, and to TensorBoard if that is wanted.
+// Reports the end of an epoch to the log and, if enabled, to TensorBoard.
 class Reporter {
  public:
-  // To be made after init_process_group.
+  // Must be created after init_process_group.
   explicit Reporter(const Options& options);
 
-  // Reports `fields` and how the batch size and the model's statistics stand. To be called on all replicas, after the
-  // last loop over data.
+  // Reports `fields`, the batch size and the model's statistics. All replicas must call it, after the last loop over
+  // data.
   template <class Loader, class Model>
   void report(int epoch, Loader& loader, const Model& model, const nlohmann::ordered_json& fields) {
     auto& helper = loader.helper();

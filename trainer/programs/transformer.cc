@@ -35,11 +35,11 @@ struct LanguageModelImpl : nn::Module {
         torch::exp(torch::arange(0, own.width, 2, torch::kFloat) * (-std::log(1e4) / static_cast<double>(own.width)));
     const auto waves = torch::stack({torch::sin(place * frequency), torch::cos(place * frequency)}, 2);
     positions = register_buffer("positions", waves.flatten(1).slice(1, 0, own.width).unsqueeze(1));
-    mask = register_buffer("mask", torch::full({own.bptt, own.bptt}, -INFINITY).triu(1));  // none sees what follows it
+    mask = register_buffer("mask", torch::full({own.bptt, own.bptt}, -INFINITY).triu(1));  // hides later tokens
     nn::init::uniform_(embedding->weight, -0.1, 0.1);
   }
 
-  // text: int64 [length, batch]. Returns the logarithms of odds of the next token, [length, batch, tokens].
+  // `text`: int64 [length, batch]. Returns the logits of the next token, [length, batch, tokens].
   torch::Tensor forward(const torch::Tensor& text) {
     const auto length = text.size(0);
     const auto x = dropout(embedding(text) * scale + positions.slice(0, 0, length));
@@ -57,8 +57,7 @@ TORCH_MODULE(LanguageModel);
 
 using Model = adaptdl::AdaptiveDataParallel<LanguageModel>;
 
-// A pass over the text, a training one if there is an optimizer. Returns the loss a token: the logarithm of the
-// perplexity.
+// Passes over the text, and trains if there is an optimizer. Returns the loss per token, the log of the perplexity.
 double pass(Model& model, torch::Device device, Text& text, torch::optim::Optimizer* optimizer) {
   model->train(optimizer != nullptr);
   torch::AutoGradMode gradients(optimizer != nullptr);

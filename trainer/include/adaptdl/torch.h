@@ -1,4 +1,4 @@
-// All of adaptdl for a training program on LibTorch.
+// Includes everything in adaptdl that a training program on LibTorch needs.
 #pragma once
 
 #include "adaptdl/checkpoint.h"

@@ -1,5 +1,5 @@
-// The nets for images of 32 x 32 pixels that `cifar` can train: one family a file, each as in the paper named there, in
-// the form that is usual for CIFAR (no strided stem, which would lose most of so small an image).
+// The nets for images of 32 x 32 pixels that `cifar` can train, one family per file. Each is as in the paper named
+// there, in the form that is usual for CIFAR: without a strided stem, which would lose most of such a small image.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -12,22 +12,22 @@
 namespace programs {
 
 struct ImageModel : torch::nn::Module {
-  // images: float [batch, 3, 32, 32]. Returns float [batch, classes], the logarithms of odds.
+  // `images`: float [batch, 3, 32, 32]. Returns float [batch, classes], the logits.
   virtual torch::Tensor forward(torch::Tensor images) = 0;
 };
 using ImageModelPtr = std::shared_ptr<ImageModel>;
 
-// The names that make_image_model knows, from the smallest net of each family to the largest.
+// Returns the names that make_image_model knows, from the smallest net of each family to the largest.
 std::vector<std::string> image_models();
 
-// The net of this name, with fresh parameters. Throws UsageError, which lists the names, if there is none.
+// Creates the net of this name with new parameters. Throws UsageError, which lists the names, if there is none.
 ImageModelPtr make_image_model(const std::string& name, std::int64_t classes = 10);
 
-// What make_image_model chooses from.
+// The nets that make_image_model can create.
 ImageModelPtr make_lenet(std::int64_t classes);
 ImageModelPtr make_vgg16(std::int64_t classes);
-ImageModelPtr make_resnet(int depth, std::int64_t classes);         // 8, 20, 18, 34, 50
-ImageModelPtr make_preact_resnet(int depth, std::int64_t classes);  // 18, 34, 50
+ImageModelPtr make_resnet(int depth, std::int64_t classes);         // depth: 8, 20, 18, 34, 50
+ImageModelPtr make_preact_resnet(int depth, std::int64_t classes);  // depth: 18, 34, 50
 ImageModelPtr make_senet18(std::int64_t classes);
 ImageModelPtr make_mobilenet_v2(std::int64_t classes);
 ImageModelPtr make_densenet121(std::int64_t classes);

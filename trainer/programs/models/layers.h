@@ -1,4 +1,4 @@
-// What the families of nets have in common.
+// The common parts of the families of nets.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,19 +13,19 @@ struct ConvOptions {
   std::int64_t kernel = 3, stride = 1, groups = 1;
 };
 
-// A convolution that keeps the image's size (but for its stride) and has no bias, since a normalization follows.
+// Creates a convolution that keeps the image's size (but for its stride), without a bias, as a normalization follows.
 torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, ConvOptions options = {});
-// The same, and that normalization.
+// Creates the same convolution, followed by that normalization.
 Sequential conv_norm(std::int64_t in, std::int64_t out, ConvOptions options = {});
 
 // Appends the layers of `part` to `whole`.
 void append(Sequential& whole, const Sequential& part);
 
-// Mean over all pixels, then a linear layer.
+// Creates a mean over all pixels, followed by a linear layer.
 Sequential pooled_classifier(std::int64_t channels, std::int64_t classes);
 
-// before(x), body(x) + shortcut(x), and a ReLU behind the sum or not. An empty `shortcut` is x itself, from before
-// `before`.
+// Computes body(y) + shortcut(y) with y = before(x), and a ReLU of the sum if `relu`. If `before` is empty, y is x; if
+// `shortcut` is empty, x is added instead.
 class ResidualImpl : public torch::nn::Module {
  public:
   struct Parts {
@@ -40,7 +40,7 @@ class ResidualImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Residual);
 
-// A net that is a chain of layers.
+// Creates a net that is a chain of layers.
 ImageModelPtr chain(Sequential layers);
 
 }  // namespace programs

@@ -10,7 +10,7 @@ void add_relu6(Sequential& layers, const Sequential& part) {
   layers->push_back(torch::nn::ReLU6());
 }
 
-// Expands the channels, convolves each by itself, and projects them back.
+// Expands the channels, convolves each separately, and projects them back.
 Sequential inverted(std::int64_t in, std::int64_t out, std::int64_t expansion, std::int64_t stride) {
   const auto wide = in * expansion;
   Sequential body;
@@ -29,7 +29,7 @@ ImageModelPtr make_mobilenet_v2(std::int64_t classes) {
   Sequential layers;
   add_relu6(layers, conv_norm(3, 32));
   std::int64_t channels = 32;
-  // The first two strides are 1: these images are small.
+  // The first two strides are 1, because these images are small.
   for (const auto& stage : std::initializer_list<Stage>{
            {1, 16, 1, 1}, {6, 24, 2, 1}, {6, 32, 3, 2}, {6, 64, 4, 2}, {6, 96, 3, 1}, {6, 160, 3, 2}, {6, 320, 1, 1}}) {
     for (std::int64_t i = 0; i < stage.blocks; ++i) {

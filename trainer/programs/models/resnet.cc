@@ -9,7 +9,7 @@ namespace programs {
 
 namespace {
 
-// Scales each channel by a gate that is computed from the means of all of them.
+// Scales each channel by a gate that is computed from the means of all channels.
 class SqueezeExciteImpl : public torch::nn::Module {
  public:
   explicit SqueezeExciteImpl(std::int64_t channels)
@@ -23,13 +23,14 @@ class SqueezeExciteImpl : public torch::nn::Module {
 };
 TORCH_MODULE(SqueezeExcite);
 
-// The kinds of blocks: `bottleneck` has a 3 x 3 convolution between two of 1 x 1, else there are two of 3 x 3.
+// The kind of a block. A `bottleneck` has a 3 x 3 convolution between two of 1 x 1; other blocks have two of 3 x 3.
 struct Kind {
   bool bottleneck = false, preact = false, squeeze = false;
   std::int64_t expansion() const { return bottleneck ? 4 : 1; }
 };
 
-// A convolution with its normalization and ReLU: behind it, or in front of it with pre-activation.
+// Adds a convolution and, after it, its own normalization and ReLU or, with pre-activation, those of the next
+// convolution. After the `last` one there is no ReLU and, with pre-activation, no normalization.
 void add_conv(Sequential& body, const Kind& kind, std::int64_t in, std::int64_t out, ConvOptions options, bool last) {
   if (kind.preact) {
     body->push_back(conv(in, out, options));
@@ -78,7 +79,7 @@ ImageModelPtr residual_net(const Kind& kind, std::int64_t width, const std::vect
 }
 
 ImageModelPtr of_depth(Kind kind, int depth, std::int64_t classes) {
-  // The paper's small nets for CIFAR (section 4.2): three narrow stages of (depth - 2) / 6 blocks.
+  // The paper's small nets for CIFAR (section 4.2) have three narrow stages of (depth - 2) / 6 blocks.
   if (depth < 18 || depth == 20) return residual_net(kind, 16, std::vector<int>(3, (depth - 2) / 6), classes);
   kind.bottleneck = depth >= 50;
   return residual_net(kind, 64, depth == 18 ? std::vector{2, 2, 2, 2} : std::vector{3, 4, 6, 3}, classes);

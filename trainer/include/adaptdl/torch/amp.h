@@ -1,7 +1,7 @@
-// Automatic mixed precision, which LibTorch offers to Python alone: operations in half precision where that is safe, and
+// Automatic mixed precision, which LibTorch offers only in Python: operations in half precision where that is safe, and
 // the scaling of the loss that fp16 needs.
 //
-//   GradScaler scaler;                                              // fp16 only: bf16 has the exponents of float
+//   GradScaler scaler;                                              // only for fp16: bf16 has the exponents of float
 //   AdaptiveDataParallel model(net, optimizer, {.grad_scaler = &scaler});
 //   ...
 //   at::Tensor loss;
@@ -14,7 +14,7 @@
 //   scaler.step(optimizer);
 //   scaler.update();
 //
-// Threading: used by the training thread.
+// Threading: only the training thread may use these classes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,12 +24,13 @@
 
 namespace adaptdl {
 
-// While it lives, eligible operations of this thread on devices of type `device` compute in `dtype`: kBFloat16 or kHalf on
-// CUDA, kBFloat16 on CPUs (kHalf only where LibTorch has the kernels). It should cover the forward pass and the loss, not
-// the backward pass. With `enabled` false, they compute in the types of their arguments. May be nested.
+// While it exists, eligible operations of this thread on devices of type `device` compute in `dtype`: kBFloat16 or
+// kHalf on CUDA, kBFloat16 on CPUs (kHalf only if LibTorch has the kernels). It should cover the forward pass and the
+// loss, but not the backward pass. With `enabled` false, operations compute in the types of their arguments. Scopes may
+// be nested.
 class Autocast {
  public:
-  // Throws UsageError on another dtype, or a device that LibTorch cannot do this on.
+  // Throws UsageError for another dtype, or a device on which LibTorch does not support this.
   explicit Autocast(at::DeviceType device, at::ScalarType dtype = at::kBFloat16, bool enabled = true);
   ~Autocast();
   Autocast(const Autocast&) = delete;
@@ -41,38 +42,37 @@ class Autocast {
   at::ScalarType dtype_before_;
 };
 
-// How the scale of the loss adapts.
+// Determines how the scale of the loss adapts.
 struct GradScalerOptions {
-  double init_scale = 65536;    // what the loss is multiplied by at first
-  double growth_factor = 2;     // above 1: of the scale, after growth_interval steps without infinity
-  double backoff_factor = 0.5;  // between 0 and 1: of the scale, when a gradient is infinite or NaN
+  double init_scale = 65536;    // initial factor of the loss
+  double growth_factor = 2;     // above 1: factor of the scale after growth_interval steps without overflow
+  double backoff_factor = 0.5;  // between 0 and 1: factor of the scale if a gradient is infinite or NaN
   int growth_interval = 2000;   // steps
-  bool enabled = true;          // false: everything passes through unchanged
+  bool enabled = true;          // if false, everything passes through unchanged
 };
 
 // Multiplies the loss so that small gradients do not vanish in fp16, and skips the steps whose gradients overflow
-// (Micikevicius et al., 2018). All replicas decide alike, for they see the same averaged gradients. While gradients
+// (Micikevicius et al., 2018). All replicas decide alike, because they see the same averaged gradients. While gradients
 // accumulate, `step` and `update` do nothing.
 class GradScaler {
  public:
-  // Throws UsageError on options out of range.
+  // Throws UsageError if an option is out of range.
   explicit GradScaler(GradScalerOptions options = {});
 
   // Multiplies the loss by the scale.
   at::Tensor scale(const at::Tensor& loss) const;
-  // Divides the optimizer's gradients by the scale, once a step: to be called before they are clipped; `step` calls it if
-  // it was not.
+  // Divides the optimizer's gradients by the scale, once per step. Call it before you clip them; else `step` calls it.
   void unscale(torch::optim::Optimizer& optimizer);
   // Steps the optimizer, unless a gradient is infinite or NaN. Returns whether it stepped.
   bool step(torch::optim::Optimizer& optimizer);
-  // Adapts the scale to what the last step found.
+  // Adapts the scale to the last step's gradients.
   void update();
 
-  // The scale; 1 unless enabled.
+  // Returns the scale; 1 unless enabled.
   double scale() const noexcept { return options_.enabled ? scale_ : 1; }
 
-  // Save and load the scale and the steps since it changed, which AdaptiveDataParallel does with its checkpoint (see
-  // DataParallelOptions::grad_scaler). `load` throws nlohmann::json::exception on what `save` did not give.
+  // Save and load the scale and the number of steps since it changed, as AdaptiveDataParallel does (see
+  // DataParallelOptions::grad_scaler). `load` throws nlohmann::json::exception for a value that `save` did not return.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
 
@@ -80,7 +80,7 @@ class GradScaler {
   enum class Found { kNothing, kFinite, kOverflow };
   GradScalerOptions options_;
   double scale_;
-  int growth_ = 0;  // steps without infinity
+  int growth_ = 0;  // steps without overflow
   Found found_ = Found::kNothing;
   bool unscaled_ = false;
 };

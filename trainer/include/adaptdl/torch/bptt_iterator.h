@@ -1,30 +1,31 @@
-// Batches of a long text for language models, to be trained by truncated back-propagation through time: the counterpart
-// of AdaptDL's AdaptiveBPTTIterator.
+// Batches of a long text for language models that are trained by truncated back-propagation through time. This is the
+// counterpart of AdaptDL's AdaptiveBPTTIterator.
 //
 //   AdaptiveBPTTIterator text(tokens, {.batch_size = 20, .bptt_len = 35});
 //   for (int epoch : remaining_epochs_until(30)) {
 //     for (auto& batch : text) { ... loss_of(model(batch.text), batch.target) ... }
 //   }
 //
-// Layout. With b samples of a batch on each replica, the N tokens are cut into b columns of equal length, the last of
-// them filled up. A pass goes down all columns at once, in windows of bptt_len rows: a batch is one window, [rows, b],
-// and each replica reads every K-th of K replicas. The target of a token is the one that follows it in the text, in the
-// next column if need be; that of the text's last token and of what fills up is kIgnored. Rows of a batch are
-// consecutive, and each row begins where the one before ended.
+// Layout: with b samples of a batch on each replica, the N tokens are cut into b columns of equal length and padded at
+// the end. A pass goes down all columns at once, in windows of bptt_len rows. A batch is one window, [rows, b], and
+// each of K replicas reads every K-th window. The target of a token is the token that follows it in the text, if
+// necessary in the next column. The targets of the last token and of the padding are kIgnored. The rows of a batch are
+// consecutive, so in each column a row continues the text of the row before.
 //
-// What is promised. A pass on any K replicas reads every row, in order, and all replicas take equally many batches of
-// equally many rows: what is left for the last batch is shared evenly, with up to K-1 rows read once more where it
-// cannot be. So every token but the last is a target of its predecessor exactly once, save for those rows (and, with
-// batch_size 1 on a replica, the last row, which has no target). Each batch has a target that counts.
+// Guarantees: a pass on any K replicas reads every row, in order, and all replicas get the same number of batches with
+// the same number of rows. The rows left for the last batch are shared evenly; where that is impossible, up to K-1 rows
+// are read twice. So every token but the last is read with its target exactly once, except in those rows. (With one
+// column, the last row is not read, because it has no target.) Each batch has at least one target that is not kIgnored.
 //
-// Elasticity. A pass that is interrupted goes on at the row where it was if the batch size of a replica is the same, on
-// any number of replicas: nothing is lost or repeated. With another one the columns are others, and the pass goes on at
-// the proportional row, rounded up: then some tokens are read again in this pass and others not. The same holds in the
-// middle of a pass when an adaptive batch size (autoscale_batch_size) changes. A pass is always one, whatever
-// statistical progress was made in it.
+// Elasticity: an interrupted pass resumes at the row where it was, on any number of replicas, if the batch size of a
+// replica is the same: nothing is lost or repeated. With another batch size the columns differ, and the pass resumes at
+// the proportional row, rounded up. Some tokens are then read again in this pass, and others are not read. The same
+// applies when an adaptive batch size (autoscale_batch_size) changes in the middle of a pass. A loop is always exactly
+// one pass, whatever statistical progress it made.
 //
-// Errors, beside those of AdaptiveDataLoaderHelper: UsageError on tokens and options that make no sense.
-// Threading: used by the training thread. Lifetime: iterators refer to the object, which cannot be copied or moved.
+// Errors: those of AdaptiveDataLoaderHelper, and UsageError for invalid tokens or options.
+// Threading: only the training thread may use the object.
+// Lifetime: iterators refer to the object, which can be neither copied nor moved.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,15 +42,15 @@ namespace adaptdl {
 
 // Options of AdaptiveBPTTIterator.
 struct BPTTOptions {
-  // Columns that are read in a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
+  // Columns that a step reads over all replicas, >= 1. Each replica gets an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Rows of a batch, >= 1: over how many tokens gradients go back.
+  // Rows of a batch, >= 1: the number of tokens over which gradients propagate back.
   std::int64_t bptt_len = 35;
-  // Token that fills up the last columns.
+  // Token that pads the last columns.
   std::int64_t padding = 0;
-  // Whether text and target are [b, rows] in the place of [rows, b].
+  // Whether text and target have the shape [b, rows] instead of [rows, b].
   bool batch_first = false;
-  // Name of its checkpoint state, in the place of its number; see AdaptiveDataLoaderHelper.
+  // Name of its checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
@@ -58,22 +59,22 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
-  // The target of a token that has none; what LibTorch's losses ignore by default.
+  // The target of a token that has none. LibTorch's losses ignore it by default.
   static constexpr std::int64_t kIgnored = -100;
 
-  // Two int64 tensors of equal shape, on the device of the tokens. With the tokens in a GPU's memory nothing is copied.
+  // Two int64 tensors of equal shape, on the device of the tokens. If that is a GPU, batches need not be copied to it.
   struct Batch {
     at::Tensor text;    // tokens
     at::Tensor target;  // the token that follows each
   };
 
-  // `tokens`: int64 [N], N >= 2; kept, and laid out anew when the batch size changes, which takes two copies of them.
+  // `tokens`: int64 [N], N >= 2. They are kept, and laid out again in two copies when the batch size changes.
   explicit AdaptiveBPTTIterator(at::Tensor tokens, BPTTOptions options = {});
 
   AdaptiveBPTTIterator(const AdaptiveBPTTIterator&) = delete;
   AdaptiveBPTTIterator& operator=(const AdaptiveBPTTIterator&) = delete;
 
-  // The batches that are left of this pass; none if it was finished before a restart. The loop ends with its iterator.
+  // Iterates over the remaining batches of this pass; none if it was finished before a restart. The loop ends with it.
   class Iterator {
    public:
     using value_type = Batch;
@@ -100,10 +101,10 @@ class AdaptiveBPTTIterator : public AdaptiveDataLoaderMixin {
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Batches of a whole pass on each replica, at the present batch size.
+  // Returns the number of batches of a whole pass on each replica, at the present batch size.
   std::size_t size() const;
 
-  // As given to the constructor.
+  // Returns the options given to the constructor.
   const BPTTOptions& options() const noexcept { return options_; }
 
  private:

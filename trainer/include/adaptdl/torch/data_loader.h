@@ -1,38 +1,36 @@
-// The data loader of an elastic job: batches of a data set, shared among the replicas, over restarts on any number of
-// them.
+// The data loader of an elastic job: batches of a data set, divided among any number of replicas, across restarts.
 //
 //   AdaptiveDataLoader loader(MNIST("data"), {.batch_size = 64, .shuffle = true, .workers = 2});
 //   for (int epoch : remaining_epochs_until(30)) {
 //     for (auto& batch : loader) { ... batch.data, batch.target ... }
 //   }
 //
-// What differs from LibTorch's:
-// - `batch_size` is the total over all replicas; each gets its part of every batch, and all get equally many batches.
-// - It deals the samples itself (sampler.h has the order and what is promised), so a custom sampler is refused.
-// - It is iterated inside an epoch loop; one for evaluation may be iterated inside the loop of another. Before each
-// batch the job may checkpoint and exit (see
-//   AdaptiveDataLoaderHelper::step_boundary); restarted, it skips the loops of the epoch that were finished, and goes
-//   on in the one that was interrupted, at the sample where it was.
-// - A `break` counts the loop as finished. So must all replicas do, at the same batch.
-// - With autoscale_batch_size the total is chosen by goodput while the loop runs, and the loop ends by statistical
-//   progress: it may read the data several times, or end in the middle of them (docs/adaptive-training.md).
+// It differs from LibTorch's data loader as follows:
+// - `batch_size` is the total over all replicas. Each replica gets its part of every batch, and all replicas get the
+//   same number of batches.
+// - It deals the samples itself (sampler.h describes their order and what is guaranteed), so it accepts no custom
+//   sampler.
+// - It is iterated inside an epoch loop. A loader for evaluation may be iterated inside the loop of another loader.
+//   Before each batch, the job may checkpoint and exit (see AdaptiveDataLoaderHelper::step_boundary). After a restart,
+//   the loader skips the finished loops of the epoch, and resumes the interrupted one at the sample where it was.
+// - A `break` counts the loop as finished. All replicas must leave the loop at the same batch.
+// - With autoscale_batch_size, the total is chosen by goodput while the loop runs, and the loop ends by statistical
+//   progress: it may read the data several times, or end in the middle of a pass (docs/adaptive-training.md).
 //
-// Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`: torch::data::datasets::MNIST and
-// TensorDataset, a class derived from Dataset, a data set with transforms. Batches are what `get_batch` returns, put
-// through `collate`, which by default stacks a vector of examples to one example, as LibTorch's Stack does, and leaves
-// everything else as it is.
+// Data sets: any type with LibTorch's `get_batch(c10::ArrayRef<size_t>)` and `size()`, such as
+// torch::data::datasets::MNIST and TensorDataset, a class derived from Dataset, or a data set with transforms. A batch
+// is the result of `get_batch` after `collate`. By default, `collate` stacks a vector of examples into one example, as
+// LibTorch's Stack does, and returns everything else unchanged.
 //
-// Threads: with `workers`, that many threads fetch and collate the next batches while the training thread trains; each
-// uses a copy of the data set of its own, as in LibTorch, and all of them the same `collate`. What they throw is thrown
-// in the training thread, at the batch it belongs to. Without workers, the training thread does it all between two
-// batches.
+// Threads: with `workers`, that many threads fetch and collate the next batches while the training thread trains. Each
+// uses a copy of the data set, as in LibTorch, and all use the same `collate`. Their exceptions are rethrown in the
+// training thread, at the batch that they belong to. Without workers, the training thread does this work itself.
 //
-// Random numbers: neither dealing nor prefetching touches LibTorch's default generator; a data set draws from
-// sample_generator().
+// Random numbers: dealing and prefetching do not use LibTorch's default generator. Data sets use sample_generator().
 //
-// Lifetime: loaders can neither be copied nor moved, for their iterators refer to them.
-// Errors, beside those of AdaptiveDataLoaderHelper: UsageError on an empty or unsized data set and options out of
-// range; whatever the data set or `collate` throws.
+// Lifetime: loaders can be neither copied nor moved, because their iterators refer to them.
+// Errors: those of AdaptiveDataLoaderHelper, UsageError for an empty or unsized data set and for options out of range,
+// and whatever the data set or `collate` throws.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -61,49 +59,49 @@ namespace adaptdl {
 
 // Options of AdaptiveDataLoader.
 struct DataLoaderOptions {
-  // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
+  // Samples of a step over all replicas, >= 1. Each replica gets an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Whether the order of samples differs from pass to pass, or is always that of the data set.
+  // Whether the order of samples differs from pass to pass. If not, it is always that of the data set.
   bool shuffle = false;
-  // Whether the last batch of a pass is left out if it is short on each replica.
+  // Whether the last batch of a pass is left out if each replica's part of it is short.
   bool drop_last = false;
-  // Threads that fetch batches ahead; 0: none, the training thread fetches each when it is due.
+  // Threads that fetch batches ahead. With 0, the training thread fetches each batch when it is due.
   std::int64_t workers = 0;
-  // Batches fetched ahead at most, which bounds the memory they take; 0: two a worker.
+  // Maximum number of batches fetched ahead, which limits the memory that they use; 0: two per worker.
   std::int64_t prefetch = 0;
-  // Whether batches are put into page-locked memory, from which copies to a GPU run beside computations:
-  // `batch.data.to(device, /*non_blocking=*/true)`. Applies to tensors in LibTorch's examples, containers, tuples and
-  // optionals; for a type of yours, define `void pin_memory(Batch&)` in its namespace. No effect without a GPU.
+  // Whether batches are put into page-locked memory, from which copies to a GPU overlap with computations:
+  // `batch.data.to(device, /*non_blocking=*/true)`. This applies to tensors in LibTorch's examples, containers, tuples
+  // and optionals. For a type of yours, define `void pin_memory(Batch&)` in its namespace. No effect without a GPU.
   bool pin_memory = false;
-  // Of the order of samples and of sample_generator().
+  // Seed of the order of samples and of sample_generator().
   std::uint64_t seed = 0;
-  // Name of its checkpoint state, in the place of its number; see AdaptiveDataLoaderHelper.
+  // Name of its checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
-// What AdaptiveDataLoader reads: a data set that can be indexed.
+// A data set that AdaptiveDataLoader can read: one that can be indexed.
 template <class T>
 concept LoadableDataset = requires(T& dataset, c10::ArrayRef<std::size_t> indices) {
   dataset.get_batch(indices);
   dataset.size();
 };
 
-// Something that says which samples come next: LibTorch's samplers, or one of ours.
+// A sampler, which determines the samples that come next: one of LibTorch's or an ElasticSampler.
 template <class T>
 concept SamplerLike = std::same_as<std::remove_cvref_t<T>, ElasticSampler> ||
     requires(std::remove_cvref_t<T>& sampler) {
   sampler.next(std::size_t{1});
 };
 
-// The default collate.
+// The default `collate`.
 struct StackExamples {
-  // Examples, stacked to one as LibTorch's Stack does.
+  // Stacks examples into one, as LibTorch's Stack does.
   template <class Example>
   requires requires { torch::data::transforms::Stack<Example>{}; }
   auto operator()(std::vector<Example> examples) const {
     return torch::data::transforms::Stack<Example>{}.apply_batch(std::move(examples));
   }
-  // Anything else, as it is.
+  // Returns anything else unchanged.
   template <class Batch>
   Batch operator()(Batch batch) const {
     return batch;
@@ -112,20 +110,19 @@ struct StackExamples {
 
 namespace internal {
 
-// What a loader does whatever the types of its data set and batches.
+// The part of a loader's loop that does not depend on the types of its data set and batches.
 class LoaderLoop {
  public:
-  // Makes the batch of these samples, and keeps it in the slot.
+  // Creates the batch of these samples and stores it in the slot.
   using Fetch = std::function<void(std::size_t worker, c10::ArrayRef<std::size_t> samples, std::size_t slot)>;
 
-  // How many slots a loop needs: one for each batch ahead.
+  // Returns how many slots a loop needs: one for each batch that is fetched ahead.
   static std::size_t count_slots(const DataLoaderOptions& options) noexcept;
 
-  // Begins a loop. All that it is given by reference outlives it.
+  // Begins a loop. The arguments that are passed by reference must outlive it.
   LoaderLoop(AdaptiveDataLoaderHelper& helper, ElasticSampler& sampler, const DataLoaderOptions& options, Fetch fetch);
 
-  // Goes on to the next batch, after a step boundary, and calls `take` with the slot that it is in. False if there is
-  // none.
+  // Passes a step boundary, advances to the next batch, and calls `take` with its slot. Returns false after the last.
   bool next(const std::function<void(std::size_t slot)>& take);
 
  private:
@@ -139,20 +136,20 @@ class LoaderLoop {
   const Fetch fetch_;
   const DataLoaderOptions& options_;
   AdaptiveDataLoaderHelper::Context context_;
-  std::vector<std::size_t> samples_;  // that this replica reads until the end of the pass
-  std::size_t local_batch_ = 0;       // samples of a batch
-  std::size_t batches_ = 0;           // in samples_
+  std::vector<std::size_t> samples_;  // read by this replica until the end of the pass
+  std::size_t local_batch_ = 0;       // samples of a batch on this replica
+  std::size_t batches_ = 0;           // number of batches in samples_
   std::size_t next_ = 0;
   const std::size_t slots_;
   const bool skipped_;
-  std::unique_ptr<Prefetcher> prefetcher_;                    // its threads use all of the above
-  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // of the batch that was handed out
+  std::unique_ptr<Prefetcher> prefetcher_;                    // its threads use all members above
+  std::optional<AdaptiveDataLoaderHelper::Profile> profile_;  // measures the batch that was handed out
 };
 
-// Throws UsageError on options out of range. `copyable`: whether the data set can be copied.
+// Returns `options`. Throws UsageError if one is out of range. `copyable`: whether the data set can be copied.
 DataLoaderOptions checked(DataLoaderOptions options, bool copyable);
 
-// Batches of a whole pass over `samples` on each replica.
+// Returns the number of batches of a whole pass over `samples` on each replica.
 std::size_t batches_per_pass(const DataLoaderOptions& options, std::size_t samples);
 
 }  // namespace internal
@@ -163,13 +160,13 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
-  // What the data set's get_batch returns.
+  // The type of the batches that the data set's get_batch returns.
   using Fetched = decltype(std::declval<Dataset&>().get_batch(std::declval<c10::ArrayRef<std::size_t>>()));
-  // What the loop gets: the fetched examples after `collate`.
+  // The type of the batches in the loop: fetched batches after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, Fetched>>;
 
-  // Owns `dataset`, which workers copy. `collate` is called with what the data set's get_batch returns; with workers,
-  // by several threads at the same time.
+  // Owns `dataset`, which workers copy. `collate` is called with the result of the data set's get_batch; with workers,
+  // several threads call it at the same time.
   explicit AdaptiveDataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : AdaptiveDataLoaderMixin(
             static_cast<std::size_t>(internal::checked(options, std::copy_constructible<Dataset>).batch_size),
@@ -179,15 +176,15 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
         collate_(std::move(collate)),
         sampler_(internal::size_of(dataset_.size()), options_.shuffle, options_.seed) {}
 
-  // Not supported: the loader deals the samples itself, for it must re-deal them when the replicas change. To leave out
-  // some samples or repeat others, give it a data set that does so.
+  // Custom samplers are not supported, because the loader must deal the samples again when the replicas change. To
+  // leave out or repeat samples, give it a data set that does so.
   template <SamplerLike CustomSampler, class... Rest>
   AdaptiveDataLoader(Dataset dataset, CustomSampler&& a_custom_sampler_is_not_supported, Rest&&...) = delete;
 
   AdaptiveDataLoader(const AdaptiveDataLoader&) = delete;
   AdaptiveDataLoader& operator=(const AdaptiveDataLoader&) = delete;
 
-  // The batches that are left of this loop; none if it was finished before a restart. The loop ends with its iterator.
+  // Iterates over the remaining batches of this loop; none if it was finished before a restart. The loop ends with it.
   class Iterator {
    public:
     using value_type = Batch;
@@ -219,12 +216,12 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
   }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // Batches of a whole pass on each replica, at the initial batch size.
+  // Returns the number of batches of a whole pass on each replica, at the initial batch size.
   std::size_t size() const { return internal::batches_per_pass(options_, sampler_.dataset_size()); }
 
-  // The loader's own data set; workers have copies of it, made when the first loop begins.
+  // Returns the loader's own data set. Workers have copies of it, created when the first loop begins.
   Dataset& dataset() noexcept { return dataset_; }
-  // As given to the constructor.
+  // Returns the options given to the constructor.
   const DataLoaderOptions& options() const noexcept { return options_; }
 
  private:
@@ -250,14 +247,14 @@ class AdaptiveDataLoader : public AdaptiveDataLoaderMixin {
     internal::LoaderLoop loop_;
   };
 
-  // The data set for one thread: the loader's own, or a copy of it.
+  // Returns the data set for one thread: the loader's own, or a copy of it.
   Dataset& of_worker(std::size_t worker) { return options_.workers > 0 ? copies_[worker] : dataset_; }
 
   DataLoaderOptions options_;
   Dataset dataset_;
   Collate collate_;
   ElasticSampler sampler_;
-  std::vector<Dataset> copies_;  // one a worker, made when the first loop begins
+  std::vector<Dataset> copies_;  // one per worker, created when the first loop begins
 };
 
 }  // namespace adaptdl

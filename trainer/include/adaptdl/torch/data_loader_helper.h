@@ -1,8 +1,8 @@
-// The elastic part of a data loader, for those who write one of their own: AdaptiveDataLoader is built on it.
+// The elastic part of a data loader, for programs that write their own. AdaptiveDataLoader is built on it.
 //
-// A loop over data, as each replica runs it with the same number of batches:
+// A loop over data, which each replica runs with the same number of batches:
 //
-//   class Pages : public AdaptiveDataLoaderMixin {                // gives it autoscale_batch_size and the like
+//   class Pages : public AdaptiveDataLoaderMixin {                // has autoscale_batch_size and the like
 //    public:
 //     explicit Pages(std::size_t batch_size) : AdaptiveDataLoaderMixin(batch_size) {}
 //     void train(const std::function<void(const Batch&)>& step) {
@@ -19,25 +19,25 @@
 //     }
 //   };
 //
-// Position: a helper remembers how many samples its loop has read, and which loop of the epoch it finished last, and
-// saves both as the state "adaptdl-dataloader-EPOCH-COUNT", where EPOCH is "epochN" for one made in epoch N and
-// "epochnone" for one made outside the epoch loop, and COUNT tells those apart by the order they are made in, which is
-// the same on every replica and after every restart.
+// Position: a helper records how many samples its loop has read, and which loop of the epoch it finished last. It saves
+// both as the state "adaptdl-dataloader-EPOCH-COUNT". EPOCH is "epochN" for a helper created in epoch N, and
+// "epochnone" for one created outside the epoch loop. COUNT numbers helpers of equal EPOCH in the order in which they
+// are created, which is the same on every replica and after every restart.
 //
-// Batch size: fixed, or, with autoscale_batch_size, chosen again and again while the loop runs, for the best goodput.
-// Rank 0 decides; the decision reaches every replica at the same boundary. docs/adaptive-training.md has the whole.
+// Batch size: it is fixed or, with autoscale_batch_size, chosen repeatedly while the loop runs, for the best goodput.
+// Rank 0 decides, and the decision reaches every replica at the same boundary (docs/adaptive-training.md).
 //
-// Accumulation: a step may take several batches, whose gradients are summed up. All is decided, saved and ended before
-// the first batch of a step, so half a step is never saved.
+// Accumulation: a step may consist of several batches, whose gradients are summed. Decisions, checkpoints and stops
+// happen only before the first batch of a step, so an incomplete step is never saved.
 //
 // Evaluation: the loop of another loader may run inside that of the one for training, to evaluate every N steps. It is
-// always a whole pass from its beginning. Stops, checkpoints and changes of the replicas wait until it has ended, and
-// the time of the batch around it does not count.
+// always a whole pass from the beginning of its data. Stops, checkpoints and changes of the replicas wait until it has
+// ended, and the time of the batch around it does not count.
 //
-// Rules, each a UsageError when broken: loops run inside an epoch loop; a loop inside another one is for evaluation; no
-// loader is made while one runs.
+// Rules, whose violation is a UsageError: loops run inside an epoch loop; a loop inside another one is for evaluation;
+// no loader is created while a loop runs.
 //
-// Threading: used by the training thread.
+// Threading: only the training thread may use these classes.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ class StreamLoop;
 struct BatchSizeRange;
 }  // namespace internal
 
-// Bounds of the samples of a batch on one replica, such as what its memory holds; none where not set.
+// Bounds of the samples of a batch on one replica, such as what its memory holds. Each is optional.
 struct LocalBszBounds {
   std::optional<std::size_t> min = {};  // >= 1
   std::optional<std::size_t> max = {};  // >= min
@@ -66,21 +66,21 @@ struct LocalBszBounds {
 
 class AdaptiveDataLoaderHelper {
  public:
-  // `batch_size`: samples of a step over all replicas, >= 1. `name`: stands in the place of COUNT in the state's name;
-  // empty: COUNT. Loads its state from the checkpoint, and installs the signal handlers of a graceful stop. Throws
-  // UsageError on a batch size of 0 and while a loader loop is running.
+  // `batch_size`: samples of a step over all replicas, >= 1. `name`: replaces COUNT in the state's name unless it is
+  // empty. Loads the state from the checkpoint, and installs the signal handlers for a graceful stop. Throws UsageError
+  // for a batch size of 0, and while a loader loop is running.
   explicit AdaptiveDataLoaderHelper(std::size_t batch_size, const std::string& name = {});
   ~AdaptiveDataLoaderHelper();
   AdaptiveDataLoaderHelper(const AdaptiveDataLoaderHelper&) = delete;
   AdaptiveDataLoaderHelper& operator=(const AdaptiveDataLoaderHelper&) = delete;
 
-  // The name of its checkpoint state.
+  // Returns the name of its checkpoint state.
   const std::string& name() const noexcept;
 
   // --- The loop ---
 
-  // A running loop. Its end counts the loop as finished, unless an exception caused it: then the loop can go on where
-  // it was, at the first batch of the step that was interrupted.
+  // A running loop, which counts as finished when this object is destroyed, unless by an exception: then the loop can
+  // be resumed at the first batch of the step that was interrupted.
   class Context {
    public:
     Context(Context&& other) noexcept;
@@ -91,41 +91,40 @@ class AdaptiveDataLoaderHelper {
     friend class AdaptiveDataLoaderHelper;
     explicit Context(AdaptiveDataLoaderHelper& helper);
     AdaptiveDataLoaderHelper* helper_;
-    int exceptions_;  // in flight when the loop began
+    int exceptions_;  // number of exceptions in flight when the loop began
   };
 
-  // Begins a loop. Throws UsageError outside an epoch loop, and inside another loop if that is nested itself or this
-  // loader trains.
+  // Begins a loop. Throws UsageError outside an epoch loop, and inside another loop if that one is nested itself or
+  // this loader trains.
   [[nodiscard]] Context context();
 
-  // Whether this loop was finished before a restart, so that it must end without a step. To be called right after
-  // context().
+  // Returns whether this loop was finished before a restart and must end without a step. Call it right after context().
   bool skipdone();
 
   // Throws Error, which names the loader, if the loop is in the middle of a data set of another size than `samples`, or
-  // past its end. Remembers the size for the next restart. To be called after skipdone().
+  // past its end. Stores the size for the next restart. Must be called after skipdone().
   void check_dataset(std::size_t samples);
 
-  // Brings current_local_bsz and accumulation_steps to what was chosen for this number of replicas; returns the former.
-  // To be called between two batches, on all replicas alike: when a loop begins, when it begins to read its data once
-  // more, and when batch_size_changed(). In the middle of an accumulated step it changes nothing. Throws Error, which
-  // says to call init_process_group, without it.
+  // Sets current_local_bsz and accumulation_steps to the values chosen for this number of replicas, and returns the
+  // former. Must be called between two batches, on all replicas alike: when a loop begins, when it begins to read its
+  // data again, and when batch_size_changed(). Changes nothing in the middle of an accumulated step. Throws Error if
+  // init_process_group was not called.
   std::size_t sync_local_bsz();
-  // Whether the last boundary brought another choice, or other replicas (of which there may be more or fewer now, and
-  // this one may have another rank), so that the data are to be laid out anew, beginning with sync_local_bsz(). A loop
-  // that does not do so goes on with the batch size it has.
+  // Returns whether the last boundary brought another batch size, or other replicas (their number or the rank of this
+  // one may have changed), so that the data must be laid out again, beginning with sync_local_bsz(). A loop that does
+  // not do so continues with its present batch size.
   bool batch_size_changed() const noexcept;
 
-  // The step boundary, to be called before every batch, equally often on all replicas. Before the first batch of a step
-  // all replicas decide here together, on what each submitted at such a boundary before: to go on, to save a periodic
-  // checkpoint, or, after a signal to any of them, to save a checkpoint and exit with code 143. What is to be saved
-  // must be consistent here. Between the batches of one step it only takes the time. `batches_left`: of this loop, this
-  // one included; with the last one the optimizer steps, whatever is accumulated. Throws Error, which says to call
-  // init_process_group, without it; CollectiveError if a replica died; CheckpointError if the checkpoint before an exit
-  // cannot be saved. A periodic one that fails is a warning.
+  // The step boundary, which must be called before every batch, equally often on all replicas. Before the first batch
+  // of a step, all replicas decide together, based on what each submitted at the previous such boundary: to continue,
+  // to save a periodic checkpoint or, after a signal to any of them, to save a checkpoint and exit with code 143. State
+  // that is saved must be consistent here. Between the batches of one step, it only measures the time. `batches_left`:
+  // batches left in this loop, including this one. With the last one the optimizer steps, whatever is accumulated.
+  // Throws Error if init_process_group was not called, CollectiveError if a replica died, and CheckpointError if the
+  // checkpoint before an exit cannot be saved. If a periodic one fails, a warning is logged.
   void step_boundary(std::optional<std::size_t> batches_left = {});
 
-  // The time of a batch; it ends when this is destroyed.
+  // Measures the time of a batch, which ends when this object is destroyed.
   class [[nodiscard]] Profile {
    public:
     Profile(Profile&& other) noexcept;
@@ -139,84 +138,85 @@ class AdaptiveDataLoaderHelper {
     int exceptions_;
   };
 
-  // step_boundary(), and then takes the time until the result is destroyed, which is the end of the batch. Without it,
-  // the time is taken up to the next boundary. `commit`: whether the time counts; false for a batch that is not like
-  // the others, as a short one. The first batch after a change of the batch size or the replicas never counts, nor do
-  // those of a loader that is not training().
+  // Calls step_boundary(), then measures the time until the result is destroyed, which is the end of the batch. After a
+  // plain step_boundary(), the time is measured up to the next boundary. `commit`: whether the time counts; false for a
+  // batch unlike the others, such as a short one. The first batch after a change of the batch size or the replicas
+  // never counts, and neither do those of a loader that is not training().
   Profile profile(bool commit, std::optional<std::size_t> batches_left = {});
 
-  // Counts the samples of a batch: current_index grows by what all replicas read, to the end of the pass at most. It stays
-  // where the step began if that is to be done again.
+  // Counts the samples of a batch: current_index grows by the number that all replicas read, at most to the end of the
+  // pass. If the step must be repeated, current_index returns to where the step began instead.
   void advance();
 
-  // Whether the step that has just ended is to be done again, for a replica was lost in it; the position is back at the
-  // step's beginning then. To be asked before the position is set by a loop that does so itself in place of advance().
+  // Returns whether the step that has just ended must be repeated, because a replica was lost in it. The position is
+  // then back at its beginning. A loop that sets its position itself, without advance(), must call this first.
   bool redo_step();
 
-  // Counts a pass over `samples` as done: rounds current_index up to a multiple.
+  // Counts a pass over `samples` as done: rounds current_index up to a multiple of `samples`.
   void finish_pass(std::size_t samples);
 
-  // Whether an epoch over `samples` has made its statistical progress: as much as an epoch of steps of the initial
-  // batch size, counted over all epochs so far. Always false unless adaptive(); to be asked after each batch. Throws
-  // UsageError when a pass and more is over and there was no progress at all: the optimizer never steps.
+  // Returns whether an epoch over `samples` has made its statistical progress: as much as an epoch of steps at the
+  // initial batch size, counted over all epochs so far. Always false unless adaptive(). Must be called after each
+  // batch. If there is no progress at all for more than a pass, throws UsageError, because the optimizer never steps,
+  // or Error if its gradients were NaN or infinite.
   bool epoch_done(std::size_t samples);
 
-  // Whether its loop runs inside that of another loader.
+  // Returns whether its loop runs inside that of another loader.
   bool nested() const noexcept { return outer_ != nullptr; }
 
-  // Samples that all replicas have read in this loop; none while it is not running. Setting it then does nothing.
+  // The samples that all replicas have read in this loop; nullopt while it is not running. Setting them then has no
+  // effect.
   std::optional<std::size_t> current_index() const noexcept;
   void set_current_index(std::size_t index) noexcept;
 
-  // For the loader's own use: saved and restored, and 0 when a loop begins anew.
+  // A number for the loader's own use: saved and restored, and 0 when a loop begins from its start.
   std::size_t end_index() const noexcept;
   void set_end_index(std::size_t index) noexcept;
 
   // --- The batch size ---
 
-  // Lets the batch size be chosen for the best goodput: from batch_size up to `max_batch_size` samples a step over all
-  // replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may take several batches, where
-  // a replica's share of it is larger than bounds.max, or where a single replica could not measure the noise of its
-  // gradients. With `max_batch_size` equal to batch_size nothing is left to choose: the total stays fixed on any number
-  // of replicas, and an epoch is a pass over the data. Makes this loader the one for training. To be called once, on
-  // all replicas alike, before the first loop.
-  // Throws UsageError, which names the value, if max_batch_size is below batch_size; if a bound is 0, if the lower one
-  // is above the upper one or batch_size; if batch_size on the present replicas exceeds the upper one without
-  // accumulation; and if another loader is the one for training.
+  // Lets the batch size be chosen for the best goodput: between batch_size and `max_batch_size` samples per step over
+  // all replicas, within `bounds` on each replica. `gradient_accumulation`: whether a step may consist of several
+  // batches, if a replica's share of it exceeds bounds.max, or if a single replica could not measure the noise of its
+  // gradients otherwise. If `max_batch_size` equals batch_size, nothing is left to choose: the total stays fixed on any
+  // number of replicas, and an epoch is a pass over the data. Makes this loader the one for training. Must be called
+  // once, on all replicas alike, before the first loop.
+  // Throws UsageError, which names the value, if max_batch_size is below batch_size, if a bound is 0, if the lower
+  // bound is above the upper one or batch_size, if batch_size on the present replicas exceeds the upper bound without
+  // accumulation, or if another loader is the one for training.
   void autoscale_batch_size(std::size_t max_batch_size, LocalBszBounds bounds = {}, bool gradient_accumulation = false);
 
-  // Samples of a step over all replicas, as asked for: the initial ones, if the batch size is autoscaled.
+  // Returns the samples of a step over all replicas as given to the constructor; if autoscaled, the initial ones.
   std::size_t batch_size() const noexcept { return batch_size_; }
-  // None unless autoscaled.
+  // Returns nullopt unless autoscaled.
   std::optional<std::size_t> max_batch_size() const noexcept { return max_batch_size_; }
-  // Whether the total may grow beyond batch_size, so that epochs end by statistical progress.
+  // Returns whether the total may grow beyond batch_size, so that epochs end by statistical progress.
   bool adaptive() const noexcept { return max_batch_size_ && *max_batch_size_ > batch_size_; }
-  // As given to autoscale_batch_size.
+  // Return the values given to autoscale_batch_size.
   const LocalBszBounds& local_bsz_bounds() const noexcept { return bounds_; }
   bool gradient_accumulation() const noexcept { return gradient_accumulation_; }
 
-  // Samples of a batch on each replica, in the current or last loop, also if that was before a restart. 0 before any.
+  // Returns the samples of a batch on each replica in the current or last loop, even before a restart; initially 0.
   std::size_t current_local_bsz() const noexcept { return current_local_bsz_; }
-  // Samples between two optimizer steps, over all replicas: current_local_bsz x (accumulation_steps + 1) x replicas.
+  // Returns the samples between two optimizer steps: current_local_bsz x (accumulation_steps + 1) x replicas.
   std::size_t current_batch_size() const noexcept;
-  // How many batches are accumulated before the one with which the optimizer steps.
+  // Returns how many batches are accumulated before the one with which the optimizer steps.
   int accumulation_steps() const noexcept { return accumulation_steps_; }
-  // Whether the gradients of the current batch are accumulated only, or the optimizer steps with it.
+  // Return whether the gradients of the current batch are only accumulated, or the optimizer steps with it.
   bool is_accum_step() const noexcept { return !is_optim_step(); }
   bool is_optim_step() const noexcept { return accumulated_ >= accumulation_steps_ || last_batch_; }
-  // Whether the loop ends after this batch, as far as the loader knows: not where it ends by progress.
+  // Returns whether the loop ends after this batch, as far as the loader knows: not for a loop that ends by progress.
   bool is_last_batch() const noexcept { return last_batch_; }
-  // How many batches of the current step came before this one. Gradients that were accumulated before a batch where it
-  // is 0 are of a step that was never finished, for a `break` or an exception left its loop.
+  // Returns how many batches of the current step came before this one. If it is 0, gradients accumulated earlier are of
+  // a step that was never finished, because a `break` or an exception left its loop.
   int accumulated() const noexcept { return accumulated_; }
 
   // Makes this loader the one for training, if there is none yet. Its batch sizes become part of the scheduling hints.
   void train();
-  // Whether this loader is the one for training.
+  // Returns whether this loader is the one for training.
   bool training() const noexcept;
 
-  // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, after "`tag_prefix`/" if there is
-  // one.
+  // Writes the scalars Total_Batch_Size, Local_Batch_Size and Accumulation_Steps, after "`tag_prefix`/" if it is given.
   void to_tensorboard(SummaryWriter& writer, std::int64_t global_step, const std::string& tag_prefix = "") const;
 
  private:
@@ -225,17 +225,17 @@ class AdaptiveDataLoaderHelper {
   class LoopState;
   struct Boundary {
     std::optional<std::size_t> batches_left = {};  // of this pass, for the progress report
-    bool last = false;                             // of this loop
-    std::function<bool()> data_end = {};           // whether the step that begins is this replica's last
+    bool last = false;                             // whether the next batch is the last of this loop
+    std::function<bool()> data_end = {};           // returns whether the step that begins is this replica's last
   };
   void begin();
   void nest();
   void finish() noexcept;
   void abandon() noexcept;
   void leave() noexcept;
-  // Says where the loop is after it was laid out anew for other replicas; none if it is over.
+  // Returns where the loop is after it was laid out again for other replicas, or nullopt if it is over.
   using LayOut = std::function<std::optional<Boundary>()>;
-  // A boundary. False if the replicas changed and with them the loop is over.
+  // Passes a boundary. Returns false if the replicas changed and the loop is over as a result.
   bool pass(Boundary boundary, const LayOut& lay_out = {});
   bool agree(Boundary& boundary, const LayOut& lay_out);
   void submit(const Boundary& boundary) const;
@@ -248,39 +248,39 @@ class AdaptiveDataLoaderHelper {
   void tell_batch_sizes() const;
   double progress_until(int epochs, std::size_t samples) const;
 
-  // What the program asked for.
+  // Values given by the program.
   std::size_t batch_size_;
   std::optional<std::size_t> max_batch_size_;
   LocalBszBounds bounds_;
   bool gradient_accumulation_ = false;
   std::uint32_t number_;  // among the loaders of this process
-  // What is in use.
+  // Values in use.
   std::size_t replicas_ = 1;
   std::size_t current_local_bsz_ = 0;
   int accumulation_steps_ = 0;
-  // Where the loop is.
-  AdaptiveDataLoaderHelper* outer_ = nullptr;  // in whose loop this one runs
+  // Position of the loop.
+  AdaptiveDataLoaderHelper* outer_ = nullptr;  // the loader in whose loop this one runs
   bool skipped_ = false;
   int accumulated_ = 0;
-  int batches_by_hand_ = 1;                          // since the last boundary, which the program makes one step
+  int batches_by_hand_ = 1;                          // batches since the last boundary, made one step by the program
   std::size_t step_index_ = 0, step_end_index_ = 0;  // current_index and end_index where this step began
-  bool in_batch_ = false;                            // a batch was handed out and has not ended
-  bool last_batch_ = false;                          // of the loop
+  bool in_batch_ = false;                            // whether a batch was handed out and has not ended
+  bool last_batch_ = false;                          // whether that is the last batch of the loop
   bool commit_ = true;                               // whether the time of the batch counts
-  bool boundary_passed_ = false;                     // in this loop
-  bool data_end_ = false;                            // whether all agreed on the end of the data
-  std::uint64_t regroups_ = 0;                       // when the loop last looked
-  bool new_replicas_ = false;                        // since the data were laid out
-  // Steps of this loop that made no progress, and where they began.
+  bool boundary_passed_ = false;                     // whether this loop has passed a boundary
+  bool data_end_ = false;                            // whether all replicas agreed on the end of the data
+  std::uint64_t regroups_ = 0;                       // number of regroups when the loop last checked
+  bool new_replicas_ = false;                        // whether the replicas changed since the data were laid out
+  // Steps of this loop without progress, and where they began.
   struct {
     double progress = -1;
     std::size_t steps = 0;
     std::size_t index = 0;
   } idle_;
-  std::shared_ptr<LoopState> state_;  // shared with the epoch that it was made in
+  std::shared_ptr<LoopState> state_;  // shared with the epoch in which it was created
 };
 
-// What a loader of one's own derives from, to offer what AdaptiveDataLoader does.
+// The base class of a loader of your own, which then has the same functions as AdaptiveDataLoader.
 class AdaptiveDataLoaderMixin {
  public:
   // See AdaptiveDataLoaderHelper.
@@ -288,7 +288,7 @@ class AdaptiveDataLoaderMixin {
                             bool gradient_accumulation = false) {
     helper_.autoscale_batch_size(max_batch_size, bounds, gradient_accumulation);
   }
-  // None while its loop is not running.
+  // Return nullopt while its loop is not running.
   std::optional<std::size_t> current_local_bsz() const noexcept;
   std::optional<std::size_t> current_batch_size() const noexcept;
   // See AdaptiveDataLoaderHelper.
@@ -298,7 +298,7 @@ class AdaptiveDataLoaderMixin {
     helper_.to_tensorboard(writer, global_step, tag_prefix);
   }
 
-  // The elastic part of the loader.
+  // Returns the elastic part of the loader.
   AdaptiveDataLoaderHelper& helper() noexcept { return helper_; }
   const AdaptiveDataLoaderHelper& helper() const noexcept { return helper_; }
 
@@ -311,7 +311,7 @@ class AdaptiveDataLoaderMixin {
   AdaptiveDataLoaderHelper helper_;
 };
 
-// The loader whose loop is running, the inner one of two; null while none is.
+// Returns the loader whose loop is running, the inner one of two; null if there is none.
 AdaptiveDataLoaderHelper* current_dataloader() noexcept;
 
 }  // namespace adaptdl

@@ -1,24 +1,24 @@
-// The loop over epochs: the outermost loop of a training program.
+// The loop over epochs, which is the outermost loop of a training program.
 //
 //   for (int epoch : remaining_epochs_until(30)) {
 //     for (auto& batch : train_loader) { ... }
 //     for (auto& batch : valid_loader) { ... }
 //   }
 //
-// A job may be interrupted at any batch of any loader loop, and goes on in a new process that runs the program from the
-// start. There the loop begins at the epoch that was interrupted, finished loader loops in it are skipped, and the
-// interrupted one goes on where it was. So the code between main and that loop runs twice: it must be idempotent there
-// (docs/elasticity.md).
+// A job may be interrupted at any batch of any loader loop. It continues in a new process, which runs the program from
+// the start. There, the epoch loop begins at the epoch that was interrupted, finished loader loops of that epoch are
+// skipped, and the interrupted one resumes where it was. The code between main and that loop therefore runs twice, and
+// must be idempotent (docs/elasticity.md).
 //
-// An epoch is finished when its body ends, or is left by `break` or `return`. It is not when an exception leaves it: a
-// program that catches it and loops again gets the same epoch again.
+// An epoch is finished when its body ends or is left by `break` or `return`. It is not finished when an exception
+// leaves the body: a program that catches the exception and loops again gets the same epoch again.
 //
-// When the body of the last epoch has ended, a checkpoint is saved, in a collective call. A loop left by `break` or
-// `return` saves none: call checkpoint::save_all_states() after it.
+// When the body of the last epoch ends, a checkpoint is saved in a collective call. A loop that is left by `break` or
+// `return` saves none; call checkpoint::save_all_states() after it.
 //
-// State: ".adaptdl-epoch", made and loaded from the checkpoint when one of these functions is first called.
-// Errors: a checkpoint without that state throws checkpoint::CheckpointError, as does a result that cannot be saved.
-// Threading: to be called by the training thread only.
+// State: ".adaptdl-epoch", created and loaded from the checkpoint when one of these functions is first called.
+// Errors: checkpoint::CheckpointError if a checkpoint lacks that state, or the last checkpoint cannot be saved.
+// Threading: only the training thread may call these functions.
 #pragma once
 
 #include <iterator>
@@ -26,10 +26,10 @@
 
 namespace adaptdl {
 
-// What remaining_epochs_until returns; of use in a range-for.
+// The result of remaining_epochs_until, for use in a range-based for loop.
 class EpochRange {
  public:
-  // The loop: its value is the epoch whose body is running.
+  // Runs the loop. Its value is the epoch whose body is running.
   class Iterator {
    public:
     using value_type = int;
@@ -37,11 +37,11 @@ class EpochRange {
 
     Iterator(Iterator&& other) noexcept;
     Iterator& operator=(Iterator&&) = delete;
-    // Finishes the epoch if it is still open: the loop was left in its middle.
+    // Finishes the epoch if the loop was left in the middle of it, unless an exception left it.
     ~Iterator();
 
     int operator*() const noexcept { return epoch_; }
-    // Finishes this epoch and opens the next one if there is one left, or else saves a checkpoint.
+    // Finishes this epoch and opens the next one. After the last one, it saves a checkpoint instead.
     Iterator& operator++();
     bool operator==(std::default_sentinel_t) const noexcept { return !open_; }
 
@@ -52,10 +52,10 @@ class EpochRange {
     int end_;
     int epoch_ = 0;
     bool open_ = false;
-    int exceptions_;  // in flight when the loop began
+    int exceptions_;  // number of exceptions in flight when the loop began
   };
 
-  // Opens the first epoch that is left. Throws UsageError while another epoch loop is running.
+  // Opens the first epoch that is not finished. Throws UsageError while another epoch loop is running.
   Iterator begin() const { return Iterator(end_); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
@@ -65,14 +65,14 @@ class EpochRange {
   int end_;
 };
 
-// The epochs from finished_epochs() to `epoch`, exclusively: none if that many are finished. Throws UsageError if
-// `epoch` is negative. Several such loops may follow one another: until 30, then until 60.
+// Returns the epochs from finished_epochs() up to, but not including, `epoch`; none if that many are finished. Several
+// such loops may follow one another: until 30, then until 60. Throws UsageError if `epoch` is negative.
 [[nodiscard]] EpochRange remaining_epochs_until(int epoch);
 
-// The epoch whose loop body is running; none outside of the loop.
+// Returns the epoch whose loop body is running, or nullopt outside the loop.
 std::optional<int> current_epoch();
 
-// How many epochs are finished, in this process and those before it. In a loop body it equals current_epoch().
+// Returns how many epochs are finished, including those before a restart. In a loop body it equals current_epoch().
 int finished_epochs();
 
 }  // namespace adaptdl

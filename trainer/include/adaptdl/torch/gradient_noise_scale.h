@@ -1,18 +1,18 @@
-// The gradient noise scale: how much of a gradient is signal and how much is noise of the batch it was computed from.
+// The gradient noise scale: how much of a gradient is signal, and how much is noise of the batch it was computed from.
 //
-// For each parameter group it estimates the squared norm of the true gradient (sqr) and the trace of its covariance at
-// the initial batch size (var), from gradients that a step computes anyway: those of each replica and accumulated batch,
-// and their mean. With n gradients g_i of mean g, which together make up `scale` initial batches (McCandlish et al.,
-// 2018, appendix A; Johnson et al., 2020, section 4),
+// For each parameter group, it estimates the squared norm of the true gradient (sqr) and the trace of its covariance at
+// the initial batch size (var). It does so from gradients that a step computes anyway: those of each replica and each
+// accumulated batch, and their mean. For n gradients g_i with the mean g, which together make up `scale` initial
+// batches (McCandlish et al., 2018, appendix A; Johnson et al., 2020, section 4),
 //
 //   sqr = (n |g|^2 - mean |g_i|^2) / (n - 1)        var = scale (mean |g_i|^2 - |g|^2) / (n - 1)
 //
-// Both estimates are free of bias but noisy, so their moving averages are kept, corrected for their start at nothing,
-// with a smoothing of 0.999^scale: a step of a large batch counts as the many small ones it stands for. Where a step has
-// a single gradient, it and the one of the step before take the place of the g_i ("differenced"); that has the bias of the
-// parameters' change between them, so such averages are dropped once a step has several.
+// Both estimates are unbiased but noisy. Their moving averages are therefore kept, corrected for their start at zero,
+// with a smoothing of 0.999^scale, so that a step of a large batch counts as the many small ones that it replaces. If a
+// step has a single gradient, this one and that of the step before are used as the g_i ("differenced"). The change of
+// the parameters between them biases the result, so such averages are dropped once a step has several gradients.
 //
-// Threading: used by the training thread.
+// Threading: only the training thread may use the object.
 #pragma once
 
 #include <cstddef>
@@ -21,50 +21,50 @@
 
 namespace adaptdl {
 
-// What a step tells of its gradients; vectors have an element a parameter group.
+// The measurements of a step. Each vector has one element per parameter group.
 struct GradientSample {
   std::vector<double> local_sqr;  // mean of the squared norms of the gradients
   std::vector<double> total_sqr;  // squared norm of their mean
-  int count = 0;                  // gradients, at least 2
-  double scale = 0;               // samples in all of them together, over the initial batch size
-  bool differenced = false;       // they are those of two steps
+  int count = 0;                  // number of gradients, at least 2
+  double scale = 0;               // samples in all of them together, divided by the initial batch size
+  bool differenced = false;       // whether the gradients are those of two steps
 };
 
 class GradientNoiseScale {
  public:
-  // Without any estimate: as if gradients had norm 1 and no noise. REQUIRES groups >= 1.
+  // Starts without an estimate, as if gradients had norm 1 and no noise. REQUIRES groups >= 1.
   explicit GradientNoiseScale(std::size_t groups);
 
-  // Takes a step into the averages. One with NaN or infinity is left out. Returns whether it was taken. REQUIRES as many
-  // groups as the constructor was given.
+  // Adds a step to the averages, unless it contains NaN or infinity. Returns whether it was added. REQUIRES as many
+  // groups as were given to the constructor.
   bool update(const GradientSample& sample);
 
-  // Sums over the groups, of which noise may have made some negative: those count as 0 (sqr) or 1e-6 (var).
+  // Return the sums over the groups. Averages that noise has pushed below 0 (sqr) or 1e-6 (var) count as these values.
   double sqr_avg() const noexcept;
   double var_avg() const noexcept;
-  // By group, as averaged.
+  // Return the averages by group.
   const std::vector<double>& raw_sqr_avg() const noexcept { return sqr_.average; }
   const std::vector<double>& raw_var_avg() const noexcept { return var_.average; }
-  // Whether there was any step to estimate from.
+  // Returns whether there is an estimate.
   bool known() const noexcept { return sqr_.weight > 0; }
 
-  // Progress of a step at `scale` in steps at the initial batch size: (var + sqr) / (var / scale + sqr).
+  // Returns the progress of a step at `scale`, in steps at the initial batch size: (var + sqr) / (var / scale + sqr).
   double gain(double scale) const noexcept;
 
-  // Scale-invariant iterations: the sum of all steps' gains.
+  // Returns the scale-invariant iterations: the sum of all steps' gains.
   double progress() const noexcept { return progress_; }
   // Adds the gain of a step to the progress.
   void advance(double gain) noexcept { progress_ += gain; }
-  // Replaces it.
+  // Replaces the progress.
   void set_progress(double progress) noexcept { progress_ = progress; }
 
-  // All of it, bit for bit. `load` throws nlohmann::json::exception on what `save` did not give, and changes nothing
-  // then.
+  // Save and load everything, bit for bit. `load` throws nlohmann::json::exception for a value that `save` did not
+  // return, and then changes nothing.
   nlohmann::json save() const;
   void load(const nlohmann::json& saved);
 
  private:
-  // Of estimates; `average` is sum / weight.
+  // A moving average of estimates; `average` is sum / weight.
   struct MovingAverage {
     std::vector<double> average;
     std::vector<double> sum;

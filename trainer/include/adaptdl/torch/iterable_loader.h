@@ -1,4 +1,4 @@
-// The data loader for data sets that cannot be indexed: logs, sockets, archives that are read from front to back.
+// The data loader for data sets that cannot be indexed, such as logs, sockets, and archives that are read in order.
 //
 //   AdaptiveIterableLoader loader(Lines("corpus.txt"), {.batch_size = 64});
 //   for (int epoch : remaining_epochs_until(3)) {
@@ -6,28 +6,29 @@
 //   }
 //
 // Data sets: any type with `reset()`, which goes back to the beginning of its stream, and `get_batch(std::size_t n)`,
-// which gives the next n examples as a vector or an optional one: fewer if it likes, and none at the end. So LibTorch's
-// StatefulDataset and StreamDataset fit. It may have `skip(std::size_t n)`, which passes over n examples, cheaper than
-// reading them, and returns over how many: fewer than n at the end only. A stream that differs from epoch to epoch asks
-// current_epoch() in reset().
+// which returns the next n examples as a vector or an optional one. It may return fewer, and returns none at the end.
+// LibTorch's StatefulDataset and StreamDataset qualify. The type may have `skip(std::size_t n)`, which skips n examples
+// faster than they can be read, and returns how many it skipped: fewer than n only at the end. A stream that differs
+// from epoch to epoch calls current_epoch() in reset().
 //
-// What is promised. Each replica goes through the whole stream and takes its share: position p, counted from where the
-// run began in the stream, belongs to rank p mod K of K replicas. An example is read exactly once in a pass, except
-// that up to K - 1 at its end are left out, so that all replicas get equally many (and, where s batches are
-// accumulated, up to s more on each). For that the stream must be the same on every replica. If it is not, the loop
-// ends on all replicas together, with the first one whose stream does.
+// Guarantees: each replica goes through the whole stream and takes its share. Position p, counted from where the run
+// began in the stream, belongs to rank p mod K of K replicas. An example is read exactly once in a pass, except that up
+// to K - 1 examples at its end are left out, so that all replicas get the same number (and, where s batches are
+// accumulated, up to s more on each replica). This requires the stream to be the same on every replica. If it is not,
+// the loop ends on all replicas together, when the first one reaches the end of its stream.
 //
-// Elasticity. The position in the stream is part of the checkpoint. A restart resets the stream and skips to it, on any
-// number of replicas.
+// Elasticity: the position in the stream is part of the checkpoint. After a restart, on any number of replicas, the
+// loader resets the stream and skips to that position.
 //
-// An epoch is a pass over the stream, or `epoch_samples` of it. With an adaptive batch size it ends by statistical
-// progress, for which the number of samples must be known; the stream begins again at its end as often as needed.
+// An epoch is a pass over the stream, or over `epoch_samples` of it. With an adaptive batch size, it ends by
+// statistical progress: the number of samples must be known, and the stream is repeated as often as needed.
 //
-// Threads: the training thread reads the stream, at most a step ahead, unless `prefetch` is set. Then a thread reads
-// further batches while the training thread trains; it alone uses the data set in that time, except for reset(). What
-// it throws is thrown in the training thread. Batches are collated by the training thread.
-// Errors and lifetime are those of AdaptiveDataLoader; a stream without any example is a UsageError when autoscaled,
-// and an empty loop else.
+// Threads: the training thread reads the stream, at most one step ahead, unless `prefetch` is set. Then a thread reads
+// further batches while the training thread trains. The two never use the data set at the same time, and only the
+// training thread calls reset(). Exceptions of the thread are rethrown in the training thread, which also collates
+// batches.
+// Errors and lifetime are those of AdaptiveDataLoader. A stream without examples gives an empty loop or, if the batch
+// size is adaptive, a UsageError.
 #pragma once
 
 #include <atomic>
@@ -52,20 +53,20 @@ namespace adaptdl {
 
 // Options of AdaptiveIterableLoader.
 struct IterableLoaderOptions {
-  // Samples of a step over all replicas, >= 1. Each replica gets it divided by their number, rounded up.
+  // Samples of a step over all replicas, >= 1. Each replica gets an equal share, rounded up.
   std::int64_t batch_size = 1;
-  // Samples of an epoch over all replicas, rounded up to a multiple of these; 0: the data set's size(), if it has one
-  // that it knows, else what is in the stream.
+  // Samples of an epoch over all replicas, rounded up to a multiple of the number of replicas. 0: the data set's size()
+  // if it exists and is known, otherwise the whole stream.
   std::int64_t epoch_samples = 0;
-  // Batches that a thread reads ahead at most; 0: the training thread reads each when it is due.
+  // Maximum number of batches that a thread reads ahead; 0: the training thread reads each when it is due.
   std::int64_t prefetch = 0;
   // Whether batches are put into page-locked memory; see DataLoaderOptions.
   bool pin_memory = false;
-  // Name of its checkpoint state, in the place of its number; see AdaptiveDataLoaderHelper.
+  // Name of its checkpoint state, used instead of a number; see AdaptiveDataLoaderHelper.
   std::string name = {};
 };
 
-// What AdaptiveIterableLoader reads: a data set that is a stream.
+// A data set that AdaptiveIterableLoader can read: a stream.
 template <class T>
 concept IterableDataset = requires(T& dataset, std::size_t n) {
   dataset.reset();
@@ -84,27 +85,28 @@ template <class Optional>
 requires requires(Optional& optional) { optional.has_value(); }
 struct ExamplesOf<Optional> : ExamplesOf<std::remove_cvref_t<decltype(*std::declval<Optional&>())>> {};
 
-// What a loader of a stream does whatever the types of its data set and batches.
+// The part of a stream loader's loop that does not depend on the types of its data set and batches.
 class StreamLoop {
  public:
   // The stream, and the queue of examples read from it. `read` and `skip` return how many examples there were.
   struct Source {
     std::function<void()> reset;
     std::function<std::size_t(std::size_t n)> skip;
-    std::function<std::size_t(std::size_t n)> read;  // to the end of the queue
-    std::function<void()> take_back;                 // the last one of the queue
+    std::function<std::size_t(std::size_t n)> read;  // appends to the queue
+    std::function<void()> take_back;                 // removes the last example of the queue
     std::function<std::size_t()> queued;
   };
 
-  // Begins a loop. `epoch_samples`: 0 if not known.
+  // Begins a loop. `epoch_samples` is 0 if it is not known.
   StreamLoop(AdaptiveDataLoaderHelper& helper, std::size_t epoch_samples, std::size_t prefetch, Source source);
   ~StreamLoop();
   StreamLoop(const StreamLoop&) = delete;
   StreamLoop& operator=(const StreamLoop&) = delete;
 
-  // Goes on to the next batch, after a step boundary: returns how many examples of the queue it takes, 0 if it is none.
+  // Passes a step boundary and advances to the next batch. Returns the number of its examples, which are the first ones
+  // of the queue, or 0 if there is no further batch.
   std::size_t next();
-  // To be called when those were taken out of the queue.
+  // Must be called after these examples were removed from the queue.
   void read_ahead();
 
  private:
@@ -127,18 +129,18 @@ class StreamLoop {
   const bool skipped_;
   std::size_t rank_ = 0, replicas_ = 1;
   std::size_t local_bsz_ = 0;
-  std::size_t position_ = 0;  // in the stream, of what was read
-  bool at_end_ = false;       // nothing is left to read
-  std::size_t taken_ = 0;     // by the batch that was handed out
+  std::size_t position_ = 0;  // in the stream, up to which it was read
+  bool at_end_ = false;       // whether nothing is left to read
+  std::size_t taken_ = 0;     // examples in the batch that was handed out
   std::optional<AdaptiveDataLoaderHelper::Profile> profile_;
-  std::future<void> reading_;  // ahead: its thread alone uses the source, position_ and at_end_ until it is ready
+  std::future<void> reading_;  // until it is ready, only its thread uses source_, position_ and at_end_
   std::atomic<bool> enough_{false};
 };
 
-// Throws UsageError on options out of range.
+// Returns `options`. Throws UsageError if one is out of range.
 IterableLoaderOptions checked(IterableLoaderOptions options);
 
-// The samples of an epoch that options or the data set give; 0: none of them.
+// Returns the samples of an epoch as given by the options or the data set, or 0 if neither gives them.
 template <class Dataset>
 std::size_t epoch_samples(const IterableLoaderOptions& options, const Dataset& dataset) {
   if (options.epoch_samples > 0) return static_cast<std::size_t>(options.epoch_samples);
@@ -161,11 +163,11 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   class Loop;
 
  public:
-  // What the data set's get_batch returns.
+  // The type that the data set's get_batch returns.
   using Fetched = std::remove_cvref_t<decltype(std::declval<Dataset&>().get_batch(std::size_t{1}))>;
-  // An element of it.
+  // The type of an element of it.
   using Example = typename internal::ExamplesOf<Fetched>::type;
-  // What the loop gets: examples after `collate`.
+  // The type of the batches in the loop: vectors of examples after `collate`.
   using Batch = std::remove_cvref_t<std::invoke_result_t<Collate&, std::vector<Example>>>;
 
   // Owns `dataset`. `collate` is called with a vector of examples.
@@ -178,7 +180,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
   AdaptiveIterableLoader(const AdaptiveIterableLoader&) = delete;
   AdaptiveIterableLoader& operator=(const AdaptiveIterableLoader&) = delete;
 
-  // The batches that are left of this loop; none if it was finished before a restart. The loop ends with its iterator.
+  // Iterates over the remaining batches of this loop; none if it was finished before a restart. The loop ends with it.
   class Iterator {
    public:
     using value_type = Batch;
@@ -199,14 +201,14 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
     std::unique_ptr<Loop> loop_;
   };
 
-  // Begins a loop, for which it resets the stream. Throws UsageError as AdaptiveDataLoaderHelper::context does, and if
-  // the batch size is adaptive and the samples of an epoch are not known.
+  // Begins a loop, and resets the stream for it. Throws UsageError as AdaptiveDataLoaderHelper::context does, and if
+  // the batch size is adaptive but the number of samples of an epoch is not known.
   Iterator begin() { return Iterator(*this); }
   std::default_sentinel_t end() const noexcept { return {}; }
 
-  // The loader's data set.
+  // Returns the loader's data set.
   Dataset& dataset() noexcept { return dataset_; }
-  // As given to the constructor.
+  // Returns the options given to the constructor.
   const IterableLoaderOptions& options() const noexcept { return options_; }
 
  private:
@@ -239,7 +241,7 @@ class AdaptiveIterableLoader : public AdaptiveDataLoaderMixin {
     std::optional<Batch> batch;
 
    private:
-    // Reads up to n examples, each of which it gives to `use`; returns how many there were.
+    // Reads up to n examples and passes each to `use`. Returns how many there were.
     template <class Use>
     std::size_t pass_over(std::size_t n, Use use) {
       std::size_t count = 0;

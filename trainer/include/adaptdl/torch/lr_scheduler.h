@@ -5,21 +5,22 @@
 //   adaptdl::LinearWarmup scheduler(optimizer, cosine, {.steps = 5});
 //   adaptdl::AdaptiveDataParallel model(net, optimizer, scheduler);
 //   ...
-//   scheduler.step();   // once an epoch, behind its last loop over data
+//   scheduler.step();   // once per epoch, after its last loop over data
 //
-// A schedule gives each parameter group's rate at a position, from the rate that the group had when the scheduler was
-// made: its base rate. A call of step() goes on by one; the unit is the caller's choice, an epoch or a step. After n
-// calls the rates are those of the Python scheduler after as many. (LibTorch's own StepLR lags by one: its first call
-// changes nothing.) step_to() goes to any position, so that a schedule in epochs can be followed within them, whatever
-// the number of steps that an epoch has at the present batch size.
+// A schedule gives the rate of each parameter group at a position, based on the rate that the group had when the
+// scheduler was created: its base rate. step() advances the position by one, in a unit of the caller's choice, such as
+// an epoch or a step. After n calls, the rates are those of the Python scheduler after n calls. (LibTorch's own StepLR
+// lags by one: its first call changes nothing.) step_to() moves to any position, so that a schedule in epochs can be
+// followed within them, whatever the number of steps of an epoch is at the present batch size.
 //
-// Scaling rules: rates in the optimizer are those of the initial batch size; schedulers read and set these.
+// Scaling rules: the rates in the optimizer are those for the initial batch size, and schedulers read and set these.
 //
-// Restarts: the scheduler given to AdaptiveDataParallel is checkpointed with the model: its position, base rates and
-// whatever it remembers, bit for bit. Its parameters are not: the program's own are in force from the next step on.
+// Restarts: the scheduler given to AdaptiveDataParallel is checkpointed with the model: its position, its base rates
+// and the rest of its state, bit for bit. Its parameters are not: from the next step on, those of the program apply.
 //
-// Errors: parameters out of range are a UsageError when the scheduler is made. Lifetime: the optimizer, and a wrapped
-// scheduler, must outlive it. Threading: used by the training thread; on all replicas alike.
+// Errors: the constructors throw UsageError for parameters out of range.
+// Lifetime: the optimizer, and a wrapped scheduler, must outlive the scheduler.
+// Threading: only the training thread may use schedulers, in the same way on all replicas.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -36,14 +37,14 @@ namespace adaptdl {
 
 namespace internal {
 
-// A scheduler that knows what of it belongs in a checkpoint.
+// A scheduler that can save and load its state.
 class SaveableScheduler {
  public:
   virtual ~SaveableScheduler() = default;
-  // Its name in checkpoints: a scheduler is loaded from one of the same type only.
+  // Returns its name in checkpoints. A scheduler is loaded only from a checkpoint of one of the same type.
   virtual std::string type() const = 0;
   virtual nlohmann::json save() const = 0;
-  // Why `saved`, which is of this type, does not fit this scheduler; empty if it does.
+  // Returns why `saved`, which is of this type, does not fit this scheduler; empty if it does.
   virtual std::string misfit(const nlohmann::json& saved) const = 0;
   // REQUIRES that `saved` fits.
   virtual void load(const nlohmann::json& saved) = 0;
@@ -51,16 +52,16 @@ class SaveableScheduler {
 
 }  // namespace internal
 
-// What the schedulers in closed form share. Derive from it for one of your own: override rate() and type(), and call
-// step_to(0) in the constructor if the schedule does not begin at the base rates.
+// The common part of the schedulers in closed form. For one of your own, derive from it, override rate() and type(),
+// and call step_to(0) in the constructor if the schedule does not begin at the base rates.
 class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
-  // Sets the rates of `position`, >= 0, from which step() goes on. Throws UsageError if the optimizer has got further
-  // parameter groups since the scheduler was made.
+  // Sets the rates of `position`, >= 0, from which step() continues. Throws UsageError if the optimizer got more
+  // parameter groups after the scheduler was created.
   virtual void step_to(double position);
-  // The position of the rates in the optimizer.
+  // Returns the position of the rates in the optimizer.
   double position() const noexcept { return position_; }
-  // The rates in the optimizer, a parameter group each.
+  // Returns the rates in the optimizer, one per parameter group.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
 
   nlohmann::json save() const override;
@@ -70,11 +71,11 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
  protected:
   // Starts at position 0, with the optimizer's rates as base rates.
   explicit LRSchedule(torch::optim::Optimizer& optimizer);
-  // The rate of a parameter group whose base rate is `base`.
+  // Returns the rate of a parameter group whose base rate is `base`.
   virtual double rate(double position, std::size_t group, double base) const = 0;
-  // Sets what the schedule governs at `position`: the rates.
+  // Sets the rates, and what else the schedule controls, to their values at `position`.
   virtual void apply(double position);
-  // As given to the constructor.
+  // Returns the optimizer given to the constructor.
   torch::optim::Optimizer& optimizer() const noexcept { return optimizer_; }
 
  private:
@@ -85,10 +86,10 @@ class LRSchedule : public torch::optim::LRScheduler, public internal::SaveableSc
   double position_ = 0;
 };
 
-// base x factor(position).
+// The rate is base x factor(position).
 class LambdaLR final : public LRSchedule {
  public:
-  // Begins with factor(0).
+  // Starts with the rates for factor(0).
   LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(double position)> factor);
   std::string type() const override { return "LambdaLR"; }
 
@@ -97,10 +98,10 @@ class LambdaLR final : public LRSchedule {
   std::function<double(double)> factor_;
 };
 
-// base x gamma ^ milestones reached.
+// The rate is base x gamma ^ (number of milestones reached).
 class MultiStepLR final : public LRSchedule {
  public:
-  // `milestones`: positions, in any order; one given twice counts twice.
+  // `milestones`: positions, in any order. A position that is given twice counts twice.
   MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<double> milestones, double gamma = 0.1);
   std::string type() const override { return "MultiStepLR"; }
 
@@ -110,10 +111,10 @@ class MultiStepLR final : public LRSchedule {
   double gamma_;
 };
 
-// base x gamma ^ position.
+// The rate is base x gamma ^ position.
 class ExponentialLR final : public LRSchedule {
  public:
-  // `gamma`: the factor from each position to the next.
+  // `gamma`: the factor from each position to the next, above 0.
   ExponentialLR(torch::optim::Optimizer& optimizer, double gamma);
   std::string type() const override { return "ExponentialLR"; }
 
@@ -122,11 +123,11 @@ class ExponentialLR final : public LRSchedule {
   double gamma_;
 };
 
-// Half a cosine from the base rate at 0 to `eta_min` at `t_max` (Loshchilov and Hutter, 2017, without restarts);
-// beyond, back up, and so on.
+// The rate follows half a cosine from the base rate at 0 to `eta_min` at `t_max` (Loshchilov and Hutter, 2017, without
+// restarts), then goes back up, and so on.
 class CosineAnnealingLR final : public LRSchedule {
  public:
-  // `t_max` > 0.
+  // `t_max` must be above 0.
   CosineAnnealingLR(torch::optim::Optimizer& optimizer, double t_max, double eta_min = 0);
   std::string type() const override { return "CosineAnnealingLR"; }
 
@@ -137,55 +138,55 @@ class CosineAnnealingLR final : public LRSchedule {
 
 // Options of OneCycleLR.
 struct OneCycleOptions {
-  // The highest rate: one for all parameter groups, or one each. Base rates count for nothing.
+  // The highest rate: one for all parameter groups, or one for each. Base rates have no effect.
   std::vector<double> max_lr;
-  // Length of the cycle, >= 1: it ends at position total_steps - 1, and the rates stay at their lowest from there on
-  // (where Python's throws), for an elastic job may take more steps than foreseen.
+  // Length of the cycle, >= 1. It ends at position total_steps - 1, after which the rates stay at their lowest.
+  // (Python's scheduler throws there, but an elastic job may take more steps than foreseen.)
   double total_steps = 0;
-  double pct_start = 0.3;            // the part of the cycle, 0 to 1, in which rates grow
-  bool linear = false;               // straight lines in place of half cosines
-  bool cycle_momentum = true;        // momentum, or beta1 of Adam, goes the other way
-  double base_momentum = 0.85;       // at the highest rate
-  double max_momentum = 0.95;        // at the lowest
-  double div_factor = 25;            // max_lr / the first rate
-  double final_div_factor = 10'000;  // the first rate / the last one
-  bool three_phase = false;          // down to the first rate in as long as up, and only then to the last
+  double pct_start = 0.3;            // fraction of the cycle, 0 to 1, in which the rates rise
+  bool linear = false;               // straight lines instead of half cosines
+  bool cycle_momentum = true;        // momentum, or beta1 of Adam, moves in the opposite direction
+  double base_momentum = 0.85;       // momentum at the highest rate
+  double max_momentum = 0.95;        // momentum at the lowest rate
+  double div_factor = 25;            // max_lr / first rate
+  double final_div_factor = 10'000;  // first rate / last rate
+  bool three_phase = false;          // return to the first rate as fast as from it, then fall to the last
 };
 
-// The 1cycle policy (Smith and Topin, 2018): from a low rate up to the highest, then down to a far lower one. Usually
-// with a position a step.
+// The 1cycle policy (Smith and Topin, 2018): the rate rises from a low value to the highest, then falls to a far lower
+// one. Usually, a position is a step.
 class OneCycleLR final : public LRSchedule {
  public:
-  // Throws UsageError also if momentum is to be cycled and the optimizer is none of SGD, RMSprop, Adam and AdamW.
+  // Throws UsageError also if momentum is cycled and the optimizer is not SGD, RMSprop, Adam or AdamW.
   OneCycleLR(torch::optim::Optimizer& optimizer, OneCycleOptions options);
   std::string type() const override { return "OneCycleLR"; }
 
  private:
   double rate(double position, std::size_t group, double base) const override;
   void apply(double position) override;
-  // Goes from `low` to `high` and back, in the last phase to `last`.
+  // Returns the value at `position` of a curve from `low` to `high` and back, which in the last phase goes to `last`.
   double along(double position, double low, double high, double last) const;
   OneCycleOptions options_;
 };
 
 // Options of LinearWarmup.
 struct LinearWarmupOptions {
-  double steps = 0;               // at this position the base rates are reached; 0: at once
-  double start_factor = 1.0 / 3;  // of the base rates, 0 to 1, at position 0
+  double steps = 0;               // position at which the base rates are reached; 0: at once
+  double start_factor = 1.0 / 3;  // factor of the base rates at position 0, 0 to 1
 };
 
-// Grows the rates linearly to the base rates; then they stay, or another scheduler takes over.
+// Raises the rates linearly to the base rates. Then they stay, or another scheduler takes over.
 class LinearWarmup final : public LRSchedule {
  public:
-  // The base rates stay when the warm-up ends.
+  // Keeps the base rates after the warm-up.
   LinearWarmup(torch::optim::Optimizer& optimizer, LinearWarmupOptions options);
-  // `then` stands at its beginning until the warm-up ends, is stepped from there on by this scheduler alone, and saved
-  // with it: give AdaptiveDataParallel this one only. It may be of LibTorch; a ReduceLROnPlateau is still told its
-  // metrics by the program, of which those during the warm-up have no effect on the rates.
+  // `then` stays at its beginning until the warm-up ends. After that, only this scheduler steps it. It is saved with
+  // this scheduler, so give AdaptiveDataParallel only this one. It may be one of LibTorch's. If it is a
+  // ReduceLROnPlateau, the program passes it the metrics itself; those during the warm-up have no effect on the rates.
   LinearWarmup(torch::optim::Optimizer& optimizer, torch::optim::LRScheduler& then, LinearWarmupOptions options);
   std::string type() const override { return "LinearWarmup"; }
 
-  // Throws UsageError behind the warm-up if `then` is not an LRSchedule.
+  // Throws UsageError for a position after the warm-up if `then` is not an LRSchedule.
   void step_to(double position) override;
   nlohmann::json save() const override;
   std::string misfit(const nlohmann::json& saved) const override;
@@ -200,29 +201,29 @@ class LinearWarmup final : public LRSchedule {
 
 // Options of ReduceLROnPlateau.
 struct ReduceLROnPlateauOptions {
-  bool maximize = false;             // whether a higher metric is better (accuracy) or a lower one (loss)
-  double factor = 0.1;               // of the rate, at each reduction; below 1
-  int patience = 10;                 // calls without improvement that are let pass
-  double threshold = 1e-4;           // by how much a metric must be better to count
-  bool absolute_threshold = false;   // whether that is a difference, or a fraction of the best metric
-  int cooldown = 0;                  // calls after a reduction in which none counts as bad
-  std::vector<double> min_lr = {0};  // lowest rate: one for all parameter groups, or one each
-  double eps = 1e-8;                 // a reduction by no more than this is left out
+  bool maximize = false;             // whether a higher metric (accuracy) is better, not a lower one (loss)
+  double factor = 0.1;               // factor of the rate at each reduction, below 1
+  int patience = 10;                 // calls without improvement that are tolerated
+  double threshold = 1e-4;           // how much better a metric must be to count
+  bool absolute_threshold = false;   // whether threshold is a difference, not a fraction of the best metric
+  int cooldown = 0;                  // calls after a reduction that do not count as bad
+  std::vector<double> min_lr = {0};  // lowest rate: one for all parameter groups, or one for each
+  double eps = 1e-8;                 // reductions by no more than this are skipped
 };
 
 // Reduces the rates when a metric stops improving.
 class ReduceLROnPlateau final : public torch::optim::LRScheduler, public internal::SaveableScheduler {
  public:
-  // Leaves the rates as they are until a metric stops improving.
+  // Leaves the rates unchanged until a metric stops improving.
   ReduceLROnPlateau(torch::optim::Optimizer& optimizer, ReduceLROnPlateauOptions options = {});
   std::string type() const override { return "ReduceLROnPlateau"; }
 
-  // To be called once an epoch, with a metric that is the same on every replica: one from an Accumulator is, the loss
-  // of a replica's own batches is not. NaN counts as bad.
+  // Must be called once per epoch, with a metric that is the same on every replica, such as one from an Accumulator,
+  // but not the loss of a replica's own batches. NaN counts as bad.
   void step(double metric);
-  // The best metric so far; infinity, or minus infinity with `maximize`, before the first.
+  // Returns the best metric so far. Before the first one, this is infinity, or minus infinity with `maximize`.
   double best() const noexcept { return best_; }
-  // The rates in the optimizer, a parameter group each.
+  // Returns the rates in the optimizer, one per parameter group.
   std::vector<double> last_lrs() const { return get_current_lrs(); }
 
   nlohmann::json save() const override;

@@ -1,4 +1,4 @@
-// Scaling rules: by how much the learning rate grows when a step takes a larger batch than the initial one.
+// Scaling rules determine by how much the learning rate grows when a step uses a larger batch than the initial one.
 //
 //   adaptdl::Adaptive<torch::optim::SGD> optimizer(net->parameters(), 0.1);
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);   // AdaScale; AdamScale for Adam and AdamW
@@ -6,11 +6,10 @@
 //   optimizer.step();                                             // with the scaled learning rate, for this step only
 //
 // The learning rates in the optimizer's options stay those for the initial batch size: the program and its LR
-// schedulers read and set them as if the batch size never changed. A rule's factors are applied for the duration of a
-// step.
+// schedulers read and set them as if the batch size never changed. A rule's factors apply only during a step.
 //
-// `scale` is the step's total batch size over the loader's initial one.
-// Threading: used by the training thread.
+// `scale` is the step's total batch size divided by the loader's initial one.
+// Threading: only the training thread may use these classes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,24 +27,24 @@ class ScalingRuleBase;
 
 namespace internal {
 
-// What a scaling rule needs of an optimizer whose step it takes over.
+// The interface through which a scaling rule takes over the step of an optimizer.
 class RuledOptimizer {
  public:
   virtual ~RuledOptimizer() = default;
-  // The optimizer's own step.
+  // Runs the optimizer's own step.
   virtual at::Tensor plain_step(torch::optim::Optimizer::LossClosure closure) = 0;
-  // The type of the optimizer without this class.
+  // Returns the type of the optimizer without this class.
   virtual const std::type_info& plain_type() const noexcept = 0;
   ScalingRuleBase* rule = nullptr;
 };
 
-// Leaves no gradient: the next backward pass then makes new ones, which costs less than adding to zeros.
+// Clears the gradients. The next backward pass creates new ones, which costs less than adding to zeros.
 void clear_gradients(torch::optim::Optimizer& optimizer);
 
 }  // namespace internal
 
 // An optimizer of LibTorch, or a class derived from one, whose step() follows the scaling rule of the
-// AdaptiveDataParallel that it is given to; before that, and in all else, it is a plain `Base`.
+// AdaptiveDataParallel that it is given to. Until then, and in all other respects, it is a plain `Base`.
 template <class Base>
 class Adaptive : public Base, public internal::RuledOptimizer {
  public:
@@ -61,28 +60,28 @@ class Adaptive : public Base, public internal::RuledOptimizer {
   void zero_grad() { internal::clear_gradients(*this); }
 };
 
-// Derive from it for a rule of your own, and give that to AdaptiveDataParallel in DataParallelOptions::scaling_rule.
-// A program whose optimizer is not Adaptive calls the rule's step() in place of the optimizer's.
+// The base class of scaling rules. Set a rule of your own as DataParallelOptions::scaling_rule. A program whose
+// optimizer is not Adaptive calls the rule's step() instead of the optimizer's.
 class ScalingRuleBase {
  public:
   virtual ~ScalingRuleBase() = default;
 
-  // Called by AdaptiveDataParallel, which outlives the rule's use. Overriders call this one first. Throws UsageError if
-  // the rule serves another model already.
+  // Called by AdaptiveDataParallel, which must outlive the use of the rule. An override must call this function first.
+  // Throws UsageError if another model already uses the rule.
   virtual void initialize(DataParallel& adp, torch::optim::Optimizer& optimizer);
 
-  // Factors for the learning rates at this scale: one per parameter group, or a single one for all of them. Called once
-  // a step, on every replica alike, after the noise scale took in the step's gradients.
+  // Returns the factors for the learning rates at this scale: one per parameter group, or a single one for all of them.
+  // Called once per step, on every replica alike, after the step's gradients were added to the noise scale.
   virtual std::vector<double> scale_lr(double scale) = 0;
 
-  // One optimizer step with the scaled learning rates; counts its progress. Does nothing while gradients accumulate.
-  // Throws UsageError before `initialize`.
+  // Takes one optimizer step with the scaled learning rates, and counts its progress. Does nothing while gradients
+  // accumulate. Throws UsageError before `initialize`.
   virtual at::Tensor step(torch::optim::Optimizer::LossClosure closure = nullptr);
-  // Clears the gradients. What is accumulated for the coming step stays.
+  // Clears the gradients, except those accumulated for the coming step.
   virtual void zero_grad();
 
  protected:
-  // Throws UsageError before `initialize`.
+  // Returns the model. Throws UsageError before `initialize`.
   DataParallel& adp() const;
 
  private:
@@ -90,38 +89,38 @@ class ScalingRuleBase {
   torch::optim::Optimizer* optimizer_ = nullptr;
 };
 
-// AdaScale SGD (Johnson et al., ICML 2020): the gain (var + sqr) / (var / scale + sqr) of each parameter group, between 1
-// and `scale`. The default.
+// AdaScale SGD (Johnson et al., ICML 2020), the default rule. The factor of each parameter group is its gain (var +
+// sqr) / (var / scale + sqr), between 1 and `scale`.
 class AdaScale : public ScalingRuleBase {
  public:
   std::vector<double> scale_lr(double scale) override;
 };
 
-// The square root of AdaScale's gain, for optimizers that divide by the gradient's root mean square. The default for
-// Adam and AdamW; with these two, the noise scale is that of preconditioned gradients.
+// The factor is the square root of AdaScale's gain, for optimizers that divide by the gradient's root mean square. It
+// is the default for Adam and AdamW; with these two, the noise scale is that of preconditioned gradients.
 class AdamScale : public AdaScale {
  public:
   std::vector<double> scale_lr(double scale) override;
 };
 
-// `scale` itself (Goyal et al., 2017).
+// The factor is `scale` itself (Goyal et al., 2017).
 class LinearScale : public ScalingRuleBase {
  public:
   std::vector<double> scale_lr(double scale) override;
 };
 
-// The square root of `scale` (Krizhevsky, 2014).
+// The factor is the square root of `scale` (Krizhevsky, 2014).
 class SqrtScale : public ScalingRuleBase {
  public:
   std::vector<double> scale_lr(double scale) override;
 };
 
-// Linear-epoch gradual warm-up (You et al., 2019): the square root of `scale`, after a linear warm-up of
-// base_warmup_epochs x scale epochs, counted in scale-invariant iterations.
+// Linear-epoch gradual warm-up (You et al., 2019). The factor is the square root of `scale`, after a linear warm-up of
+// base_warmup_epochs x scale epochs, in scale-invariant iterations. The rule can only step inside a loader's loop.
 class LEGWScale : public ScalingRuleBase {
  public:
-  // `base_warmup_epochs`: of warm-up at the initial batch size, 0 for none. `data_size`: samples of the data set. Throws
-  // UsageError on a negative or zero one.
+  // `base_warmup_epochs`: epochs of warm-up at the initial batch size, 0 for none. `data_size`: samples of the data
+  // set. Throws UsageError if the former is negative or not finite, or the latter is 0.
   LEGWScale(double base_warmup_epochs, std::size_t data_size);
   std::vector<double> scale_lr(double scale) override;
 

@@ -1,14 +1,15 @@
-// A TorchScript module, such as a model that was pretrained in Python, as a module that AdaptiveDataParallel trains.
+// A TorchScript module, such as a model that was pretrained in Python, as a module that AdaptiveDataParallel can train.
 //
-//   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));   // of <torch/script.h>
+//   adaptdl::ScriptModule net(torch::jit::load("resnet50.pt"));   // from <torch/script.h>
 //   torch::optim::SGD optimizer(net->parameters(), 0.01);
 //   adaptdl::AdaptiveDataParallel model(net, optimizer);
 //   auto loss = loss_of(model(batch.data).toTensor(), batch.target);
 //
-// Parameters and buffers are those of the script, by the same names (`layer1.0.conv1.weight`), and are shared with it:
-// what is trained here can be saved by net->script().save(PATH), on rank 0, and loaded in Python. Parameters that do
-// not require a gradient stay as they are. It starts in the mode in which it was exported: torch.jit.script lets
-// train() and eval() change that of dropout and batch normalization, torch.jit.trace and torch.jit.freeze do not.
+// Parameters and buffers are those of the script, with the same names (`layer1.0.conv1.weight`), and are shared with
+// it. The trained model can be saved by net->script().save(PATH), on rank 0, and loaded in Python. Parameters that do
+// not require a gradient stay unchanged. The module starts in the mode in which it was exported. After
+// torch.jit.script, train() and eval() change the mode of dropout and batch normalization; after torch.jit.trace and
+// torch.jit.freeze they do not.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -27,14 +28,14 @@ class ScriptModuleImpl : public torch::nn::Module {
   // Shares the parameters and buffers of `script`, and its mode.
   explicit ScriptModuleImpl(torch::jit::Module script);
 
-  // Runs the script's forward(). Throws c10::Error, with the place in the script, if that fails or does not accept such
+  // Runs the script's forward(). Throws c10::Error, with the location in the script, if it fails or rejects the
   // arguments.
   template <class... Inputs>
   c10::IValue forward(Inputs&&... inputs) {
     return script_.forward(std::vector<c10::IValue>{c10::IValue(std::forward<Inputs>(inputs))...});
   }
 
-  // The script, to save it or to call its other methods.
+  // Returns the script, to save it or to call its other methods.
   torch::jit::Module& script() noexcept { return script_; }
 
   void train(bool on = true) override;

@@ -1,15 +1,15 @@
-// Batch normalization by the mean and variance of the whole batch, over all replicas, instead of each replica's share:
-// for models that train with few samples per replica, such as object detectors.
+// Batch normalization with the mean and variance of the whole batch, over all replicas, instead of each replica's
+// share. It is for models that train with few samples per replica, such as object detectors.
 //
 //   adaptdl::SyncBatchNorm norm{register_module("norm", adaptdl::SyncBatchNorm(64))};
 //
-// in place of `torch::nn::BatchNorm2d(64)`.
+// This line replaces a `torch::nn::BatchNorm2d(64)`.
 //
-// Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single replica,
-// in evaluation, and without a process group it is LibTorch's batch normalization, whose options, parameters and
-// buffers it has. A pass costs one all-reduction of 2C + 1 numbers forward and one of 2C numbers backward.
+// Source: Ioffe and Szegedy, "Batch Normalization", ICML 2015, with the statistics of a synchronous batch. On a single
+// replica, in evaluation, and without a process group, it is LibTorch's batch normalization, whose options, parameters
+// and buffers it has. A pass costs one all-reduce of 2C + 1 numbers forward and one of 2C numbers backward.
 //
-// All replicas run it in the same order. Their gradients then depend on each other's samples, so that the measured
+// All replicas must run it in the same order. Their gradients then depend on each other's samples, so the measured
 // gradient noise is slightly underestimated.
 #pragma once
 
@@ -27,8 +27,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<1, SyncBatchNormImpl, t
   // `given`: the number of features C, or LibTorch's BatchNormOptions.
   explicit SyncBatchNormImpl(const torch::nn::BatchNormOptions& given);
 
-  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError if it is not, or if there is only
-  // one value per feature on all replicas together; collective errors as a backward pass does.
+  // `input` is (N, C) or (N, C, ...), with any N on each replica. Throws UsageError for another shape, and if all
+  // replicas together have only one value per feature. Throws collective errors as a backward pass does.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 

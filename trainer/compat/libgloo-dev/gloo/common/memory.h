@@ -1,5 +1,5 @@
-// Stand-in for a header that Debian's libgloo-dev leaves out although the headers of its TCP transport include it.
-// As in the original, each class is a shared_ptr or a weak_ptr, and a NonOwningPtr keeps its object alive.
+// A replacement for a header that Debian's libgloo-dev omits, although the headers of its TCP transport include it. As
+// in the original, each class is a shared_ptr or a weak_ptr, and a NonOwningPtr keeps its object alive.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The tensors in a value of any type. Part of the data loaders and of SummaryWriter; no public interface.
+// Visits the tensors in a value of any type. This is internal to the data loaders and SummaryWriter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,22 +11,22 @@
 
 namespace adaptdl::internal {
 
-// Whether each_tensor's `other` takes values of this type.
+// Whether each_tensor's `other` accepts values of this type.
 template <class Other, class T>
 concept Takes = requires(const Other& other, T& value) {
   other(value);
 };
 
-// One that takes none.
+// Accepts no values.
 struct NoOther {};
 
-// Calls `use` with each tensor in `value`, to look at or to replace: in LibTorch's examples, containers, tuples,
-// optionals and IValues. Values of types that `other` takes are passed to it instead. The rest is left as it is.
+// Calls `use` with each tensor in `value`, to read or replace it: in LibTorch's examples, containers, tuples, optionals
+// and IValues. Values of types that `other` accepts are passed to it instead. Everything else is left unchanged.
 template <class T, class Use, class Other = NoOther>
 void each_tensor(T&& value, const Use& use, const Other& other = {}) {
   using Value = std::remove_cvref_t<T>;
   if constexpr (std::is_const_v<std::remove_reference_t<T>>) {
-    // The key of a map.
+    // Constant values, such as the keys of a map, cannot be changed.
   } else if constexpr (std::is_same_v<Value, at::Tensor>) {
     use(value);
   } else if constexpr (Takes<Other, Value>) {
@@ -54,7 +54,7 @@ void each_tensor(T&& value, const Use& use, const Other& other = {}) {
   } else if constexpr (requires { std::tuple_size<Value>::value; }) {
     std::apply([&](auto&... each) { (internal::each_tensor(each, use, other), ...); }, value);
   } else if constexpr (requires { value.begin(), value.end(); }) {
-    // Not those whose elements are of their own type, such as JSON.
+    // A container of elements of its own type, such as JSON, is skipped.
     if constexpr (!std::is_same_v<std::remove_cvref_t<decltype(*value.begin())>, Value>) {
       for (auto&& each : value) internal::each_tensor(each, use, other);
     }

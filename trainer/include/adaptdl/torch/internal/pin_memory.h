@@ -1,4 +1,4 @@
-// Moves the tensors of a batch to page-locked memory. Part of the data loaders; no public interface.
+// Moves the tensors of a batch to page-locked memory. This is internal to the data loaders.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +7,10 @@
 
 namespace adaptdl::internal {
 
-// `tensor` in page-locked memory if it is dense and on the CPU and LibTorch sees a GPU, else as it is.
+// Returns `tensor` in page-locked memory if it is dense and on the CPU and LibTorch sees a GPU, otherwise unchanged.
 at::Tensor pinned(const at::Tensor& tensor);
 
-// Pins the tensors in `batch`, and calls pin_memory(Batch&) where that is defined in the namespace of a value in it.
+// Pins the tensors in `batch`, and calls pin_memory() for each value in it whose namespace defines that for its type.
 template <class T>
 void pin(T& batch) {
   const auto use = [](at::Tensor& tensor) { tensor = pinned(tensor); };

@@ -1,4 +1,4 @@
-// Threads that make batches ahead of the training thread. Part of AdaptiveDataLoader; no public interface.
+// Threads that create batches ahead of the training thread. This is internal to AdaptiveDataLoader.
 #pragma once
 
 #include <condition_variable>
@@ -11,22 +11,21 @@
 
 namespace adaptdl::internal {
 
-// Runs the jobs 0, 1, ..., count-1 on several threads: they begin in order, and job n + slots begins only after n was
-// taken. So a job may keep its result in slot n mod `slots`.
+// Runs the jobs 0, 1, ..., count-1 on several threads. They begin in order, and job n + slots begins only after the
+// result of job n was taken, so a job may keep its result in slot n mod `slots`.
 class Prefetcher {
  public:
   using Job = std::function<void(std::size_t worker, std::size_t number)>;
 
-  // Starts `workers` threads, >= 1; `slots` >= 1. `job` is called by all of them at the same time.
-  // Throws Error if the system gives no thread.
+  // Starts `workers` threads, >= 1, all of which call `job`; `slots` >= 1. Throws Error if a thread cannot be created.
   Prefetcher(std::size_t workers, std::size_t slots, std::size_t count, Job job);
-  // Begins no more jobs, and returns once those that run have ended.
+  // Begins no more jobs, and returns when the running ones have ended.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Waits for the job of the next number, first 0. Rethrows what that job threw.
-  // `take` is called to take its result out of its slot, which is free afterwards.
+  // Waits for the next job, beginning with 0, and rethrows its exception if it failed. Otherwise, calls `take` to move
+  // the result out of its slot, which is free afterwards.
   void take(const std::function<void(std::size_t slot)>& take);
 
  private:
@@ -38,7 +37,7 @@ class Prefetcher {
   const Job job_;
   std::mutex mutex_;
   std::condition_variable done_changed_, free_changed_;
-  std::vector<bool> done_;                  // by slot; guarded by mutex_, as what follows
+  std::vector<bool> done_;                  // by slot; mutex_ guards the members from here to stopping_
   std::vector<std::exception_ptr> errors_;  // by slot
   std::size_t begun_ = 0;
   std::size_t taken_ = 0;

@@ -1,6 +1,5 @@
-// Stand-in for a header that Debian's libtorch-dev leaves out although c10d/reducer.hpp includes it. Reducer's
-// declaration needs these two names only, with the ABI of the original: a shared_ptr to an incomplete class and a
-// std::function.
+// A replacement for a header that Debian's libtorch-dev omits, although c10d/reducer.hpp includes it. Reducer needs
+// only these two names, with the ABI of the original: a shared_ptr to an incomplete class and a std::function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
