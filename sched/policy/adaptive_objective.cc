@@ -13,15 +13,15 @@ namespace {
 constexpr int kFirstReplicas = 4;
 constexpr int kGrowth = 4;
 constexpr double kRankPower = 0.4, kFullPower = 0.4, kLeftPower = 0.1, kLatePower = 0.3;
-constexpr double kUnknownLeft = 600;  // seconds, of a job that was not measured yet
-constexpr double kUnknownFull = 4;    // its speedup
-constexpr double kShortestStay = 60;  // seconds that an allocation is expected to stay: bounds
+constexpr double kUnknownLeft = 600;  // seconds, at least, if the remaining work is unknown
+constexpr double kUnknownFull = 4;    // full speedup of a job that was not measured yet
+constexpr double kShortestStay = 60;  // bounds of the time that an allocation is expected to last, in seconds
 constexpr double kLongestStay = 400;
-constexpr double kLeastFactor = 0.05;  // of a changed allocation
+constexpr double kLeastFactor = 0.05;  // lower bound of f for a changed allocation
 
 double finite_or(double value, double otherwise) { return std::isfinite(value) ? value : otherwise; }
 
-// On one replica. Who does not say how much there is to do may have as much before it as behind it.
+// Returns the seconds left on one replica. A job that does not report its target is assumed to be half done.
 double time_left(const JobInfo& job) {
   const double goodput = job.speedup ? job.speedup->goodput(1, 1) : 0;
   const double done = finite_or(job.attained_service, 0);
@@ -33,7 +33,7 @@ double time_left(const JobInfo& job) {
   return std::max(left, 1.0);
 }
 
-// Replicas of a job that empty nodes take: the roomiest one, and all.
+// How many replicas of a job fit on the roomiest empty node, and on all empty nodes together.
 struct ReplicaRoom {
   std::int64_t on_node = 1, on_all = 0;
 };
@@ -48,7 +48,7 @@ ReplicaRoom measure_room(const SearchJob& job, const std::vector<SearchNode>& no
   return found;
 }
 
-// The best of a few sizes: speedups are smooth.
+// Returns the best speedup of a few sizes, which is accurate enough because speedups are smooth.
 double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
   if (!job.speedup) return kUnknownFull;
   double full = 1;
@@ -58,7 +58,7 @@ double full_speedup(const JobInfo& job, const ReplicaRoom& room) {
   return full;
 }
 
-// The time that a job will have taken over that which it would have taken, on a fair share of the replicas; at least 1.
+// Returns `late`, at least 1. The fair share is an equal share of the replicas that fit on all nodes.
 double lateness(const JobInfo& job, double left, double age, const ReplicaRoom& room, std::size_t jobs) {
   const auto sharers = static_cast<std::int64_t>(jobs);
   const std::int64_t fair =

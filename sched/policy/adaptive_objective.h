@@ -1,26 +1,26 @@
-// What the adaptive policy maximises: the sum of the jobs' speedups s(r), relative to one replica, weighted so that
-// jobs leave soon without large ones being starved.
+// The objective of the adaptive policy: the sum of the jobs' speedups s(r) relative to one replica, weighted so that
+// jobs complete soon but large ones do not starve.
 //
-//   value = w s(r) f                  s of one node or of several; f = 1 for a first start, and for what stays as it is
+//   value = w s(r) f                  s on one node or on several; f = 1 for a first start or an unchanged allocation
 //   w = rank^0.4 full^-0.4 left^-0.1 late^0.3 weight
 //
-// `left` is the time that the job has still to train on one replica, `full` its speedup on the whole cluster, `rank`
-// its place among all jobs, 1 for the one with the most of left / full, and `late` the time that it will have taken
-// over the time that it would have taken, both on a fair share of the cluster, if more than 1 (finish-time fairness:
-// Mahajan et al., NSDI 2020). That less is left counts is as in SRPT; that the weight goes by rank and by what the job
-// could reach at best is the form that is optimal where all jobs have the same power of replicas as speedup (heSRPT:
-// Berg et al., Performance Evaluation 2020). The exponents were found on the workloads of docs/scheduling.md. `weight`
-// is that of the job (JobInfo), 1 unless its owner weighs it against others.
+// `left` is the time that the job still has to train on one replica, and `full` is its speedup on the whole cluster.
+// `rank` is its place among all jobs, 1 for the job with the largest left / full. `late` is the time that it will have
+// taken divided by the time that it would have taken, both on a fair share of the cluster, and at least 1 (finish-time
+// fairness: Mahajan et al., NSDI 2020). As in SRPT, a job with less time left weighs more. Weights by rank and by the
+// best possible speedup are optimal if the speedups of all jobs are the same power of the number of replicas (heSRPT:
+// Berg et al., Performance Evaluation 2020). The exponents were tuned on the workloads of docs/scheduling.md. `weight`
+// is JobInfo::weight, which is 1 unless the owner weighs the job against others.
 //
-// A changed allocation costs the job restart_cost seconds, which its next stay has to earn:
+// A changed allocation costs the job restart_cost seconds, which the job must regain while it keeps the allocation:
 //
 //   f = max(1 - restart_cost / h, 0.05),  h = min(age / (restarts + 1) within bounds, left / s(r) + restart_cost)
 //
-// How long a job kept its allocations so far says how long it will keep the next one; a job about to end is best left
-// alone. Beyond four replicas only even numbers, and beyond one node only whole nodes are worth having: parts are left
-// to small jobs.
+// How long a job kept its allocations so far predicts how long it will keep the next one, and a job that is about to
+// complete should not be moved. Above four replicas, the objective values only even numbers, and above one node, only
+// whole nodes, so that parts of nodes are left to small jobs.
 //
-// Threading: free of state; asks the jobs' speedup functions.
+// Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
 
 #include <vector>
@@ -29,26 +29,26 @@
 
 namespace adaptdl::sched {
 
-// More than Pollux ventures: a job starts with up to four replicas, and then gets at most four times as many as it was
-// measured with. What it learns sooner is worth more than what a bad guess costs.
+// Returns the maximum number of replicas of a job: four until it is measured, then four times as many as it was
+// measured with. Pollux is more cautious, but what a job learns early is worth more than what a bad guess costs.
 int adaptive_limit(const JobInfo& job);
 
 class AdaptiveObjective {
  public:
-  // `search` has the jobs, in the order of `jobs`, and all nodes. `restart_cost`: of jobs that do not have their own.
+  // `search` has the jobs, in the order of `jobs`, and all nodes. `restart_cost` applies to jobs without their own.
   AdaptiveObjective(const std::vector<const JobInfo*>& jobs, const SearchProblem& search, double restart_cost,
                     double now);
 
-  // Fills in one_node, many_nodes and keep from the job's speedups.
+  // Sets one_node, many_nodes and keep from the job's speedups.
   void set_values(std::size_t index, const SpeedupRows& speedups, SearchJob& job) const;
 
  private:
   struct Weighed {
     double left = 0;     // seconds on one replica
-    double horizon = 0;  // seconds that an allocation is expected to stay
+    double horizon = 0;  // seconds for which the job is expected to keep an allocation
     double weight = 1;
     double restart_cost = 0;
-    std::size_t node = 1;  // replicas that an empty node takes
+    std::size_t node = 1;  // replicas that fit on the roomiest empty node
     bool measured = false;
   };
   static double changed(const Weighed& job, double speedup);

@@ -1,11 +1,9 @@
-// The best allocation for an objective that is a sum over jobs: the search that policies share.
+// Searches for the best allocation under an objective that is a sum over jobs. Several policies share this search.
 //
-// The value of a job depends on how many replicas it has, whether they are on one node or several, and whether its
-// allocation changed. A sum of speedups is such an objective, and so is a power mean (its p-th power). Found are: the
-// exact best for the smallest problems, else the best sizes by dynamic programming, placed with few nodes a job and few
-// changes, and improved by local search until no move helps.
-//
-// Deterministic. Threading: free of state.
+// The value of a job depends on how many replicas it has, on whether they are on one node or several, and on whether
+// its allocation changes. A sum of speedups is such an objective, and so is a power mean (its p-th power). The search
+// solves the smallest problems exactly. For others, it chooses the best sizes by dynamic programming, places each job
+// on few nodes and with few changes, and improves the result by local search. It is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +11,8 @@
 
 namespace adaptdl::sched {
 
-// The replicas of a job on each node: pairs of (index of the node, count >= 1), by index.
+// The replicas of a job on one node, which is given by its index. A placement is sorted by node, and each of its
+// shares has at least one replica.
 struct Share {
   int node = 0;
   int replicas = 0;
@@ -22,15 +21,15 @@ struct Share {
 using Placement = std::vector<Share>;
 
 struct SearchJob {
-  std::vector<std::int64_t> demand;  // of one replica, by resource; at least one is positive, or it gets nothing
-  int min_replicas = 0;              // it gets none, or at least these
+  std::vector<std::int64_t> demand;  // of one replica, by resource; a job without a positive amount gets nothing
+  int min_replicas = 0;              // the job gets no replicas, or at least this many
   int max_replicas = 0;
-  bool pinned = false;  // keeps `previous`, whatever it is
+  bool pinned = false;  // keeps `previous` in any case
   Placement previous;
-  // Value of r replicas (index r, up to max_replicas; beyond the end: not to be had) on one node and on several, if the
-  // allocation changed. Index 0 is the value of nothing, also on several. Finite.
+  // The values of r replicas, at index r up to max_replicas, on one node and on several nodes, if the allocation
+  // changes. Sizes beyond the end are not available. Index 0 is the value of no replicas in both. All are finite.
   std::vector<double> one_node, many_nodes;
-  double keep = 0;  // the value of `previous` unchanged, be it nothing or not
+  double keep = 0;  // the value of an unchanged `previous`, even if that is empty
 };
 
 struct SearchNode {
@@ -43,13 +42,13 @@ struct SearchProblem {
 };
 
 struct SearchResult {
-  std::vector<Placement> placements;  // of each job
+  std::vector<Placement> placements;  // one per job
   double value = 0;
 };
 
 SearchResult search_allocations(const SearchProblem& problem);
 
-// The value of placements (of each job), as the search counts it.
+// Returns the value of `placements` (one per job) under the objective of the search.
 double allocation_value(const SearchProblem& problem, const std::vector<Placement>& placements);
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,4 @@
-// Times and amounts that callers give may be no numbers, and then orders by them would be none.
+// Makes numbers from callers safe to sort by: NaN would break the strict weak ordering.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace adaptdl::sched {
 
-// The number itself; what is none comes last.
+// Returns the number itself, or infinity for NaN, which therefore comes last.
 inline double comparable(double number) {
   return std::isnan(number) ? std::numeric_limits<double>::infinity() : number;
 }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMostNodes = 6;
 constexpr std::size_t kMostJobs = 8;
-constexpr std::size_t kMostPlacements = 3000;  // of one job
+constexpr std::size_t kMostPlacements = 3000;  // per job
 constexpr int kMostSteps = 300'000;
 constexpr double kTolerance = 1e-3;
 
@@ -37,7 +37,7 @@ class BranchAndBound {
  private:
   std::size_t at(std::size_t depth) const { return static_cast<std::size_t>(jobs_[depth]); }
 
-  // All that the empty nodes have room for, the most valuable first.
+  // Lists all placements that fit on the empty nodes, the most valuable first. Returns false if there are too many.
   bool list_placements(int job) {
     std::vector<Placement> all;
     Placement partial;
@@ -94,9 +94,9 @@ class BranchAndBound {
 
   const SearchProblem& problem_;
   SearchState state_;
-  std::vector<int> jobs_;                           // those to be placed
-  std::vector<std::vector<Placement>> placements_;  // of each of them
-  std::vector<double> bound_;                       // by depth: what the jobs from there on are worth at most
+  std::vector<int> jobs_;                           // the jobs to place
+  std::vector<std::vector<Placement>> placements_;  // of each of these jobs
+  std::vector<double> bound_;                       // by depth: upper bound for the jobs from there on
   std::optional<SearchResult> best_;
   double best_value_;
   int steps_ = 0;

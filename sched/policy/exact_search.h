@@ -1,4 +1,4 @@
-// The best allocation of a tiny problem, by branch and bound.
+// Finds the best allocation of a tiny problem by branch and bound.
 #pragma once
 
 #include <optional>
@@ -7,8 +7,8 @@
 
 namespace adaptdl::sched {
 
-// Placements worth more than `value`, if there are any: within 0.1 % of the best. None as well if the problem is too
-// large to be searched through.
+// Returns placements worth more than `value`, if it finds any. They are within 0.1 % of the best, unless the search
+// reached its limit of steps. Returns nothing, too, if the problem is too large to search.
 std::optional<SearchResult> search_exactly(const SearchProblem& problem, double value);
 
 }  // namespace adaptdl::sched

@@ -31,7 +31,7 @@ class Fifo final : public Policy {
   static void start_waiting(const Problem& problem, const std::vector<const JobInfo*>& jobs, FreeNodes& free,
                             Decision& decision) {
     const FreeNodes empty(problem.nodes);
-    const JobInfo* head = nullptr;  // of the queue, if it has to wait
+    const JobInfo* head = nullptr;  // the head of the queue, if it has to wait
     for (const JobInfo* job : jobs) {
       if (decision.reasons.contains(job->name)) continue;
       const int replicas = fixed_replicas(*job);

@@ -1,7 +1,7 @@
-// First in, first out: jobs start in the order in which they arrived, with the replicas that their users asked for, and
-// run to their end.
+// First in, first out: jobs start in the order of arrival, with the replicas that their users requested, and run until
+// they complete.
 //
-// The first that there is no room for holds up all behind it, unless the nodes together could never hold it. Jobs are
+// The first job that does not fit holds up all jobs behind it, unless all nodes together could never hold it. Jobs are
 // placed on the emptiest nodes. Batch sizes are the user's.
 #pragma once
 

@@ -1,7 +1,7 @@
-// What is free on the nodes while a policy hands replicas out one job after the other.
+// Tracks what is free on the nodes while a policy allocates replicas to one job after the other.
 //
-// A replica fits where all of the resources that it asks for are free. The emptiest node is the one with room for most
-// replicas of the job; of equals, the one that is not preemptible, and then the first in the problem.
+// A replica fits on a node where all resources that it requests are free. The emptiest node is the one with room for
+// the most replicas of the job. Among equals, nodes that are not preemptible come first, then the order of the problem.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ class FreeNodes {
  public:
   explicit FreeNodes(const std::vector<NodeInfo>& nodes);
 
-  // How many replicas of such a job fit in all, on one node and another. 0 if they ask for nothing.
+  // Returns how many replicas with this demand fit on all nodes together, or 0 if they request nothing.
   int room(const Resources& demand) const;
 
-  // Takes what the replicas need; or nothing, and returns false, if a node is not there or has too little free.
+  // Takes what the replicas need. Returns false and takes nothing if a node does not exist or has too little free.
   bool take(const Allocation& allocation, const Resources& demand);
 
-  // Takes room for that many replicas, on the emptiest nodes. Empty, and nothing taken, if there is not enough.
+  // Takes room for the replicas on the emptiest nodes. If they do not fit, takes nothing and returns no replicas.
   Allocation place(int replicas, const Resources& demand);
 
  private:

@@ -18,9 +18,9 @@ using nsga2::Random;
 using Count = std::uint16_t;
 
 constexpr double kCrossover = 0.9, kReset = 0.1, kThin = 0.1, kTakeAway = 0.1;
-constexpr std::size_t kFruitless = 5;  // matings in a row without a new state, after which there is none to be had
+constexpr std::size_t kFruitless = 5;  // rounds of mating in a row without a new state, after which breeding ends
 
-// Most demands are of one GPU, and divisions are slow.
+// Most demands are for one GPU, and divisions are slow.
 std::int64_t quotient(std::int64_t amount, std::int64_t demand) { return demand == 1 ? amount : amount / demand; }
 
 struct Individual {
@@ -31,7 +31,7 @@ struct Individual {
   std::string_view bytes() const { return {reinterpret_cast<const char*>(cells.data()), cells.size() * sizeof(Count)}; }
 };
 
-// The problem as rows of counts: only of the jobs that can be moved.
+// The problem as rows of counts, for only those jobs that can be moved.
 class Genome {
  public:
   Genome(const PolluxProblem& problem, const PowerMean& mean, const GeneticOptions& options);
@@ -60,12 +60,12 @@ class Genome {
   PowerMean mean_;
   int max_nodes_;
   std::size_t nodes_, types_;
-  std::vector<std::size_t> movable_;  // jobs
+  std::vector<std::size_t> movable_;  // the indices of these jobs in the problem
   std::vector<Count> base_, room_;    // by job and node: the previous allocation, and what fits beside pinned jobs
   std::vector<std::int64_t> capacity_, free_, pinned_use_;  // by node and resource
   double pinned_value_ = 0;
   std::vector<double> pinned_progress_;  // speedup x demand of pinned jobs, by resource
-  std::vector<std::uint8_t> open_;       // of a node, by job: whether it has room for one more
+  std::vector<std::uint8_t> open_;       // flags by job in fill(), by node in other functions
   std::vector<std::uint32_t> order_;
 };
 
@@ -143,7 +143,7 @@ void Genome::cross(Individual& a, Individual& b, Random& random) const {
 void Genome::mutate(Individual& individual, Random& random) {
   for (std::size_t index = 0; index < jobs(); ++index) {
     Count* cells = row(individual, index);
-    // One draw for both: of the halves of its bits.
+    // One draw decides both, each by one half of its bits.
     const std::uint64_t bits = random.bits();
     if (static_cast<std::uint32_t>(bits) < kReset * 0x1p32) std::copy_n(base_.data() + index * nodes_, nodes_, cells);
     if (static_cast<double>(bits >> 32) >= kThin * 0x1p32) continue;
@@ -154,7 +154,7 @@ void Genome::mutate(Individual& individual, Random& random) {
   for (std::size_t node = 0; node < nodes_; ++node) fill(individual, node, random);
 }
 
-// Where more is taken than there is, -1 is free: huge demands would add up to more than fits into a number.
+// If more is taken than there is, the free amount is -1, because the sum of huge demands could overflow.
 void Genome::measure_free(const Individual& individual) {
   free_ = capacity_;
   for (std::size_t index = 0; index < jobs(); ++index) {
@@ -178,8 +178,8 @@ bool Genome::fits(std::size_t index, std::size_t node) const {
   return true;
 }
 
-// Gives some job more replicas on the node, on average: one of those that one more fits for, and one of those of them
-// that are there already.
+// Adds replicas, on average, to one of the jobs for which another replica fits on the node, and to one of those that
+// are also there already.
 void Genome::fill(Individual& individual, std::size_t node, Random& random) {
   bool any = false;
   for (std::size_t type = 0; type < types_; ++type) any = any || free_[node * types_ + type] > 0;
@@ -224,7 +224,7 @@ void Genome::separate_distributed(Individual& individual) {
   }
 }
 
-// At most so many replicas, on at most so many nodes: which ones lose theirs is chance.
+// Enforces the limits of replicas and of nodes. Which nodes lose replicas is random.
 void Genome::limit(Count* cells, int max_replicas, Random& random) {
   std::uint32_t replicas = 0;
   int used = 0;
@@ -243,7 +243,7 @@ void Genome::limit(Count* cells, int max_replicas, Random& random) {
   }
 }
 
-// Earlier jobs first; who is left with fewer replicas than it needs gets none.
+// Enforces the capacities of the nodes, earlier jobs first. A job left with fewer replicas than its minimum gets none.
 void Genome::respect_nodes(Individual& individual) {
   free_ = capacity_;
   for (std::size_t index = 0; index < jobs(); ++index) {
@@ -267,7 +267,7 @@ void Genome::respect_nodes(Individual& individual) {
 void Genome::evaluate(Individual& individual) {
   double sum = pinned_value_;
   std::vector<double> progress = pinned_progress_;
-  open_.assign(nodes_, 0);  // the nodes in use
+  open_.assign(nodes_, 0);  // set for nodes in use
   for (std::size_t index = 0; index < jobs(); ++index) {
     const Count* cells = individual.cells.data() + index * nodes_;
     std::size_t replicas = 0, used = 0;
@@ -299,7 +299,7 @@ void Genome::evaluate(Individual& individual) {
 }
 
 using Population = std::vector<Individual>;
-using Known = std::unordered_set<std::string_view>;  // states as bytes, which belong to individuals
+using Known = std::unordered_set<std::string_view>;  // states as bytes, which individuals own
 
 std::vector<Objectives> objectives_of(const Population& population) {
   std::vector<Objectives> all;
@@ -316,7 +316,7 @@ void survive(Population& population, std::size_t count, Random& random) {
   population = std::move(next);
 }
 
-// As many new states as asked for, or as there are to be found. None of them is in the population.
+// Returns `count` new states, or as many as it finds. None of them is in the population.
 Population breed(Genome& genome, const Population& population, std::size_t count, Random& random) {
   std::vector<double> crowding;
   Known known;

@@ -48,7 +48,7 @@ std::optional<goodput::GradParams> grad_params(const json& hints, const goodput:
   return goodput::GradParams{*norm, *var};
 }
 
-// Null as long as something is missing.
+// Returns null if a hint is missing or the limits contradict each other.
 std::shared_ptr<const SpeedupFunction> speedup_of(const json& hints, const goodput::Limits& limits) {
   const auto perf = hints.find("perfParams");
   const auto init_batch_size = count(hints, "initBatchSize");

@@ -1,6 +1,4 @@
-// A job's scheduling hints in the terms of a policy.
-//
-// Threading: free of state.
+// Translates a job's scheduling hints into the terms of a policy.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,9 +7,10 @@
 
 namespace adaptdl::sched {
 
-// Fills in what hints that passed check_sched_hints say: speedup (once step times, gradients and the batch size are
-// known), profiled_replicas and progress; and lowers max_replicas to the replicas that the largest batch size can be
-// split over, but not below min_replicas. Limits that contradict each other leave the job as one that was not measured.
+// Sets what the hints report: speedup (once step times, gradients and the batch size are known), profiled_replicas and
+// progress. Also lowers max_replicas to the number of replicas over which the largest batch size can be split, but not
+// below min_replicas. If limits contradict each other, the job counts as not measured. REQUIRES hints that passed
+// check_sched_hints().
 void apply_hints(const nlohmann::json& hints, JobInfo& job);
 
 }  // namespace adaptdl::sched

@@ -7,11 +7,11 @@
 namespace adaptdl::sched {
 namespace {
 
-// Visits of a node by a move, in all: some 20 ms.
+// The limit of visits to nodes by all moves together, which take about 20 ms.
 constexpr std::int64_t kWork = 1'500'000;
-constexpr int kSizes = 8;     // that a job is tried with
-constexpr int kNodes = 24;    // that a size is tried on
-constexpr int kVictims = 12;  // of one move
+constexpr int kSizes = 8;     // sizes to try per job
+constexpr int kNodes = 24;    // nodes to try per size
+constexpr int kVictims = 12;  // evicted jobs per move
 
 class LocalSearch {
  public:
@@ -37,7 +37,7 @@ class LocalSearch {
   double tolerance() const { return 1e-9 * std::max(1.0, std::abs(state_.value())); }
   void count_work(std::size_t visits) { work_ += static_cast<std::int64_t>(visits * problem_.nodes.size()); }
 
-  // What stood before a move, so that it can be taken back.
+  // The placements before a move, so that it can be undone.
   struct Undo {
     std::vector<std::pair<int, Placement>> removed;
   };
@@ -79,7 +79,7 @@ class LocalSearch {
     return false;
   }
 
-  // Evicts those who lose least until the target fits.
+  // Evicts the jobs that lose least until the target fits. Returns false if that takes too many or is impossible.
   bool make_way(int job, const Placement& target, Undo& undo) {
     for (const Share& share : target) {
       const bool distributed = target.size() > 1;
@@ -106,13 +106,13 @@ class LocalSearch {
     return cheapest;
   }
 
-  // Of a replica's worth, if the job lost all.
+  // Returns the value per replica that the job would lose without its placement.
   double loss_of(int job) const {
     return (state_.value_of(job) - placement_value(problem_.jobs[index(job)], {})) /
            std::max(1, replica_count(state_.placement(job)));
   }
 
-  // Those evicted, the ones with most to lose first.
+  // Places the evicted jobs again, those with the most to lose first.
   void resettle(const Undo& undo) {
     std::vector<std::pair<double, int>> evicted;
     for (std::size_t i = 1; i < undo.removed.size(); ++i) {
@@ -123,7 +123,7 @@ class LocalSearch {
     for (const auto& [value, job] : evicted) state_.place(job, state_.best_placement(job));
   }
 
-  // Places worth more to the job than what it has, the ideal size first.
+  // Returns placements that are worth more to the job than what it has, the ideal size first.
   std::vector<Placement> targets(int job) {
     const SearchJob& about = problem_.jobs[index(job)];
     const double now = state_.value_of(job);
@@ -144,7 +144,7 @@ class LocalSearch {
   void add_targets(int job, int replicas, double worth, std::vector<Placement>& found) {
     const SearchJob& about = problem_.jobs[index(job)];
     struct Candidate {
-      double cost;  // of clearing it, for each replica of this job that it then takes
+      double cost;  // of clearing the node, per replica of this job that then fits
       int room, node;
     };
     std::vector<Candidate> candidates;
@@ -188,7 +188,7 @@ class LocalSearch {
     if (left == 0) found.push_back(spread);
   }
 
-  // How many replicas of a job one replica of another makes room for, roughly.
+  // Returns roughly how many replicas of `job` fit in the place of one replica of `other`.
   int replicas_for(int other, int job) const {
     const auto& theirs = problem_.jobs[index(other)].demand;
     const auto& ours = problem_.jobs[index(job)].demand;

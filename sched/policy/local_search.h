@@ -1,7 +1,7 @@
-// Makes an allocation better, one job at a time, until nothing helps or the work allowed is done.
+// Improves an allocation, one job at a time, until no move helps or the limit of work is reached.
 //
-// A move gives a job what it would rather have: a place that is free, or one from which others are evicted, who then
-// take the best place that is left for each. It stands if the sum of all values grew.
+// A move gives a job a more valuable place, which is either free or cleared by evicting other jobs. Each evicted job
+// then takes the best place that is left for it. The move is kept if the sum of all values grew.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::sched {
 
-// `ideal` is what each job would have if nodes did not matter: jobs that have as much are left alone.
+// `ideal` is what each job would have if nodes did not matter. Jobs that already have as much value are not moved.
 void improve(const SearchProblem& problem, const std::vector<SizeChoice>& ideal, SearchState& state);
 
 }  // namespace adaptdl::sched

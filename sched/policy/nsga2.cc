@@ -9,9 +9,9 @@ namespace {
 
 using Front = std::vector<std::size_t>;
 
-// Individuals by front, best first, until `enough` are in one. Each front is in the order of its first objective.
-// Visited in that order, a point is dominated by some of a front only if it is by the front's last, which has the least
-// second objective of them; so its front is found by bisection.
+// Returns individuals by front, best first, until the fronts hold `enough`. Each front is sorted by the first
+// objective. If points are visited in that order, a front dominates a point only if the front's last point does, which
+// has the smallest second objective, so that a bisection finds the point's front.
 std::vector<Front> fronts_of(const std::vector<Objectives>& objectives, std::size_t enough) {
   Front order(objectives.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -28,18 +28,18 @@ std::vector<Front> fronts_of(const std::vector<Objectives>& objectives, std::siz
   return fronts;
 }
 
-// For a front in the order of its first objective. Where several have the same objectives, all but one count as crowded
-// out: their distance is 0.
+// REQUIRES a front that is sorted by the first objective. Of individuals with the same objectives, all but one get the
+// distance 0.
 std::vector<double> crowding_of(const std::vector<Objectives>& objectives, const Front& front) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   if (front.size() <= 2) return std::vector<double>(front.size(), kInfinite);
-  std::vector<std::size_t> unique;  // places in the front
+  std::vector<std::size_t> unique;  // positions in the front
   for (std::size_t place = 0; place < front.size(); ++place)
     if (place == 0 || objectives[front[place]] != objectives[front[place - 1]]) unique.push_back(place);
   std::vector<double> crowding(front.size(), 0);
   const auto at = [&](std::size_t place) -> const Objectives& { return objectives[front[unique[place]]]; };
   const std::size_t last = unique.size() - 1;
-  // Of a front's points the second objective falls as the first rises, so the neighbours in both are the same.
+  // Within a front, the second objective falls as the first rises, so a point has the same neighbours in both.
   const double spans[] = {at(last)[0] - at(0)[0], at(0)[1] - at(last)[1]};
   for (std::size_t place = 0; place <= last; ++place) {
     double distance = 0;

@@ -1,7 +1,5 @@
-// The parts of NSGA-II that know only the two objectives of each individual, both to be minimised: who dominates whom,
-// how crowded it is around each, who survives and who becomes a parent.
-//
-// Threading: free of state.
+// The parts of NSGA-II that depend only on the two objectives of each individual, both of which are minimised:
+// dominance, crowding, survival, and the choice of parents.
 #pragma once
 
 #include <array>
@@ -13,8 +11,8 @@ namespace adaptdl::sched::nsga2 {
 
 using Objectives = std::array<double, 2>;
 
-// Uniform numbers that are the same with every standard library: SplitMix64 (Steele et al., 2014), for a search draws
-// a hundred million of them.
+// Uniform random numbers that are the same with every standard library. SplitMix64 (Steele et al., 2014) is fast enough
+// for the hundred million numbers that a search draws.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -24,7 +22,7 @@ class Random {
     mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
     return mixed ^ (mixed >> 31);
   }
-  // In [0, count). REQUIRES 1 <= count < 2^32.
+  // Returns a number in [0, count). REQUIRES 1 <= count < 2^32.
   std::uint32_t below(std::uint32_t count) { return static_cast<std::uint32_t>(((bits() >> 32) * count) >> 32); }
   bool happens(double probability) { return static_cast<double>(bits() >> 11) * 0x1p-53 < probability; }
   template <typename Element>
@@ -41,15 +39,16 @@ bool dominates(const Objectives& a, const Objectives& b);
 
 struct Standing {
   std::size_t individual = 0;
-  std::size_t front = 0;  // 0: no other dominates it
-  double crowding = 0;    // distance to its neighbours in its front; infinite at its ends
+  std::size_t front = 0;  // 0 if no other individual dominates it
+  double crowding = 0;    // distance to its neighbours in its front; infinite at the ends
 };
 
-// The `count` that survive, or all if there are fewer: whole fronts, and of the last one those that are least crowded.
+// Returns the `count` survivors, or all if there are fewer: whole fronts, and the least crowded of the last front.
 std::vector<Standing> survivors(const std::vector<Objectives>& objectives, std::size_t count, Random& random);
 
-// Indices of the winners of `count` binary tournaments, each individual in about as many as any other: the one that
-// dominates, else the less crowded, else either. `objectives` and `crowding` are those of the individuals.
+// Returns the indices of the winners of `count` binary tournaments. Each individual takes part in about as many as any
+// other. The winner is the individual that dominates, else the less crowded one, else a random one of the two.
+// `objectives` and `crowding` have one element per individual.
 std::vector<std::size_t> tournaments(const std::vector<Objectives>& objectives, const std::vector<double>& crowding,
                                      std::size_t count, Random& random);
 

@@ -14,7 +14,7 @@ namespace {
 struct Contender {
   const JobInfo* job;
   int replicas = 0;
-  double gain = 0;  // seconds that one replica more saves; 0: it cannot have or use more
+  double gain = 0;  // seconds that one more replica saves; 0 if the job cannot have or use more
 };
 
 double gain_of_one_more(const Contender& candidate) {
@@ -24,7 +24,7 @@ double gain_of_one_more(const Contender& candidate) {
   return std::isfinite(gain) ? std::max(gain, 0.0) : 0;
 }
 
-// How many replicas each job gets. Jobs that are decided already, or that there is no room for, are left out.
+// Chooses how many replicas each job gets. The result does not contain jobs that are already decided or do not fit.
 std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, Decision& decision) {
   const FreeNodes empty(problem.nodes);
   std::vector<Contender> candidates;
@@ -44,7 +44,7 @@ std::vector<Contender> choose_replicas(const Problem& problem, FreeNodes free, D
     Contender& best = *std::ranges::max_element(candidates, {}, &Contender::gain);
     if (!(best.gain > 0)) break;
     if (free.place(1, best.job->resources).empty()) {
-      best.gain = 0;  // others may ask for less
+      best.gain = 0;  // other jobs may request less per replica
       continue;
     }
     ++best.replicas;

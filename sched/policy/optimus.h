@@ -1,9 +1,9 @@
-// Optimus (Peng et al., EuroSys 2018), with an oracle for what it estimates: replicas go where they save most time.
+// Optimus (Peng et al., EuroSys 2018) with an oracle instead of estimates: replicas go where they save the most time.
 //
-// Each job gets its least replicas (at least one), by arrival; then replica after replica goes to the job whose
-// remaining time (JobInfo::remaining_time) falls most by it, until there is no room or nothing to gain. A job whose
-// remaining time is not known gets no more than its least. Jobs are placed on the emptiest nodes, the smallest first;
-// one that keeps its number of replicas stays where it is. Batch sizes are the user's.
+// Each job gets its minimum number of replicas (at least one), by arrival. Further replicas then go, one by one, to the
+// job whose remaining time (JobInfo::remaining_time) falls most, until there is no room or no gain. A job whose
+// remaining time is not known gets only its minimum. Jobs are placed on the emptiest nodes, the smallest jobs first; a
+// job that keeps its number of replicas stays where it is. Batch sizes are the user's.
 #pragma once
 
 #include <memory>

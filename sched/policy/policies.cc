@@ -20,7 +20,7 @@ struct Entry {
   std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
 };
 
-// The default first.
+// The default comes first.
 constexpr std::array kPolicies = {
     Entry{"adaptive", [](const PolicyOptions& options) { return make_pollux(adaptive_options(options)); }},
     Entry{"pollux", [](const PolicyOptions& options) { return make_pollux(paper_options(options)); }},

@@ -1,4 +1,4 @@
-// The policies there are, by name.
+// Creates policies by name.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct PolicyOptions {
   UtilityRange utility;  // for policies that choose the size of the cluster
 };
 
-// "adaptive" (the default everywhere), "pollux" (the paper's), "pollux-released" (the released scheduler's),
-// "tiresias", "optimus", "fifo", "sia". Throws UsageError, which names those there are, for another name.
+// The names are "adaptive" (the default everywhere), "pollux" (as in the paper), "pollux-released" (as in the released
+// scheduler), "tiresias", "optimus", "fifo" and "sia". Throws UsageError, which lists them, for any other name.
 std::unique_ptr<Policy> make_policy(std::string_view name, const PolicyOptions& options);
 
-// All names, the default first.
+// Returns all names, the default first.
 std::vector<std::string_view> policy_names();
 
 }  // namespace adaptdl::sched

@@ -20,14 +20,14 @@
 namespace adaptdl::sched {
 namespace {
 
-// What the genetic search goes on from: its last states, with the names of what they are about.
+// The last states of the genetic search, from which it continues, with the names of their jobs and nodes.
 struct LastPopulation : PolicyState {
   std::uint64_t cycle = 0;
   std::vector<std::string> jobs, nodes;
   std::vector<GeneticState> states;
 };
 
-// A question in the order in which jobs are served.
+// A problem with its jobs in the order in which they are served.
 struct Ordered {
   Ordered(const Problem& problem, PolluxObjective objective)
       : frame(make_search_frame(problem, objective == PolluxObjective::kAdaptive ? adaptive_limit : profiled_limit)) {
@@ -69,7 +69,7 @@ std::vector<GeneticState> adapt(const LastPopulation& last, const Ordered& order
   return states;
 }
 
-// The problem on the first nodes alone. Who was on others has to move.
+// Returns the problem on only the first `nodes` nodes. Jobs that were on others have to move.
 SearchProblem on_first(const PolluxProblem& problem, std::size_t nodes) {
   SearchProblem smaller = problem.search;
   smaller.nodes.resize(nodes);
@@ -109,7 +109,7 @@ int used_nodes(const std::vector<Placement>& placements) {
   return static_cast<int>(nodes.size());
 }
 
-// Speedup of all jobs over that which the nodes would give if jobs scaled perfectly, by the scarcest resource.
+// Returns the utility of the nodes (see cluster_size.h), by the scarcest resource.
 double utility(const PolluxProblem& problem, const std::vector<SearchNode>& nodes,
                const std::vector<Placement>& placements) {
   const std::size_t types = nodes.empty() ? 0 : nodes.front().capacity.size();
@@ -178,7 +178,7 @@ class Pollux : public Policy {
     if (last) next->cycle = last->cycle + 1;
     genetic.seed =
         nsga2::Random(genetic.seed ^ nsga2::Random(next->cycle).bits()).bits();  // another sequence each cycle
-    // The sum of speedups is what the arithmetic mean grows with.
+    // The arithmetic mean (exponent 1) grows with the sum of speedups.
     const PowerMean mean(options_.objective == PolluxObjective::kPaper ? options_.fairness : 1);
     GeneticResult result =
         search_genetic(values, mean, last ? adapt(*last, ordered) : std::vector<GeneticState>(), genetic);
@@ -189,7 +189,7 @@ class Pollux : public Policy {
     return std::move(result.best);
   }
 
-  // Solves for a few numbers of nodes. What is allocated is on nodes that exist and that are to stay.
+  // Solves the problem for a few numbers of nodes. The result uses only nodes that exist and will stay.
   GeneticState search_size(const PolluxProblem& values, const Problem& problem, Decision& decision) const {
     const int now = static_cast<int>(problem.nodes.size()), most = static_cast<int>(values.search.nodes.size());
     int least = std::clamp(problem.min_nodes, 0, now);
@@ -211,7 +211,7 @@ class Pollux : public Policy {
     const int desired = desired_nodes(start, least, most, options_.utility, utility_of);
     const int enough = enough_nodes(desired, most, waiting);
     decision.for_waiting_jobs = enough > desired;
-    // Nodes that no job would use are not worth having, whatever the utility of the others.
+    // Nodes that no job would use are not desired, whatever the utility of the others.
     const int used = std::max(least, std::min(enough, used_nodes(solve(enough))));
     decision.desired_nodes = waiting(used) > waiting(enough) ? enough : used;
     return solve(std::min(now, decision.desired_nodes));
@@ -237,7 +237,7 @@ class Pollux : public Policy {
                                   changed,
                                   options_.objective};
       decision.reasons[job.name] = pollux_reason(outcome, nodes, ordered.frame.resources);
-      // Replicas keep their ranks if nothing changes, whoever ordered them.
+      // Replicas keep their ranks if the placement does not change, in whatever order its nodes are.
       const bool same = !changed && !placement.empty() && side_by_side(previous->second);
       decision.allocations[job.name] = same ? previous->second : to_allocation(ordered.frame, placement);
     }

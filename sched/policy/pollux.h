@@ -1,12 +1,12 @@
-// Pollux (Qiao et al., OSDI 2021): allocations that make the whole cluster progress most, by goodput.
+// Pollux (Qiao et al., OSDI 2021): allocations that maximise the progress of the whole cluster, measured by goodput.
 //
-//   pollux            as in the paper: the power mean of fair-share speedups, searched by a genetic algorithm that goes
-//                     on from what the last cycle found; a cluster of fixed size. A cycle takes tenths of a second for
-//                     160 jobs on 16 nodes, and grows with jobs x nodes.
-//   pollux-released   as the released scheduler has it: the sum of speedups, as many nodes as they make good use of;
-//                     but searched by search_allocations, which finds better allocations and far sooner.
+//   pollux            as in the paper: maximises the power mean of fair-share speedups by a genetic search that
+//                     continues from the states of the last cycle, on a cluster of fixed size. A cycle takes tenths of
+//                     a second for 160 jobs on 16 nodes; the time grows with jobs x nodes.
+//   pollux-released   as in the released scheduler: maximises the sum of speedups, with as many nodes as jobs use well.
+//                     Its search is search_allocations(), which finds better allocations, and far sooner.
 //
-// Both give a job at most twice the replicas that it was measured with, or as many as it needs at least.
+// Both give a job at most twice the replicas that it was measured with, or its minimum if that is larger.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ struct PolluxOptions {
 
 std::unique_ptr<Policy> make_pollux(const PolluxOptions& options);
 
-// What the names stand for.
+// The options of the policies "pollux", "pollux-released" and "adaptive".
 PolluxOptions paper_options(const PolicyOptions& options);
 PolluxOptions released_options(const PolicyOptions& options);
 PolluxOptions adaptive_options(const PolicyOptions& options);

@@ -1,17 +1,17 @@
-// What Pollux maximises: over jobs, the sum or a power mean of their scaled speedups.
+// The objective of Pollux: the sum or a power mean of the jobs' scaled speedups.
 //
-// A job's scaled speedup is its speedup x the share that one replica has of the resource it takes most of x the number
-// of nodes, so that 1 is the speedup that deserves one node; less if the job has to restart for it.
+// A job's scaled speedup is its speedup x the share of its dominant resource that one replica takes x the number of
+// nodes, so that 1 is the speedup that deserves one node. It is lower if the job has to restart for it.
 //
-//   paper      speedup relative to a fair share of the cluster: ceil(1 / share / jobs) replicas on one node. A change
-//              of allocation, the first start too, costs the factor
-//              max(age - restarts x restart cost, 0) / (age + restart cost). Power mean.
-//   released   speedup relative to one replica. A change costs the factor 0.9. Sum.
-//   adaptive   ours, see adaptive_objective.h: weighted speedups relative to one replica. Sum.
+//   paper      power mean of speedups relative to a fair share of the cluster: ceil(1 / share / jobs) replicas on one
+//              node. A change of allocation, including the first start, costs the factor
+//              max(age - restarts x restart cost, 0) / (age + restart cost).
+//   released   sum of speedups relative to one replica. A change costs the factor 0.9.
+//   adaptive   sum of weighted speedups relative to one replica; see adaptive_objective.h.
 //
-// A power mean is monotone in a sum over jobs, so either is given to searches as values to be added up.
+// A power mean is a monotone function of a sum over jobs, so searches can add up values for either.
 //
-// Threading: free of state; asks the jobs' speedup functions.
+// Threading: evaluates the jobs' speedup functions, which only one thread at a time may do.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ namespace adaptdl::sched {
 
 enum class PolluxObjective { kPaper, kReleased, kAdaptive };
 
-// The power mean of scaled speedups, as a sum of terms: 0 is the geometric mean, more negative is fairer. Jobs with
-// nothing count as 1e-3, so that the mean is not lost with the first of them.
+// The power mean of scaled speedups, as a sum of terms. Exponent 0 is the geometric mean; more negative is fairer. Jobs
+// without replicas count as 1e-3, so that a single one of them does not make the mean 0.
 class PowerMean {
  public:
-  // Exponents beyond +-20, or not numbers, are taken as the nearest that is, or -1.
+  // Clamps the exponent to [-20, 20]. NaN counts as -1.
   explicit PowerMean(double exponent);
   double term(double scaled_speedup) const;
   double mean(double sum_of_terms, std::size_t jobs) const;
@@ -37,7 +37,7 @@ class PowerMean {
   double exponent_;
 };
 
-// Of one job, by replicas: on one node, on several. Relative to what the objective has as its base.
+// The speedups of one job by number of replicas, on one node and on several, relative to the base of the objective.
 struct SpeedupRows {
   std::vector<double> one_node, many_nodes;
   double operator()(std::size_t nodes, std::size_t replicas) const {
@@ -45,12 +45,12 @@ struct SpeedupRows {
   }
 };
 
-// What keeps a job from being allocated, whatever the others have.
+// Why a job cannot be allocated, whatever the other jobs have.
 enum class Hindrance { kNone, kNoNode, kAsksForNothing, kContradiction, kTooMany, kNoSpeedup };
 
 struct PolluxProblem {
   SearchProblem search;
-  std::vector<SpeedupRows> speedups;  // of each job; empty if it is hindered
+  std::vector<SpeedupRows> speedups;  // of each job; empty unless its hindrance is kNone
   std::vector<Hindrance> hindrances;  // of each job
 };
 
@@ -61,8 +61,8 @@ struct PolluxRules {
   double now = 0;
 };
 
-// The values of all jobs' allocations. `search` has the jobs, in the order of `jobs`, and the nodes, without values
-// (see make_search_frame).
+// Computes the values of all jobs' allocations. `search` has the jobs, in the order of `jobs`, and the nodes, but no
+// values yet (see make_search_frame()).
 PolluxProblem pollux_problem(const std::vector<const JobInfo*>& jobs, SearchProblem search, const PolluxRules& rules);
 
 }  // namespace adaptdl::sched

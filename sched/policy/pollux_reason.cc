@@ -9,7 +9,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Which resource no node has enough of, if it is one alone.
+// Names the first resource of which no single node has enough for a replica, if there is one.
 std::string missing(const SearchJob& job, const std::vector<SearchNode>& nodes,
                     const std::vector<std::string>& resources) {
   if (nodes.empty()) return "waits: there is no node";

@@ -1,4 +1,4 @@
-// Why a job has what it has, in one clause.
+// Explains the allocation of a job in one clause.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ struct PolluxOutcome {
   const SearchJob& search;
   const SpeedupRows& speedups;
   Hindrance hindrance = Hindrance::kNone;
-  int replicas = 0, nodes = 0;  // that it gets
-  int had = 0;                  // replicas
+  int replicas = 0, nodes = 0;  // of its new allocation
+  int had = 0;                  // replicas of its previous allocation
   bool changed = false;
   PolluxObjective objective = PolluxObjective::kPaper;
 };
 
-// `resources` are the names of those in SearchJob::demand.
+// `resources` holds the names of the resources in SearchJob::demand.
 std::string pollux_reason(const PolluxOutcome& outcome, const std::vector<SearchNode>& nodes,
                           const std::vector<std::string>& resources);
 

@@ -1,5 +1,5 @@
-// What the policies with queues (FIFO, Tiresias, Optimus) have in common: who comes first, how many replicas a user
-// asked for, and who keeps what it has.
+// What the policies with queues (FIFO, Tiresias, Optimus) have in common: the order of jobs, how many replicas a user
+// requested, and which jobs keep what they have.
 #pragma once
 
 #include <string>
@@ -10,25 +10,25 @@
 
 namespace adaptdl::sched {
 
-// The jobs by arrival; of those of one time, in the order of the problem.
+// Returns the jobs by arrival. Jobs that arrived at the same time are in the order of the problem.
 std::vector<const JobInfo*> by_arrival(const Problem& problem);
 
-// How many replicas a job gets under a policy that does not adapt: what its user asked for, within its bounds and
-// kMostReplicas. 0 if they exclude each other.
+// Returns how many replicas a job gets under a policy that does not adapt: what its user requested, within its bounds
+// and kMostReplicas, or 0 if these contradict each other.
 int fixed_replicas(const JobInfo& job);
 
-// What a job has. Empty if nothing.
+// Returns what a job has now, which may be empty.
 const Allocation& previous_allocation(const Problem& problem, const JobInfo& job);
 
-// Gives pinned jobs what they have, as far as it is still there, and writes the reason. Others are left out of the
-// decision. The decision has no wish for another number of nodes.
+// Gives pinned jobs what they have, or nothing if that no longer exists, and writes their reasons. The decision does
+// not contain other jobs, and it keeps the number of nodes.
 Decision keep_pinned(const Problem& problem, FreeNodes& free);
 
-// "8 replicas on 2 nodes".
+// Returns a text such as "8 replicas on 2 nodes".
 std::string describe(const Allocation& allocation);
 
-// Why a job that needs so many replicas has none: its bounds exclude each other or kMostReplicas (0 replicas), or there
-// is no room for them, not even on `empty`, which is all nodes while they are, or not now.
+// Explains why a job that needs `replicas` has none. If `replicas` is 0, its bounds contradict each other or
+// kMostReplicas. Otherwise there is no room now, or not even on `empty`, which is all nodes without any jobs.
 std::string why_no_room(const FreeNodes& empty, const JobInfo& job, int replicas);
 
 }  // namespace adaptdl::sched

@@ -1,5 +1,5 @@
-// A policy's problem in the terms of the search: jobs and nodes by index, demands by resource, what is placed now. The
-// policy adds the values.
+// A policy's problem in the terms of the search: jobs and nodes by index, demands by resource, and the present
+// placements. The policy adds the values.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,37 @@
 namespace adaptdl::sched {
 
 struct SearchFrame {
-  // Jobs as in the problem, without values; nodes with those that may be preempted last, then by name. A previous
-  // allocation that is no longer possible (a node is gone, the job's limits changed) counts as none, and a job with it
-  // as not pinned. Nor are jobs pinned that no longer fit beside those that were created before.
+  // Jobs are in the order of the problem and have no values; nodes are sorted by name, with preemptible ones last. A
+  // previous allocation counts as none if a node is gone or, for jobs that are not pinned, if the job's limits no
+  // longer allow it. A job without one is not pinned, nor is a job that no longer fits beside those created before it.
   SearchProblem problem;
   std::vector<std::string> node_names;  // of problem.nodes
-  std::vector<std::string> resources;   // what the amounts in `demand` and `capacity` are of, by name
+  std::vector<std::string> resources;   // the names of the resources in `demand` and `capacity`
 };
 
-// `max_replicas` says how many replicas the policy would give a job at most, below the job's own limit.
+// `max_replicas` returns the policy's own limit for a job. It applies in addition to the job's limit, but does not go
+// below the job's minimum.
 SearchFrame make_search_frame(const Problem& problem, const std::function<int(const JobInfo&)>& max_replicas);
 
-// The part of the scarcest resource of all nodes together that one replica takes, by job. 0 if it takes nothing;
-// infinite if there is nothing of what it takes.
+// For each job, returns the share that one replica takes of its dominant resource on all nodes together. It is 0 if the
+// replica requests nothing, and infinite if the nodes have none of a resource that it requests.
 std::vector<double> dominant_shares(const SearchProblem& problem);
 
-// Replicas of a job that was never measured: it is not given more than one, and one that was, at most twice as many as
-// it was measured with.
+// Returns the maximum number of replicas of a job: twice as many as it was measured with, or one if it was not yet.
 int profiled_limit(const JobInfo& job);
 
-// Whether the replicas of each node follow each other.
+// Returns whether the replicas of each node are next to each other.
 bool side_by_side(const Allocation& allocation);
 
 Allocation to_allocation(const SearchFrame& frame, const Placement& placement);
 
-// By node of `nodes`; empty if a node is gone, for then the job cannot go on as it is.
+// Translates node names by `nodes`. Returns an empty placement if a node is gone, because the job cannot continue then.
 Placement to_placement(const Allocation& allocation, const std::map<std::string_view, int>& nodes);
 
-// Of each type in turn; what is missing or negative is 0.
+// Returns the amount of each type, in the order of `types`. Missing and negative amounts count as 0.
 std::vector<std::int64_t> amounts(const Resources& resources, const std::vector<std::string>& types);
 
-// How many replicas with this demand find room. 0 if they ask for nothing.
+// Returns how many replicas with this demand fit into `free`, or 0 if they request nothing.
 std::int64_t room(const std::vector<std::int64_t>& demand, const std::vector<std::int64_t>& free);
 
 }  // namespace adaptdl::sched

@@ -47,7 +47,7 @@ int SearchState::room(int job, int node) const {
   for (std::size_t r = 0; r < demand.size(); ++r) {
     if (demand[r] <= 0) continue;
     asks = true;
-    // Most demands are of one GPU.
+    // Most demands are for one GPU, and divisions are slow.
     room = std::min(room, demand[r] == 1 ? free[r] : free[r] / demand[r]);
   }
   return asks ? static_cast<int>(std::max<std::int64_t>(room, 0)) : 0;
@@ -136,7 +136,7 @@ std::optional<Placement> SearchState::find_many_nodes(int job, int replicas) con
     placement.push_back({next->node, next->room});
     replicas -= next->room;
   }
-  // What remains goes to the smallest place that takes it.
+  // The remaining replicas go to the node with the least room that still holds them.
   const auto last = std::min_element(next, candidates.end(), [&](const Candidate& a, const Candidate& b) {
     if ((a.room < replicas) != (b.room < replicas)) return b.room < replicas;
     return a.room != b.room ? a.room < b.room : a.known && !b.known;

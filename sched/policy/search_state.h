@@ -1,6 +1,6 @@
-// An allocation in the making: who has which replicas where, what is free, and what it is worth.
+// An allocation under construction: the placement of each job, what is free, and what the allocation is worth.
 //
-// Threading: one thread.
+// Threading: for one thread only.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace adaptdl::sched {
 
-// The value of one job's placement, as SearchJob has it.
+// Returns the value of one placement of a job, from the values in SearchJob.
 double placement_value(const SearchJob& job, const Placement& placement);
 
 int replica_count(const Placement& placement);
 
 class SearchState {
  public:
-  // Pinned jobs have their previous placement, all others none. `problem` outlives the state.
+  // Pinned jobs have their previous placement, and all others have none. `problem` must outlive the state.
   explicit SearchState(const SearchProblem& problem);
 
   const std::vector<Placement>& placements() const noexcept { return placements_; }
@@ -27,23 +27,23 @@ class SearchState {
   double value() const noexcept { return value_; }
   double value_of(int job) const { return values_[index(job)]; }
 
-  // How many more replicas of a job a node has room for.
+  // Returns how many more replicas of a job a node has room for.
   int room(int job, int node) const;
-  // Whether a job that is on several nodes may use this one too.
+  // Returns whether a job that is on several nodes may use this one too.
   bool open_to_distributed(int node) const { return distributed_on_[index(node)] == 0; }
-  // Whether the placement is possible beside what is placed. REQUIRES that the job has none.
+  // Returns whether the placement fits beside the present ones. REQUIRES that the job has no placement.
   bool fits(int job, const Placement& placement) const;
 
-  // REQUIRES that the job has none, and fits().
+  // REQUIRES that the job has no placement, and fits().
   void place(int job, Placement placement);
   void remove(int job);
 
-  // Where `replicas` of a job find room: on one node, the fullest that has it, or on few. Nodes that it has been on
-  // come first among equals. REQUIRES that the job has none.
+  // Find room for `replicas` of a job, on the fullest single node that has it, or on few nodes. Among equals, nodes
+  // that the job was on come first. REQUIRES that the job has no placement.
   std::optional<Placement> find_one_node(int job, int replicas) const;
   std::optional<Placement> find_many_nodes(int job, int replicas) const;
 
-  // The most valuable of all placements that find room, nothing included. REQUIRES that the job has none.
+  // Returns the most valuable placement that fits, which may be empty. REQUIRES that the job has no placement.
   Placement best_placement(int job) const;
 
  private:
@@ -56,8 +56,8 @@ class SearchState {
   std::vector<double> values_;
   double value_ = 0;
   std::vector<std::vector<std::int64_t>> free_;  // by node and resource
-  std::vector<std::vector<int>> jobs_on_;        // of each node
-  std::vector<int> distributed_on_;              // of each node, pinned jobs not counted
+  std::vector<std::vector<int>> jobs_on_;        // by node
+  std::vector<int> distributed_on_;              // distributed jobs by node, not counting pinned jobs
 };
 
 }  // namespace adaptdl::sched

@@ -20,10 +20,10 @@ using sia::Model;
 using sia::Placed;
 using sia::Weights;
 
-// Beyond, powers of goodputs differ by more than a solver of linear programs can tell from nothing.
+// With a larger exponent, powers of goodputs differ by more than the precision of a solver of linear programs.
 constexpr double kMostFairness = 10;
 
-// The rows are the resources of each type of GPU.
+// The rows of the integer program: the resources of each type of GPU.
 class Rows {
  public:
   explicit Rows(const Model& model) : model_(model), resources_(model.cluster.resources.size()) {
@@ -32,8 +32,8 @@ class Rows {
     for (const sia::Job& job : model.jobs) {
       for (std::size_t row = 0; row < rows; ++row) unit[row] = std::gcd(unit[row], job.demand[row % resources_]);
     }
-    // What every demand leaves over on a node is not there: it would only make the relaxation weaker. And units of the
-    // demand are better numbers to a solver than bytes.
+    // Amounts are in units of the demands. A solver copes better with these than with bytes, and the remainder on a
+    // node, which no demand can use, does not weaken the relaxation.
     for (const std::int64_t each : unit) unit_.push_back(std::max<std::int64_t>(each, 1));
     capacity_.assign(rows, 0);
     for (const sia::Node& node : model.cluster.nodes) {
@@ -118,7 +118,7 @@ class Sia : public Policy {
       decision.reasons[job.info->name] = reason(model, job, placed[i]);
       const int configuration = placed[i].configuration;
       const bool kept = configuration >= 0 && job.configurations[configuration].keep;
-      // The order of its ranks is part of what it has.
+      // Jobs that keep what they have also keep the order of their ranks.
       if (job.pinned || kept) allocation = problem.previous.at(job.info->name);
       if (job.pinned || (kept && side_by_side(allocation))) continue;
       allocation.clear();

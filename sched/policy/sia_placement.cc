@@ -10,12 +10,12 @@
 namespace adaptdl::sched::sia {
 namespace {
 
-// A cluster that is being filled.
+// A cluster on which jobs are placed one after the other.
 class Packing {
  public:
   explicit Packing(const Model& model) : model_(model), nodes_(model.cluster.nodes), placed_(model.jobs.size()) {}
 
-  // False if there is no room, and then nothing has changed.
+  // Places a job. Returns false and changes nothing if there is no room.
   bool put(std::size_t job, int configuration) {
     const Configuration& wanted = model_.jobs[job].configurations[configuration];
     std::optional<Placement> placement = wanted.keep ? where_it_is(model_.jobs[job]) : find(model_.jobs[job], wanted);
@@ -51,7 +51,7 @@ class Packing {
 
   std::optional<Placement> find(const Job& job, const Configuration& wanted) const {
     const int each = (wanted.replicas - 1) / wanted.nodes + 1;
-    std::vector<std::tuple<bool, int, int>> candidates;  // preemptible, room, index: the best first
+    std::vector<std::tuple<bool, int, int>> candidates;  // (preemptible, room, index), of which lower ones are better
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       if (node.type != wanted.type || (wanted.nodes > 1 && node.distributed)) continue;
@@ -64,7 +64,7 @@ class Packing {
     Placement placement;
     int left = wanted.replicas;
     for (std::size_t i = 0; i < needed; ++i) {
-      // Leaves at least one for every node that follows.
+      // At least one replica is left for every node that follows.
       const int here = std::min(each, left - static_cast<int>(needed - i - 1));
       placement.push_back({std::get<2>(candidates[i]), here});
       left -= here;
@@ -78,7 +78,7 @@ class Packing {
   std::vector<Placed> placed_;
 };
 
-// The configuration of the same size on the same type that starts anew; -1 if there is none.
+// Returns the configuration of the same size on the same type for which the job restarts, or -1 if there is none.
 int moved(const Job& job, int configuration) {
   const Configuration& kept = job.configurations[configuration];
   const auto same = std::ranges::find_if(job.configurations, [&](const Configuration& one) {
@@ -87,7 +87,7 @@ int moved(const Job& job, int configuration) {
   return same == job.configurations.end() ? -1 : static_cast<int>(same - job.configurations.begin());
 }
 
-// Jobs with a choice, those that span nodes first, then by size. `keep_first`: those that stay before all others.
+// Returns the jobs with a choice, the most nodes first, then by size. With `keep_first`, jobs that stay precede others.
 std::vector<std::size_t> order(const Model& model, const std::vector<int>& chosen, bool keep_first) {
   std::vector<std::size_t> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
@@ -101,7 +101,7 @@ std::vector<std::size_t> order(const Model& model, const std::vector<int>& chose
   return jobs;
 }
 
-// Whether every choice found room as it is.
+// Places the choices. Returns whether all of them fit unchanged.
 bool pack(const Model& model, const std::vector<int>& chosen, bool keep_first, Packing& packing) {
   bool all = true;
   for (const std::size_t i : order(model, chosen, keep_first)) {
@@ -113,7 +113,7 @@ bool pack(const Model& model, const std::vector<int>& chosen, bool keep_first, P
   return all;
 }
 
-// Gives those that have nothing the best that still fits.
+// Gives jobs without replicas the best configuration that still fits.
 void fill(const Model& model, const std::vector<int>& chosen, Packing& packing) {
   std::vector<std::size_t> jobs;
   for (std::size_t i = 0; i < model.jobs.size(); ++i) {

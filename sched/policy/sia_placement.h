@@ -1,6 +1,4 @@
-// Where Sia's choices go: configurations onto nodes.
-//
-// Threading: free of state. Deterministic.
+// Places the configurations that Sia chose on nodes. This is deterministic.
 #pragma once
 
 #include <vector>
@@ -10,15 +8,16 @@
 namespace adaptdl::sched::sia {
 
 struct Placed {
-  int configuration = -1;  // of the job; -1: it has none
+  int configuration = -1;  // index into Job::configurations; -1 if the job gets none
   Placement placement;
-  bool as_chosen = true;  // false: what was chosen for it found no room, and this is the best that did
+  bool as_chosen = true;  // false if the chosen configuration did not fit and this is the best that did
 };
 
-// `chosen`: the configuration of each job, -1 for none. Two ways are tried, and the one with the lower cost is taken:
-// jobs that keep what they have stay where they are; or all are packed anew, the largest first, each where it was if
-// that is still free. Whole nodes are filled first, then single ones, in each case the fullest that have room. Then
-// every job without replicas, in the order of submission, gets the best of its configurations that still fits.
+// `chosen` holds the configuration of each job, -1 for none. At first, jobs that keep what they have are left in place.
+// If a choice then does not fit, all jobs are also packed again, the largest first, each where it was if that is still
+// free, and the result with the lower cost counts. Jobs on several nodes are placed before others. Nodes that are not
+// preemptible are preferred, then the fullest that have room. Finally, every job without replicas, in the order of
+// submission, gets the best of its configurations that still fits.
 std::vector<Placed> place(const Model& model, const std::vector<int>& chosen);
 
 }  // namespace adaptdl::sched::sia

@@ -14,12 +14,12 @@
 namespace adaptdl::sched::sia {
 namespace {
 
-// A job that was restarted again and again is moved for a gain of 20 times, but not never.
+// A job that was restarted very often can still be moved, but only for a twentyfold gain.
 constexpr double kLeastRestartFactor = 0.05;
-// What it costs to have nothing, beyond the worst that a job could have. At p = -1 as much as another job saves by its
-// first doubling. (The 0.1 of the paper lets running jobs grow before new ones start, and short jobs wait for hours.)
+// The extra cost of having nothing, relative to a job's worst configuration. At p = -1, another job saves as much by
+// its first doubling. (The paper's 0.1 lets running jobs grow before new ones start, and short jobs wait for hours.)
 constexpr double kCostOfWaiting = 0.5;
-// Beyond so many nodes their number grows in steps of a quarter, or large clusters make large programs.
+// Above this number of nodes, sizes grow in steps of a quarter, so that programs of large clusters stay small.
 constexpr int kEveryNumberOfNodes = 16;
 
 template <class Range>
@@ -51,7 +51,7 @@ bool fits(const Cluster& cluster, const Job& job, const Placement& placement) {
       placement, [&](const Share& share) { return room(cluster.nodes[share.node], job) >= share.replicas; });
 }
 
-// Takes what a job has now off the nodes. False, and nothing is taken, if it has nothing, or the nodes have shrunk.
+// Subtracts what a job has now from the nodes. Returns false and changes nothing if that is nothing or no longer fits.
 bool pin(Cluster& cluster, const Job& job) {
   const bool there = std::ranges::all_of(job.current, [&](const Share& share) {
     const Node& node = cluster.nodes[share.node];
@@ -65,7 +65,7 @@ bool pin(Cluster& cluster, const Job& job) {
   return true;
 }
 
-// Goodputs of a job on each type of GPU.
+// The goodputs of a job on each type of GPU.
 class Goodputs {
  public:
   Goodputs(const JobInfo& job, const std::vector<std::string>& types) : job_(job), functions_(types.size()) {
@@ -78,7 +78,7 @@ class Goodputs {
 
   double speed(int type) const { return speeds_[type]; }
 
-  // 0 where it cannot run.
+  // Returns 0 where the job cannot run.
   double operator()(int type, int nodes, int replicas) {
     if (speeds_[type] == 0) return 0;
     if (!job_.speedup) return speeds_[type] * replicas;
@@ -101,10 +101,10 @@ class Goodputs {
   std::vector<std::optional<SpeedupFunction>> functions_;
 };
 
-// What nodes of one type have room for, of one job.
+// The room for one job on nodes of one type.
 struct TypeRoom {
-  int per_node = 0;  // on the emptiest node
-  int whole = 0;     // nodes as empty as that
+  int per_node = 0;  // replicas on the emptiest node
+  int whole = 0;     // nodes with that much room
 };
 
 TypeRoom room_on(const Cluster& cluster, const Job& job, int type) {
@@ -118,7 +118,7 @@ TypeRoom room_on(const Cluster& cluster, const Job& job, int type) {
   return result;
 }
 
-// Numbers of replicas and of nodes, fewest replicas first.
+// Returns pairs of replicas and nodes, with the fewest replicas first.
 std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int least, int most) {
   std::set<std::pair<int, int>> all;
   const auto add = [&](std::int64_t replicas, int nodes) {
@@ -127,7 +127,7 @@ std::vector<std::pair<int, int>> sizes(const TypeRoom& room, int least, int most
   for (int replicas = 1; replicas <= room.per_node; replicas *= 2) add(replicas, 1);
   for (int nodes = 1; nodes <= room.whole; nodes += nodes < kEveryNumberOfNodes ? 1 : nodes / 4)
     add(std::int64_t{nodes} * room.per_node, nodes);
-  // The least that is of use to the job may be none of these.
+  // The job's minimum may not be among these sizes.
   const int nodes = (least - 1) / room.per_node + 1;
   if (nodes <= room.whole) add(least, nodes);
   return {all.begin(), all.end()};
@@ -143,7 +143,7 @@ void add_configurations(const Cluster& cluster, Goodputs& goodputs, Job& job) {
     for (const auto& [replicas, nodes] : sizes(there, least, std::min(job.info->max_replicas, kMostReplicas))) {
       room_anywhere = true;
       const double goodput = goodputs(type, nodes, replicas);
-      // More replicas that bring nothing are of no use to anyone.
+      // Sizes with more replicas but no more goodput are left out.
       if (!std::isfinite(goodput) || goodput <= best) continue;
       best = goodput;
       job.configurations.push_back({type, replicas, nodes, false, goodput, 0});
@@ -163,7 +163,7 @@ void add_current(const Cluster& cluster, Goodputs& goodputs, Job& job) {
     job.current.clear();
     return;
   }
-  // All replicas wait for the slowest.
+  // All replicas wait for the slowest GPU.
   int slowest = cluster.nodes[job.current.front().node].type;
   for (const Share& share : job.current) {
     const int type = cluster.nodes[share.node].type;

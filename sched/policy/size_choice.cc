@@ -10,7 +10,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// The units of capacity are replicas where all jobs ask for the same, else this many parts of the whole.
+// If all jobs have the same demand, the units of capacity are replicas. Otherwise the whole has this many units.
 constexpr int kParts = 4096;
 
 struct Option {
@@ -20,10 +20,10 @@ struct Option {
 
 struct Capacity {
   int units = 0;
-  std::vector<int> taken;  // by one replica of each job; above `units`: more than there is
+  std::vector<int> taken;  // by one replica of each job; above `units` if there is not that much
 };
 
-// How many replicas of the only kind of job the nodes take, one by one.
+// Returns how many replicas fit on the nodes, node by node, if all jobs have the demand of `job`.
 int slots(const SearchProblem& problem, int job) {
   const SearchState state(problem);
   std::int64_t total = 0;
@@ -57,7 +57,7 @@ Capacity measure(const SearchProblem& problem) {
   return capacity;
 }
 
-// The most replicas of a job that fit on one node when it is empty, and on all together.
+// Returns how many replicas of a job fit on the roomiest empty node, and on all empty nodes together.
 std::pair<int, int> fitting_replicas(const SearchState& empty, const SearchProblem& problem, int job) {
   int on_one = 0, on_all = 0;
   const int most = problem.jobs[static_cast<std::size_t>(job)].max_replicas;
@@ -69,7 +69,7 @@ std::pair<int, int> fitting_replicas(const SearchState& empty, const SearchProbl
   return {on_one, on_all};
 }
 
-// Choices worth having: more units only for more value.
+// Returns the choices worth considering, by units: a choice with more units must also have more value.
 std::vector<Option> options_of(const SearchJob& job, std::pair<int, int> most, int unit, int units) {
   std::vector<Option> all = {{0, {0, job.previous.empty(), placement_value(job, {})}}};
   const auto add = [&](int replicas, bool keep, double value) {
@@ -93,7 +93,7 @@ std::vector<Option> options_of(const SearchJob& job, std::pair<int, int> most, i
 
 SizeChoice stay(const SearchJob& pinned) { return {replica_count(pinned.previous), true, pinned.keep}; }
 
-// Where there is enough for all, nothing has to be weighed.
+// Returns the best choice of each job, for problems with enough capacity for all.
 std::vector<SizeChoice> best_of_each(const SearchProblem& problem, const std::vector<std::vector<Option>>& options) {
   std::vector<SizeChoice> choices;
   for (std::size_t j = 0; j < problem.jobs.size(); ++j)
@@ -117,7 +117,7 @@ std::vector<SizeChoice> choose_sizes(const SearchProblem& problem) {
     wanted += static_cast<std::size_t>(options[j].back().units);
   }
   if (wanted <= units) return best_of_each(problem, options);
-  // best[u]: the most value of the jobs so far in at most u units; chosen[j][u]: which option of job j that takes.
+  // best[u] is the highest value of the jobs so far in at most u units, and chosen[j][u] is the option of job j in it.
   std::vector<double> best(units + 1, 0.0), next(units + 1);
   std::vector<std::vector<std::uint16_t>> chosen(jobs);
   for (std::size_t j = 0; j < jobs; ++j) {

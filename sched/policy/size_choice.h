@@ -1,6 +1,6 @@
-// How many replicas each job would best have if only the sum of what they take counted: a knapsack with one choice a
-// job, solved exactly by dynamic programming. It ignores which nodes the replicas are on, so where every replica takes
-// the same, its value is an upper bound of what an allocation can reach.
+// Chooses the best number of replicas for each job if only the sum of what they take matters. This is a knapsack
+// problem with one choice per job, which dynamic programming solves exactly. It ignores which nodes the replicas are
+// on, so if all replicas have the same demand, its value is an upper bound for any allocation.
 #pragma once
 
 #include <vector>
@@ -11,11 +11,11 @@ namespace adaptdl::sched {
 
 struct SizeChoice {
   int replicas = 0;
-  bool keep = false;  // the previous allocation as it is
+  bool keep = false;  // whether the previous allocation stays unchanged
   double value = 0;
 };
 
-// Of each job. Pinned ones keep theirs.
+// Returns the choice for each job. Pinned jobs keep what they have.
 std::vector<SizeChoice> choose_sizes(const SearchProblem& problem);
 
 }  // namespace adaptdl::sched

@@ -1,10 +1,10 @@
-// How much faster a job makes progress with more replicas: its goodput there over that of a base, by default one
-// replica. Batch sizes are the best for each number of replicas (GoodputFunction::optimize).
+// How much faster a job progresses with more replicas: its goodput relative to that of one replica, with the best batch
+// size for each number of replicas (GoodputFunction::optimize()).
 //
-// The model tells several nodes from one, not how many there are, so two rows of values cover all placements. A value
-// is computed when it is first asked for and remembered: millions of queries cost a look-up each.
+// The model distinguishes one node from several, but not how many there are, so two rows of values cover all
+// placements. A value is computed when it is first needed and then cached, so that millions of calls are cheap.
 //
-// Threading: one thread at a time, const or not.
+// Threading: for one thread at a time, even if the object is const.
 #pragma once
 
 #include <optional>
@@ -16,17 +16,17 @@ namespace adaptdl::sched {
 
 class SpeedupFunction {
  public:
-  // Throws UsageError if the limits contradict each other (see GoodputFunction::optimize). Parameters that are not
-  // finite, or negative, give a function whose every value is 0 (see usable()).
+  // Throws UsageError if the limits contradict each other (see GoodputFunction::optimize()). If a parameter is negative
+  // or not finite, or gamma is below 1, all values of the function are 0 (see usable()).
   SpeedupFunction(const goodput::GoodputFunction& goodput, const goodput::Limits& limits);
 
-  // Goodput over that of one replica. 0 for no replicas, and where the job cannot run. REQUIRES 0 <= nodes <= replicas.
+  // Goodput relative to one replica; 0 without replicas or where the job cannot run. REQUIRES 0 <= nodes <= replicas.
   double operator()(int nodes, int replicas) const;
 
-  // Samples a second, weighted by their efficiency. 0 as above.
+  // Samples per second, weighted by their efficiency; 0 in the same cases.
   double goodput(int nodes, int replicas) const;
 
-  // Whether it can run on one replica, or at least on some number up to 64.
+  // Returns whether the job can run on one node with some number of replicas up to 64.
   bool usable() const;
 
   const goodput::GoodputFunction& goodput_function() const noexcept { return goodput_; }
@@ -36,7 +36,7 @@ class SpeedupFunction {
   goodput::GoodputFunction goodput_;
   goodput::Limits limits_;
   bool finite_ = true;
-  mutable std::vector<double> memory_[2];  // by replicas: on one node, on several; NaN: not asked for yet
+  mutable std::vector<double> memory_[2];  // by replicas, on one node and on several; NaN if not computed yet
 };
 
 }  // namespace adaptdl::sched

@@ -1,10 +1,10 @@
-// Tiresias (Gu et al., NSDI 2019), with discretised two-dimensional least attained service: who has had little goes
-// first.
+// Tiresias (Gu et al., NSDI 2019) with discretised two-dimensional least attained service: jobs that have had little
+// service come first.
 //
-// A job starts in the first of two queues and goes to the second for good when it has had 16 hours of one GPU (in
-// replica-seconds, restarts included). Within a queue, first in first out. As many jobs as there is room for run, by
-// queue; a job that there is no room for is passed over. Replicas are those that the user asked for, placed on the
-// emptiest nodes; who goes on running stays where it is. Batch sizes are the user's.
+// A job starts in the first of two queues and moves to the second for good when it has had 16 GPU-hours of service (in
+// replica-seconds, including restarts). Each queue is first in, first out. Jobs run in the order of the queues as long
+// as there is room, and a job that does not fit is passed over. Each job has the replicas that its user requested, on
+// the emptiest nodes; a job that keeps running stays where it is. Batch sizes are the user's.
 #pragma once
 
 #include <memory>

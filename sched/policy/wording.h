@@ -1,4 +1,4 @@
-// What reasons are made of.
+// Helpers for the text of reasons.
 #pragma once
 
 #include <fmt/core.h>
@@ -8,7 +8,7 @@
 
 namespace adaptdl::sched {
 
-// "1 replica", "8 replicas".
+// Returns a text such as "1 replica" or "8 replicas".
 template <typename Number>
 std::string counted(Number number, std::string_view noun) {
   return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");

@@ -1,7 +1,7 @@
-// What was measured of the training of an application: how long its steps take on which placement at which batch size,
-// and how it progresses at which total batch size. docs/formats.md has the format of the files.
+// Measurements of the training of an application: how long steps take by placement and batch size, and how training
+// progresses by total batch size. docs/formats.md describes the files.
 //
-// Threading: const after construction; to be used from any thread.
+// Threading: an Application is const after construction and can be used from any thread.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@ namespace adaptdl::sched {
 
 // An epoch of training at one total batch size.
 struct Epoch {
-  double progress = 0;   // scale-invariant iterations when it has finished
-  double iteration = 0;  // steps when it has finished
+  double progress = 0;   // scale-invariant iterations at the end of the epoch
+  double iteration = 0;  // steps at the end of the epoch
   double metric = 0;     // of the validation
   goodput::GradParams grad;
 };
 
 struct ApplicationData {
   std::string name;
-  std::map<std::size_t, std::vector<Epoch>> validation;  // by total batch size; at least one, each of `epochs` or more
-  int epochs = 1;                                        // to be trained
+  std::map<std::size_t, std::vector<Epoch>> validation;  // by total batch size; not empty; each has at least `epochs`
+  int epochs = 1;                                        // epochs to train
   std::size_t min_local_bsz = 1, max_local_bsz = 1;
-  std::optional<std::size_t> fixed_batch_size;  // total, that adaptive policies keep; none: they choose
+  std::optional<std::size_t> fixed_batch_size;  // total that adaptive policies keep; if unset, they choose it
   int max_replicas = 64;                        // under policies that choose the number of replicas
 };
 
@@ -48,12 +48,13 @@ class Application {
   int max_replicas() const noexcept { return data_.max_replicas; }
   const StepTimes& step_times() const noexcept { return step_times_; }
 
-  // Gradient statistics during an epoch, from 0: linear between the two nearest validated batch sizes; beyond them, the
-  // nearest. REQUIRES 0 <= epoch < epochs(), here and below.
+  // Returns the gradient statistics during an epoch, counted from 0: linear between the two nearest validated batch
+  // sizes, and those of the nearest one outside their range. REQUIRES 0 <= epoch < epochs().
   goodput::GradParams grad_params(std::size_t batch_size, int epoch) const;
-  // Scale-invariant iterations after so many epochs: the least over the validated batch sizes. 0 after none.
+  // Scale-invariant iterations after `epochs` epochs: the minimum over the validated batch sizes, or 0 after none.
+  // REQUIRES 0 <= epochs <= epochs(), here and below.
   double progress_after(int epochs) const { return progress_[static_cast<std::size_t>(epochs)]; }
-  // Steps at this total batch size after so many epochs: between the nearest validated ones as above. 0 after none.
+  // Steps at this total batch size after `epochs` epochs, interpolated as in grad_params(), or 0 after none.
   double iterations_after(std::size_t batch_size, int epochs) const;
 
  private:
@@ -68,10 +69,10 @@ class Application {
 // By name.
 using Applications = std::map<std::string, std::shared_ptr<const Application>>;
 
-// Every directory in `directory` is an application of that name. Throws Error, "FILE:LINE:COLUMN: what is wrong; the
-// way out", or without line and column where the file as a whole is missing or unreadable.
-// An application without an application.json has that of its namesake in `known`, another such directory, if its
-// placements.csv is the same: the paper's data, as its authors published it, has no such files.
+// Loads each directory in `directory` as an application of that name. Throws Error, "FILE:LINE:COLUMN: what is wrong;
+// the way out", without line and column if the file as a whole is missing or unreadable.
+// `known` is another such directory. An application without an application.json uses that of its namesake in `known` if
+// both have the same placements.csv, because the data that the authors of the paper published has no such files.
 Applications load_traces(const std::filesystem::path& directory, const std::filesystem::path& known = {});
 
 }  // namespace adaptdl::sched

@@ -1,4 +1,4 @@
-// What is not measured of an application but chosen: application.json beside its measurements. docs/formats.md has it.
+// The chosen settings of an application: application.json beside its measurements, which docs/formats.md describes.
 #pragma once
 
 #include <filesystem>
@@ -7,9 +7,9 @@
 
 namespace adaptdl::sched {
 
-// Puts the settings over what the measurements say. Leaves `data` as it is if there is no such file. Throws Error,
-// "FILE:LINE:COLUMN: what is wrong; the way out", on a setting that is unknown, of the wrong type, or outside of what
-// was measured.
+// Overrides what follows from the measurements with the settings. Leaves `data` unchanged if there is no such file.
+// Throws Error, "FILE:LINE:COLUMN: what is wrong; the way out", if a setting is unknown, has the wrong type, or is
+// outside the measured range.
 void apply_settings(const std::filesystem::path& file, ApplicationData& data);
 
 }  // namespace adaptdl::sched

@@ -14,7 +14,7 @@ Cluster::Cluster(const SimulationOptions& options) : autoscale_(options.autoscal
   int count = 0;
   for (const NodeGroup& group : options.groups) count += group.nodes;
   if (autoscale_) count = autoscale_->max_nodes;
-  // Names of one length, so that their order is the nodes'.
+  // All names have the same length, so that sorting by name keeps the order of the nodes.
   const std::size_t digits = std::max<std::size_t>(fmt::format("{}", std::max(count - 1, 0)).size(), 2);
   for (const NodeGroup& group : options.groups) {
     for (int i = 0; i < (autoscale_ ? count : group.nodes); ++i) {

@@ -1,6 +1,6 @@
-// The nodes of a simulated cluster, and which jobs have which of them.
+// The nodes of a simulated cluster, and what allocations mean on them.
 //
-// Threading: one thread at a time.
+// Threading: for one thread at a time.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace adaptdl::sched {
 
-// What a replica takes one of.
+// The resource of which each replica takes one.
 inline constexpr char kGpu[] = "nvidia.com/gpu";
 
 class Cluster {
@@ -21,34 +21,34 @@ class Cluster {
   explicit Cluster(const SimulationOptions& options);
 
   const std::vector<NodeInfo>& nodes() const noexcept { return nodes_; }
-  // A node that could be had besides. None: the size is fixed.
+  // Returns a node that could be added, or nothing if the size is fixed.
   std::optional<NodeInfo> node_template() const;
   int gpus() const noexcept { return gpus_; }  // of all nodes at the cluster's largest size
-  // By type, relative to the traces; those of speed 1 are left out.
+  // Speeds by GPU type, relative to the traces, without types of speed 1.
   const std::map<std::string, double>& gpu_speed() const noexcept { return gpu_speed_; }
 
-  // Replicas on each node, in the order of the allocation, and the speed of its slowest GPU.
-  // Throws Error if the allocation names a node that is not there.
+  // Returns the number of replicas on each node, in the order of the allocation.
   static std::vector<int> placement(const Allocation& allocation);
+  // Returns the speed of the slowest GPU. REQUIRES that all nodes of the allocation exist, as check() ensures.
   double speed(const Allocation& allocation) const;
-  // What the allocation costs per hour, by its share of the GPUs of each node. Throws Error like speed().
+  // Returns the price of the allocation per hour, by its share of each node's GPUs. REQUIRES the same as speed().
   double price(const Allocation& allocation) const;
-  // What all nodes cost per hour.
+  // Returns the price of all nodes per hour.
   double price() const;
 
-  // Throws Error, naming the policy, if the allocations take more than there is.
+  // Throws Error, which names the policy, if the allocations use more than the nodes have.
   void check(const Allocations& allocations, const std::string& policy) const;
 
-  // The nodes that hold more than one distributed job, which get into each other's way there.
+  // Returns the nodes that hold more than one distributed job. Such jobs slow each other down there.
   static std::set<std::string> contended(const Allocations& allocations);
 
-  // Goes towards that many nodes, within the range for autoscaling: new ones are there at once, the last ones go while
-  // they are idle. Does nothing if the size is fixed.
+  // Changes the number of nodes towards `desired_nodes`, within the range for autoscaling. New nodes exist at once, and
+  // the last nodes are removed as long as they are idle. Does nothing if the size is fixed.
   void resize(int desired_nodes, const Allocations& allocations);
 
  private:
   std::vector<NodeInfo> nodes_;
-  std::vector<NodeInfo> all_;                 // at the largest size; nodes_ are the first of these
+  std::vector<NodeInfo> all_;                 // all nodes at the largest size; nodes_ are the first of these
   std::vector<double> prices_;                // of all_
   std::map<std::string, std::size_t> index_;  // into all_
   std::map<std::string, double> gpu_speed_;

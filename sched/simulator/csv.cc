@@ -26,13 +26,13 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
 }
 
-// Characters of UTF-8 are counted by the bytes that do not go on with one.
+// Counts characters of UTF-8 by the bytes that are not continuation bytes.
 std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// The text of the quoted cell that begins at `at`, which moves behind it. None if the quote is not closed.
+// Returns the text of the quoted cell at `at`, which is moved behind it, or nothing if the quote is not closed.
 std::optional<std::string> quoted_cell(std::string_view line, std::size_t& at) {
   std::string text;
   for (++at; at < line.size(); ++at) {
@@ -99,7 +99,7 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
   check_text(line, number);
   Row row{{}, number, characters(line) + 1};
   const auto column = [&](std::size_t at) { return characters(line.substr(0, at)) + 1; };
-  for (std::size_t at = 0;; ++at) {  // one after the comma
+  for (std::size_t at = 0;; ++at) {  // skips the comma
     at = std::min(line.find_first_not_of(" \t", at), line.size());
     Cell cell{"", column(at)};
     if (at < line.size() && line[at] == '"') {
@@ -125,7 +125,7 @@ Csv::Row Csv::parse(std::string_view line, std::size_t number) const {
   return row;
 }
 
-// Names from the file stand in messages, on terminals and in JSON.
+// Names from the file are used in messages, on terminals and in JSON, so control characters are refused.
 void Csv::check_text(std::string_view line, std::size_t number) const {
   const auto control = std::ranges::find_if(line, [](unsigned char c) { return (c < 0x20 && c != '\t') || c == 0x7F; });
   if (control != line.end()) {

@@ -1,12 +1,10 @@
-// A strict reader of small CSV files: comma-separated, a line of column names first.
+// A strict reader of small CSV files, whose cells are comma-separated and whose first line names the columns.
 //
-// Cells may stand in double quotes (a quote in them is two), but not go over a line's end. A byte order mark, CRLF,
-// blanks around a cell and blank lines are let pass. Columns come in any order; those that nobody asks for are ignored.
+// Cells may be in double quotes (with "" for a quote), but must end on their line. A byte order mark, CRLF, blanks
+// around a cell and blank lines are accepted. Columns may be in any order, and columns that are not used are ignored.
 //
-// Every error is an Error of one line, "FILE:LINE:COLUMN: what is wrong; the way out"; columns are counted in
-// characters.
-//
-// Threading: const after construction.
+// Every error is an Error of one line, "FILE:LINE:COLUMN: what is wrong; the way out", with columns counted in
+// characters, and without line and column if the file cannot be read. A Csv is const after construction.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +17,18 @@ namespace adaptdl::sched {
 
 class Csv {
  public:
-  // The columns named in `required` must be there. Throws on a file that cannot be read, is not text in UTF-8, has no
-  // rows, or whose rows have not as many cells as there are columns.
+  // The columns in `required` must exist. Throws if the file cannot be read, is not UTF-8 text, has no rows, or has a
+  // row whose number of cells differs from the number of columns.
   Csv(const std::filesystem::path& file, const std::vector<std::string_view>& required);
 
   std::size_t rows() const noexcept { return rows_.size(); }
   bool has(std::string_view column) const;
 
-  // REQUIRES a row that there is, and a column of the file, here and below.
+  // REQUIRES an existing row and an existing column, here and below.
   const std::string& text(std::size_t row, std::string_view column) const;
-  // A finite number, at least `least` and at most `most`. Throws on anything else.
+  // Returns a finite number from `least` to `most`. Throws on anything else.
   double number(std::size_t row, std::string_view column, double least = 0, double most = 1e100) const;
-  // A whole number from 1 to a billion. Throws on anything else.
+  // Returns a whole number from 1 to a billion. Throws on anything else.
   int count(std::size_t row, std::string_view column) const;
 
   // Throws an Error that points to the cell.
@@ -57,7 +55,7 @@ class Csv {
   std::vector<Row> rows_;
 };
 
-// The whole of a file. Throws Error, naming it.
+// Returns the contents of a file. Throws Error, which names the file, if it cannot be read.
 std::string read_text(const std::filesystem::path& file);
 
 }  // namespace adaptdl::sched

@@ -22,7 +22,7 @@ Point3 cross(const Point3& a, const Point3& b) {
 double dot(const Point3& a, const Point3& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
 
 bool flat(const std::vector<Point3>& points) {
-  // From the farthest points: a line, then a plane, then a volume, each relative to what they extend over.
+  // The farthest points span a line, then a plane, then a volume, which is compared with the cube of the line's length.
   const auto farthest = [&](auto measure) { return std::ranges::max(points, {}, measure); };
   const Point3 origin = points.front();
   const Point3 line = minus(farthest([&](const Point3& p) { return dot(minus(p, origin), minus(p, origin)); }), origin);
@@ -61,7 +61,7 @@ void Delaunay::add(const std::vector<Point3>& points, const std::array<int, 4>& 
   const Point3 a = minus(point(0), origin), b = minus(point(1), origin), c = minus(point(2), origin);
   const double volume = dot(a, cross(b, c));
   const double size = std::sqrt(dot(a, a) * dot(b, b) * dot(c, c));
-  // Coplanar corners, which cospherical points leave behind, hold nothing that their neighbours do not.
+  // Cospherical points can give tetrahedra with coplanar corners. These contain nothing that their neighbours do not.
   if (!(std::abs(volume) > 1e-12 * size)) return;
   const auto scaled = [&](const Point3& v) { return Point3{v[0] / volume, v[1] / volume, v[2] / volume}; };
   Tetrahedron result{corners, origin, {scaled(cross(b, c)), scaled(cross(c, a)), scaled(cross(a, b))}, origin, origin};

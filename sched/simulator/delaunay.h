@@ -1,6 +1,6 @@
-// A Delaunay tetrahedralisation of points in three dimensions, by Qhull.
+// A Delaunay tetrahedralisation of points in three dimensions, computed by Qhull.
 //
-// Threading: const after construction; to be used from any thread.
+// Threading: a Delaunay is const after construction and can be used from any thread.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@ using Point3 = std::array<double, 3>;
 
 class Delaunay {
  public:
-  // Weights of a point's neighbours that make it up: the corners of a tetrahedron that holds it.
+  // The corners of a tetrahedron that contains a point, and the weights with which they add up to the point.
   struct Corners {
-    std::array<int, 4> points;  // by index
+    std::array<int, 4> points;  // indices
     std::array<double, 4> weights;
   };
 
-  // Points that span no volume have no tetrahedra. Throws Error if Qhull fails on points that do.
+  // Points that do not span a volume have no tetrahedra. For others, throws Error if Qhull fails or is not installed.
   explicit Delaunay(const std::vector<Point3>& points);
 
-  // None outside of the convex hull.
+  // Returns nothing outside of the convex hull.
   std::optional<Corners> locate(const Point3& point) const;
 
  private:
@@ -30,7 +30,7 @@ class Delaunay {
     std::array<int, 4> points;
     Point3 origin;                  // of the last corner
     std::array<Point3, 3> inverse;  // rows that map an offset from the origin to the weights of the other corners
-    Point3 low, high;               // the box around it
+    Point3 low, high;               // the bounding box
   };
   void add(const std::vector<Point3>& points, const std::array<int, 4>& corners);
 

@@ -12,8 +12,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// So many cycles without progress of any job are taken for the end of all progress, if so many restarts had been
-// possible.
+// A simulation counts as stuck after this many cycles without progress of any job, if their time was also enough for
+// this many restarts.
 constexpr int kMaxIdleCycles = 1000;
 constexpr double kMaxIdleRestarts = 10;
 
@@ -71,7 +71,7 @@ bool Simulation::completed() const {
   return std::ranges::all_of(jobs_, [](const SimulatedJob& job) { return job.completion_time().has_value(); });
 }
 
-// The next cycle, counted in intervals: after one more, or if there is no job, the first after the next submission.
+// Returns the next cycle, counted in intervals. Without active jobs, it is the first at or after the next submission.
 double Simulation::next_cycle() const {
   double submission = std::numeric_limits<double>::infinity();
   for (const SimulatedJob& job : jobs_) {

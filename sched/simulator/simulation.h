@@ -1,6 +1,6 @@
-// One simulation: a workload under a policy, cycle by cycle.
+// Simulates one workload under one policy, cycle by cycle.
 //
-// Threading: one thread at a time; several simulations may run at the same time.
+// Threading: for one thread at a time; several simulations may run at the same time.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ namespace adaptdl::sched {
 
 class Simulation {
  public:
-  // What it is given must outlive it. `index` is that of the task, for the observer, which may be null.
+  // All arguments must outlive the simulation. `index` is the task's index, for the observer, which may be null.
   Simulation(std::size_t index, const SimulationTask& task, const SimulationOptions& options,
              SimulationObserver* observer);
 
-  // Goes on until all jobs have completed, or to the next cycle after one of the flags became true. Throws Error as
+  // Runs until all jobs have completed, or until the next cycle after one of the flags became true. Throws Error as
   // simulate() does.
   SimulationResult run(const std::vector<const std::atomic<bool>*>& stop);
 
  private:
   bool active(const SimulatedJob& job) const;
-  bool completed() const;  // all jobs
+  bool completed() const;  // whether all jobs are
   void train();
   double next_cycle() const;
   Decision schedule(const std::vector<SimulatedJob*>& jobs);
@@ -50,10 +50,10 @@ class Simulation {
   double cycle_ = 0;         // intervals so far
   double now_ = 0;
   double node_seconds_ = 0;       // from the first submission to the last completion
-  double node_cost_ = 0;          // of these
-  std::vector<bool> told_;        // which jobs the observer knows to have completed
-  std::vector<double> progress_;  // of each job, when it last grew
-  int idle_cycles_ = 0;           // since any grew, with jobs to schedule
+  double node_cost_ = 0;          // of these node-seconds
+  std::vector<bool> told_;        // by job, whether its completion was recorded
+  std::vector<double> progress_;  // by job, when it last grew
+  int idle_cycles_ = 0;           // cycles with jobs to schedule since the progress of any job last grew
 };
 
 }  // namespace adaptdl::sched

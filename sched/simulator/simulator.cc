@@ -14,8 +14,8 @@
 namespace adaptdl::sched {
 namespace {
 
-// A cluster of more is a mistake.
-constexpr int kMaxPerGroup = 100'000;  // nodes, and GPUs of one
+// Larger clusters are refused as mistakes.
+constexpr int kMaxPerGroup = 100'000;  // nodes, and also GPUs per node
 constexpr double kMaxGpus = 1e9;
 
 void require(bool condition, std::string_view option, double value, std::string_view range) {

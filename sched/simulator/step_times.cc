@@ -21,7 +21,7 @@ StepTime mix(const StepTime& a, const StepTime& b, double weight_of_b) {
   return {a.step + weight_of_b * (b.step - a.step), a.sync + weight_of_b * (b.sync - a.sync)};
 }
 
-// Linear between two batch sizes, held beyond the first and the last.
+// Interpolates between two batch sizes. Beyond the first and the last, the time is constant.
 StepTime evaluate(const Curve& curve, double local_bsz) {
   const auto upper = curve.lower_bound(local_bsz);
   if (upper == curve.end()) return std::prev(upper)->second;
@@ -30,7 +30,7 @@ StepTime evaluate(const Curve& curve, double local_bsz) {
   return mix(lower->second, upper->second, (local_bsz - lower->first) / (upper->first - lower->first));
 }
 
-// The lexicographically least rotation.
+// Returns the lexicographically smallest rotation.
 std::vector<int> canonical(std::span<const int> placement) {
   std::vector<int> rotation(placement.begin(), placement.end()), least = rotation;
   for (std::size_t i = 1; i < rotation.size(); ++i) {
@@ -48,7 +48,7 @@ Query query_of(const StepTimes::PlacementRow& row) {
   return {{static_cast<int>(row.placement.size()), replicas}, row.local_bsz};
 }
 
-// Means of what is measured under one key, in the order in which the keys came first.
+// The means of the measurements under each key, in the order in which the keys first occurred.
 template <class Key>
 class Means {
  public:
@@ -74,12 +74,12 @@ class Means {
   std::vector<Sum> sums_;
 };
 
-// What was measured, rows of one key averaged.
+// All measurements, with rows of the same key averaged.
 struct Measurements {
   Measurements(std::span<const StepTimes::PlacementRow> placements,
                std::span<const StepTimes::ScalabilityRow> scalability) {
-    // Which tetrahedra Qhull makes of cospherical points depends on their order. This one is that of the artifact of
-    // the paper: placements sorted, the rest as it is in the file.
+    // Which tetrahedra Qhull builds from cospherical points depends on their order. This is the order of the paper's
+    // artifact: placements are sorted, and the other rows are in the order of the file.
     std::vector<StepTimes::PlacementRow> sorted(placements.begin(), placements.end());
     std::ranges::stable_sort(sorted, {}, query_of);
     Means<std::pair<std::vector<int>, double>> placement_means;
@@ -116,7 +116,7 @@ struct StepTimes::Implementation {
   Measurements measured;
   Delaunay delaunay;
   mutable std::shared_mutex mutex;
-  mutable std::map<Query, StepTime> memory;  // under the mutex
+  mutable std::map<Query, StepTime> memory;  // protected by the mutex
 };
 
 StepTime StepTimes::Implementation::at_shape(const Shape& shape, double local_bsz) const {

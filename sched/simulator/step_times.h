@@ -1,15 +1,15 @@
-// How long a step takes, from measurements at some placements and batch sizes: exactly what was measured where it was,
-// else linear between.
+// How long a step takes, by measurements at some placements and batch sizes: exactly the measured time where there is
+// one, else an interpolation.
 //
-// On a placement that was measured: linear over the local batch size, held beyond the measured ones. On another: linear
-// over (nodes, replicas, local batch size) between the points of a Delaunay tetrahedralisation of all that was
-// measured; outside of their convex hull, or where they span no volume, as on the measured (nodes, replicas) that is
-// nearest (each coordinate counted relative to its range; of two as near, the larger).
+// On a measured placement, times are linear in the local batch size, and constant beyond the measured ones. On another
+// placement, they are linear in (nodes, replicas, local batch size) between the points of a Delaunay tetrahedralisation
+// of all measurements. Outside of the convex hull of these, or if they do not span a volume, times are those of the
+// nearest measured (nodes, replicas), with each coordinate relative to its range; of two as near, the larger counts.
 //
-// A placement is the number of replicas on each node, in the order of ranks. Rotations of it are one: the ring of an
-// all-reduce has no beginning.
+// A placement is the number of replicas on each node, in the order of ranks. Its rotations count as the same placement,
+// because the ring of an all-reduce has no beginning.
 //
-// Threading: to be used from any thread; what was asked once is remembered under a lock.
+// Threading: can be used from any thread; a lock protects the cache.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace adaptdl::sched {
 
-// Seconds. `sync` is the part of `step` in which it waits for other replicas.
+// Both times are in seconds. `sync` is the part of `step` in which a replica waits for others.
 struct StepTime {
   double step = 0;
   double sync = 0;
@@ -34,21 +34,21 @@ class StepTimes {
     double local_bsz = 0;
     StepTime time;
   };
-  struct ScalabilityRow {  // of an unknown placement
+  struct ScalabilityRow {  // its placement is unknown
     int nodes = 0;
     int replicas = 0;
     double local_bsz = 0;
     StepTime time;
   };
 
-  // REQUIRES at least one placement; every number positive, and sync at most step. Rows that agree in all but the time
-  // are averaged.
+  // Rows that differ only in their time are averaged. REQUIRES at least one placement, positive numbers, and
+  // 0 <= sync <= step.
   StepTimes(std::span<const PlacementRow> placements, std::span<const ScalabilityRow> scalability);
   ~StepTimes();
   StepTimes(StepTimes&&) noexcept;
   StepTimes& operator=(StepTimes&&) noexcept;
 
-  // REQUIRES a placement without zeros, of at least one node, and local_bsz >= 1.
+  // REQUIRES a placement of at least one node and without zeros, and local_bsz >= 1.
   StepTime at(std::span<const int> placement, std::size_t local_bsz) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace adaptdl::sched {
 namespace {
 
-// Completion times, from submission on.
+// Returns the completion times of jobs, counted from their submission.
 std::vector<double> completion_times(const std::vector<JobOutcome>& jobs) {
   std::vector<double> times;
   for (const JobOutcome& job : jobs) {
@@ -17,11 +17,11 @@ std::vector<double> completion_times(const std::vector<JobOutcome>& jobs) {
   return times;
 }
 
-// How much slower than alone the worst served job was. Writes each job's time alone.
+// Returns the largest ratio of a completion time to its alone_time. Sets alone_time of each completed job.
 double finish_time_fairness(const SimulationTask& task, const SimulationOptions& options, int gpus, double mean_active,
                             std::vector<JobOutcome>& jobs) {
   const int share = std::max(static_cast<int>(std::ceil(gpus / std::max(mean_active, 1e-9) - 1e-8)), 1);
-  std::map<const Application*, double> known;  // jobs of one application are alike
+  std::map<const Application*, double> known;  // all jobs of an application have the same alone_time
   double worst = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (!jobs[i].completion_time) continue;

@@ -1,6 +1,4 @@
-// The figures of a simulation: see SimulationResult.
-//
-// Threading: free of state.
+// Computes the figures of a simulation (see SimulationResult).
 #pragma once
 
 #include <vector>
@@ -10,15 +8,16 @@
 
 namespace adaptdl::sched {
 
-// `jobs` in the order of the workload; `gpus` is of the whole cluster.
+// `jobs` are in the order of the workload, and `gpus` is the number of GPUs of the whole cluster.
 SimulationResult summarize(const SimulationTask& task, const SimulationOptions& options,
                            const std::vector<SimulatedJob>& jobs, int gpus, double node_seconds);
 
-// Seconds from the start to the end of a job that chooses its own batch sizes, undisturbed on that many replicas, or as
-// many as it can use, on nodes with so many GPUs of that speed. REQUIRES replicas >= 1.
+// Returns the seconds from the start to the end of a job that chooses its own batch sizes and runs undisturbed on
+// `replicas` replicas, or as many as it can use, on nodes of the group `nodes`. REQUIRES replicas >= 1.
 double alone_time(const WorkloadJob& job, int replicas, const NodeGroup& nodes, const SimulationOptions& options);
 
-// The smallest value that at least `fraction` of the values do not exceed. 0 of none. REQUIRES 0 < fraction <= 1.
+// Returns the smallest value that at least `fraction` of the values do not exceed, or 0 if there are no values.
+// REQUIRES 0 < fraction <= 1.
 double nearest_rank(std::vector<double> values, double fraction);
 
 }  // namespace adaptdl::sched

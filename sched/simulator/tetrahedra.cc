@@ -11,7 +11,7 @@ extern "C" {
 namespace adaptdl::sched {
 namespace {
 
-// What Qhull says goes to a text in memory, not to the user's terminal.
+// Collects Qhull's messages in memory, to keep them off the user's terminal.
 class Messages {
  public:
   Messages() : file_(open_memstream(&text_, &size_)) {
@@ -36,8 +36,8 @@ class Qhull {
   Qhull(std::vector<Point3>& points, std::FILE* messages) {
     QHULL_LIB_CHECK
     qh_zero(&state_, messages);
-    // Triangulated output (Qt) with a point at infinity (Qz), for points of a grid are cospherical; the other options
-    // are those that SciPy's interpolation passes, whose tetrahedra are thereby ours.
+    // Points of a grid are cospherical, which needs triangulated output (Qt) with a point at infinity (Qz). The other
+    // options are those of SciPy's interpolation, so that the tetrahedra are the same.
     char command[] = "qhull d Qt Qbb Qc Qz Q12";
     exit_code_ = qh_new_qhull(&state_, 3, static_cast<int>(points.size()), points.front().data(), False, command,
                               nullptr, messages);
@@ -51,7 +51,7 @@ class Qhull {
   }
   int exit_code() const { return exit_code_; }
 
-  // The corners of each facet of the lower hull of the points lifted to a paraboloid.
+  // Returns the corners of each facet of the lower hull of the points, lifted to a paraboloid.
   std::vector<std::array<int, 4>> tetrahedra() {
     std::vector<std::array<int, 4>> result;
     for (const facetT* facet = state_.facet_list; facet && facet->next; facet = facet->next) {

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Beyond these a number is a mistake.
+// Larger numbers are refused as mistakes.
 constexpr double kMaxStepTime = 1e6;  // seconds
 constexpr double kMaxSteps = 1e15;
 constexpr std::string_view kValidationPrefix = "validation-";
@@ -86,7 +86,7 @@ std::vector<Epoch> load_validation(const fs::path& file) {
   return epochs;
 }
 
-// The batch size in the name of a file of validations.
+// Returns the batch size in the name of a validation file.
 std::size_t validated_batch_size(const fs::path& file) {
   const std::string stem = file.stem().string();
   const std::string_view text = std::string_view(stem).substr(kValidationPrefix.size());
@@ -99,7 +99,7 @@ std::size_t validated_batch_size(const fs::path& file) {
   return static_cast<std::size_t>(batch_size);
 }
 
-// Entries of a directory by name, so that errors do not depend on the file system's order.
+// Returns the entries of a directory by name, so that errors do not depend on the order of the file system.
 std::vector<fs::path> entries(const fs::path& directory) {
   std::error_code error;
   std::vector<fs::path> paths;
@@ -120,7 +120,7 @@ std::string content(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Its own settings, else those of the same measurements in `known`.
+// Returns the application's own settings file, or that of the same measurements in `known`.
 fs::path settings_of(const fs::path& directory, const fs::path& known) {
   const fs::path own = directory / "application.json", namesake = known / directory.filename();
   if (known.empty() || fs::exists(own)) return own;
