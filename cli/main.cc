@@ -1,4 +1,4 @@
-// The `adaptdl` command. What goes wrong anywhere ends here: one line on standard error and an exit code.
+// The `adaptdl` command. It turns every exception into one line on standard error and an exit code.
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string_view(argv[0]) == adaptdl::sched::kAgentName) return adaptdl::sched::run_agent(argv[1]);
     const int exit_code = adaptdl::cli::dispatch({argv + 1, argv + argc});
-    // Output that went nowhere (a full disk) is a failure, which only the flush can tell.
+    // Output that could not be written, for example to a full disk, is a failure that only the flush detects.
     if (std::fflush(stdout) != 0)
       return complain(fmt::format("cannot write to standard output: {}", std::strerror(errno)).c_str(), kFailed);
     return exit_code;

@@ -28,7 +28,7 @@ struct BuildCommandOptions {
   bool push = false, no_cache = false, quiet = false, json = false, all = false;
 };
 
-// NAME=VALUE; null if there is no '='.
+// Splits NAME=VALUE; the value is null if there is no '='.
 std::pair<std::string, std::optional<std::string>> pair_of(const std::string& text, const char* option) {
   const std::size_t equals = text.find('=');
   if (equals == 0 || text.empty()) throw UsageError(fmt::format("build: {} has no name in '{}'", option, text));
@@ -56,7 +56,7 @@ image::BuildOptions build_options(const BuildCommandOptions& options) {
   }
   for (const std::string& text : options.arguments) {
     auto [name, value] = pair_of(text, "--build-arg");
-    // As docker has it: a name alone is the variable of that name, if there is one.
+    // As in docker, a name without a value stands for the environment variable of that name, if it is set.
     const char* variable = value ? nullptr : std::getenv(name.c_str());
     if (value || variable != nullptr) build.build_arguments[name] = value ? *value : variable;
   }
@@ -96,7 +96,7 @@ void print_result(const image::BuildResult& result, const BuildCommandOptions& o
 
 void build(const BuildCommandOptions& options, int& exit_code) {
   const image::BuildOptions build = build_options(options);
-  // While there is one thread.
+  // The namespaces must be entered while the process has one thread.
   image::enter_build_namespace();
   StopSignals signals([] {});
   BuildScreen screen(options.quiet);

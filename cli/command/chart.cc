@@ -18,7 +18,7 @@
 namespace adaptdl::cli {
 namespace {
 
-// Characters that Go, and so Helm, escapes in JSON, and those that YAML does not allow or reads as the end of a line.
+// Go, and therefore Helm, escapes some of these in JSON; YAML does not allow the others, or reads them as line breaks.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kEscaped = {{{"<", "\\u003c"},
                                                                                     {">", "\\u003e"},
                                                                                     {"&", "\\u0026"},
@@ -52,7 +52,7 @@ const json& value_at(const std::string& path, const json& scope) {
   return scope.at(pointer);
 }
 
-// Whether a value is true in templates: not false, null, zero or empty.
+// Returns whether a value is true in templates: it is not false, null, zero or empty.
 bool is_true(const json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number()) return value.get<double>() != 0;

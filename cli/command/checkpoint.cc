@@ -36,13 +36,13 @@ bool is_checkpoint(const fs::path& path) {
          fs::path(path / "").parent_path().filename().string().starts_with("checkpoint-");
 }
 
-// The checkpoints that a command line names: one, or all in a directory, newest first.
+// Returns the checkpoints that a command line names: one, or all in a directory, newest first.
 std::vector<Entry> named_checkpoints(const fs::path& path) {
   if (is_checkpoint(path)) return {checkpoint::inspect(path)};
   return checkpoint::list(path);
 }
 
-// The one that a command line names: itself, or the newest in a directory.
+// Returns the checkpoint that a command line names: the one at the path, or the newest in the directory.
 Entry named_checkpoint(const fs::path& path) {
   std::vector<Entry> entries = named_checkpoints(path);
   if (entries.empty()) throw CheckpointError(fmt::format("no checkpoint in {}", path.string()));
@@ -68,7 +68,7 @@ std::uint64_t size_of(const checkpoint::Manifest& manifest) {
   return size;
 }
 
-// "epoch 3, loss 0.125"
+// Returns text such as "epoch 3, loss 0.125".
 std::string saved_progress_text(const json& progress) {
   std::string text;
   for (const auto& [key, value] : progress.items()) {
@@ -82,7 +82,7 @@ std::string saved_progress_text(const json& progress) {
   return text.empty() ? "-" : text;
 }
 
-// Only `verify` reads every byte.
+// The status covers only manifests and file sizes; `verify` reads every byte.
 std::string status_of(const Entry& entry) {
   return entry.problem.empty() ? "sizes match" : "damaged: " + entry.problem;
 }
@@ -169,7 +169,7 @@ bool verify(const CheckpointOptions& options) {
   bool whole = true;
   json all = json::array();
   for (const Entry& entry : entries) {
-    // A file in place of a directory cannot be looked into; why is known already.
+    // A file in place of a directory cannot be verified; the entry already has its problem.
     const bool readable = fs::is_directory(entry.path);
     const auto problems = readable ? checkpoint::verify(entry.path) : std::vector{entry.problem};
     whole = whole && problems.empty();
@@ -207,7 +207,7 @@ void prune_checkpoints(const CheckpointOptions& options) {
   if (deleted.empty()) print_out("nothing to delete\n");
 }
 
-// A verb with what all of them have: DIR and --json.
+// Adds a verb with the options that all verbs have: DIR and --json.
 CLI::App* add_checkpoint_verb(CLI::App& app, const char* name, const char* summary, const char* directory,
                               CheckpointOptions& options) {
   CLI::App* verb = app.add_subcommand(name, summary);

@@ -1,4 +1,4 @@
-// The verb `adaptdl checkpoint save`.
+// Defines the verb `adaptdl checkpoint save`.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -11,14 +11,14 @@
 namespace adaptdl::cli {
 namespace {
 
-// How long a run of this machine waits to hear from the cluster whether its name is a job's too.
+// The lookup of a job that has the same name as a run of this machine may take this long.
 constexpr auto kProbeTimeout = std::chrono::milliseconds(1500);
 
 bool named_exactly(const std::optional<sched::RunEntry>& run, const std::string& name) {
   return run && run->status.name == name;
 }
 
-// The run of that name; null if there is none, but several that begin with it are an error.
+// Returns the run of that name, or the only one that begins with it, or null. Throws UsageError if several do.
 std::optional<sched::RunEntry> find_local(const std::string& name) {
   if (name.find('/') != std::string::npos) return std::nullopt;
   const auto runs = sched::runs_directory();
@@ -40,13 +40,13 @@ Target job_target(const ClusterOptions& options, const std::string& name, Client
   return target;
 }
 
-// The job, where a run has that name already and would do.
+// Returns the job that has the same name as a run, or null if there is none or the cluster does not answer in time.
 std::optional<nlohmann::json> ask_briefly(const kube::Access& access, const JobName& name) {
   kube::Client client(access, {.connect_timeout = kProbeTimeout, .timeout = kProbeTimeout, .patience = {}});
   try {
     return find_job(client, name);
   } catch (const Error&) {
-    return std::nullopt;  // the run is there, whatever is wrong with the cluster
+    return std::nullopt;  // the run can be used, whatever is wrong with the cluster
   }
 }
 
@@ -122,7 +122,7 @@ static Target find(const ClusterOptions& options, const std::string& name, Clien
   target.run = find_local(name);
   const auto access = cluster_access(options);
   if (!access) {
-    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // says that there is none
+    if (!target.run) target.run = sched::find_run(sched::runs_directory(), name);  // throws, as there is none
     return target;
   }
   if (!target.run) return job_target(options, name, client);

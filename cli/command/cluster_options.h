@@ -1,7 +1,7 @@
-// The options with which a command chooses its cluster, and what a name given to it stands for.
+// Options that choose the cluster of a command, and the lookup of the runs and jobs that are named to it.
 //
-// One set of options and one rule for all commands: a name is a run of this machine, or a job of the cluster, and where
-// it is both, the command asks which. A job of another namespace may be called NAMESPACE/NAME, as `ls -A` prints it.
+// All commands follow one rule: a name is that of a run of this machine or of a job of the cluster, and if it is both,
+// the command asks which. A job in another namespace may be written as NAMESPACE/NAME, as `ls -A` prints it.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -26,32 +26,32 @@ struct ClusterOptions {
   bool local = false, cluster = false;  // never both
 };
 
-// -n, --namespace and --context.
+// Adds -n, --namespace and --context.
 void add_context_options(CLI::App& app, ClusterOptions& options);
-// --local and --cluster, for a command that knows both kinds.
+// Adds --local and --cluster, for a command that accepts both runs and jobs.
 void add_place_options(CLI::App& app, ClusterOptions& options);
 
-// How the chosen cluster is reached; null if there is no kubeconfig, and none was asked for by an option. Throws Error.
+// Returns how to reach the chosen cluster; null with --local, or if no cluster is configured. Throws Error.
 std::optional<kube::Access> cluster_access(const ClusterOptions& options);
-// The same for a command that cannot do without. Throws Error.
+// Does the same for a command that needs a cluster. Throws Error if none is configured.
 kube::Access require_cluster(const ClusterOptions& options);
 
-// A job by its namespace and name.
+// Identifies a job by its namespace and name.
 struct JobName {
   std::string name_space, name;
 };
-// "name" of the namespace that `access` stands for, or "namespace/name". Throws UsageError on anything else.
+// Parses "name", in the namespace of `access`, or "namespace/name". Throws UsageError on anything else.
 JobName parse_job_name(const std::string& text, const kube::Access& access);
 
-// The AdaptDLJob. Throws Error if there is none, or if the cluster knows no AdaptDLJobs.
+// Returns the AdaptDLJob. Throws Error if it does not exist, or if the cluster does not have the resource AdaptDLJob.
 nlohmann::json get_job(kube::Client& client, const JobName& name);
-// The same, but null if there is no such job.
+// Does the same, but returns null if the job does not exist.
 std::optional<nlohmann::json> find_job(kube::Client& client, const JobName& name);
 
-// What is to be said to a cluster that knows no AdaptDLJobs, in place of its 404.
+// Returns the message that replaces the 404 of a cluster without the resource AdaptDLJob.
 std::string no_such_kind(const kube::Client& client);
 
-// Calls `work`. A 404 without a name, of a server that knows no AdaptDLJobs, becomes an Error that names the cluster.
+// Calls `work`. A 404 that names no object, from a cluster without AdaptDLJobs, becomes an Error that names it.
 template <typename Work>
 void with_job_kind(const kube::Client& client, const Work& work) {
   try {
@@ -62,7 +62,7 @@ void with_job_kind(const kube::Client& client, const Work& work) {
   }
 }
 
-// What a name stands for: `run`, or `job` of `client`.
+// What a name refers to: `run`, or `job` of `client`.
 struct Target {
   std::optional<sched::RunEntry> run;
   std::shared_ptr<kube::Client> client;
@@ -70,10 +70,10 @@ struct Target {
   nlohmann::json job;
 };
 
-// Finds it. A whole name goes before the beginning of a run's. A cluster that is out of reach stands in the way of
-// nothing that is a run of this machine. Throws UsageError if it is both or neither, and what the cluster had to say.
+// Finds the run or job of that name. An exact name takes precedence over the beginning of a run's name. Runs are found
+// even if the cluster is unreachable. Throws UsageError if the name is ambiguous, Error if it is unknown.
 Target find_target(const ClusterOptions& options, const std::string& name);
-// The same for several, by one client.
+// Does the same for several names, with one client.
 std::vector<Target> find_targets(const ClusterOptions& options, const std::vector<std::string>& names);
 
 }  // namespace adaptdl::cli

@@ -1,7 +1,7 @@
-// The jobs of a cluster as they change: watches of its jobs, pods and warnings, put together.
+// ClusterWatch follows the jobs of a cluster: it combines watches of its jobs, pods and warnings.
 //
-// Threading: its own threads watch; its members may be called from any thread. Lifetime: the client must outlive it; it
-// ends within a moment when it goes.
+// Threading: its own threads watch; its members may be called from any thread. Lifetime: the client must outlive it;
+// the destructor waits a moment for the threads.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ namespace adaptdl::cli {
 
 class ClusterWatch {
  public:
-  // Watches a namespace, or all of them if it is empty; of the jobs, those that the selector takes.
+  // Watches one namespace, or all if it is empty, and of the jobs only those that match the label selector.
   ClusterWatch(kube::Client& client, const std::string& name_space, const std::string& selector);
 
-  // Whether all that was there at the start is known. Rethrows what ended a watch.
+  // Returns whether the jobs and pods that existed at the start are known. Rethrows the exception that ended a watch.
   bool ready() const;
-  // Counts changes, so that a look without one can be spared.
+  // Counts changes, so that callers can skip work when nothing has changed.
   std::size_t version() const;
-  // Why the cluster is out of reach at present; empty if it is not. Rows stay as they were known last.
+  // Returns why the cluster is unreachable, or "" if it is reachable. Meanwhile, views() returns the last known state.
   std::string outage() const;
   std::vector<kube::JobView> views(kube::Time now) const;
 
@@ -42,7 +42,7 @@ class ClusterWatch {
   std::array<bool, kKinds> synced_{};
   std::array<std::string, kKinds> outage_;
   std::exception_ptr failed_;
-  std::vector<std::jthread> threads_;  // last: they use all else
+  std::vector<std::jthread> threads_;  // last: they use all other members
 };
 
 }  // namespace adaptdl::cli

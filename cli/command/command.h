@@ -1,15 +1,15 @@
-// The commands of `adaptdl`: one table, one file a command.
+// The commands of `adaptdl`: one table, and one file per command.
 //
-// A command's file has the shape: options, checks, one call into the room that does the work. It registers its options
-// (and, if it has verbs of its own, CLI11 subcommands) in `add`, and does its work in the callback of the app, or of
-// the subcommand, that was chosen. Help, completion and man pages are made from what `add` registers, so an option that
-// is registered is documented:
-//   - a value is shown as the option's type_name: DIR and FILE complete to paths, RUN to the names of runs, JOB to
-//     those of runs and of jobs of the cluster (of jobs alone if the command needs a cluster), "a|b|c" to one of these
-//     words, anything else to nothing;
-//   - a description is one or two sentences without a final full stop, with the default in it.
+// The file of a command consists of its options, checks, and one call into the module that does the work. It registers
+// the options (and, if the command has verbs, CLI11 subcommands) in `add`, and does its work in the callback of the
+// app, or of the chosen subcommand. Help, completion and man pages are generated from what `add` registers, so every
+// registered option is documented:
+//   - the type_name of an option names its value: DIR and FILE complete to paths, RUN to names of runs, JOB to names of
+//     runs and of jobs of the cluster (only of jobs if the command needs a cluster), "a|b|c" to one of these words, and
+//     anything else to nothing;
+//   - a description is one or two sentences without a final full stop, and contains the default.
 //
-// Errors: a callback throws; `main` prints one line and picks the exit code (see adaptdl/error.h).
+// Errors: a callback throws; `main` prints one line and chooses the exit code (see adaptdl/error.h).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,25 +18,25 @@
 
 namespace adaptdl::cli {
 
-// What must be there for a command to work.
+// What a command needs in order to work.
 enum class Needs { kNothing, kRun, kCluster };
 
 struct Command {
   std::string_view name;
   std::string_view summary;  // one line, without a full stop
   Needs needs;
-  // Registers options, subcommands and callbacks. A callback that ends well may set `exit_code` (0 before the call),
-  // which outlives the app.
+  // Registers options, subcommands and callbacks. A callback that succeeds may set `exit_code`, which is 0 before the
+  // call and outlives the app.
   void (*add)(CLI::App& app, int& exit_code);
 };
 
-// Every command there is, in the order in which help lists them.
+// Returns all commands, in the order in which help lists them.
 std::span<const Command> commands();
 
-// The command of that name, or null.
+// Returns the command of that name, or null.
 const Command* find_command(std::string_view name);
 
-// What each command's file defines.
+// Each of these functions is defined in the file of its command.
 void add_run(CLI::App& app, int& exit_code);
 void add_tune(CLI::App& app, int& exit_code);
 void add_build(CLI::App& app, int& exit_code);

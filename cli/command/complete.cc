@@ -31,16 +31,16 @@ Candidates run_names(std::string_view typed) {
     for (const sched::RunEntry& run : sched::list_runs(sched::runs_directory()))
       offer(candidates, typed, run.status.name, run.status.state);
   } catch (const Error&) {
-    return {};  // there is no place where runs could be
+    return {};  // no home directory, so no runs
   }
   return candidates;
 }
 
-// How long a shell waits for a cluster, and how many of its jobs are offered.
+// A shell waits at most this long for a cluster, and offers at most this many of its jobs.
 constexpr auto kCompletionTimeout = std::chrono::milliseconds(300);
 constexpr const char* kMostJobs = "200";
 
-// Which cluster the words before name.
+// Extracts the options that choose a cluster from the words before the last one.
 ClusterOptions cluster_options(const std::vector<std::string>& words) {
   ClusterOptions options;
   const auto value = [&words](std::size_t i, std::initializer_list<std::string_view> names, std::string& to) {
@@ -58,7 +58,7 @@ ClusterOptions cluster_options(const std::vector<std::string>& words) {
   return options;
 }
 
-// A cluster that is away, or slow, offers nothing: a shell that hangs is worse.
+// Offers no jobs if the cluster is unreachable or slow, because a shell that hangs would be worse.
 Candidates job_names(std::string_view typed, const std::vector<std::string>& words) {
   Candidates candidates;
   try {
@@ -75,8 +75,8 @@ Candidates job_names(std::string_view typed, const std::vector<std::string>& wor
   return candidates;
 }
 
-// What can be the value of something that help calls `kind`; `before` is what is typed before the value in the same
-// word, `words` is all that is typed.
+// Returns the possible values of an option or argument that help calls `kind`. `before` is what is typed before the
+// value in the same word, and `words` is everything that is typed.
 Candidates values(const std::string& kind, std::string_view typed, const std::vector<std::string>& words,
                   const std::string& before = "") {
   Candidates candidates;
@@ -94,7 +94,7 @@ Candidates values(const std::string& kind, std::string_view typed, const std::ve
   if (kind.find('|') == std::string::npos) return candidates;
   std::istringstream choices(kind);
   for (std::string choice; std::getline(choices, choice, '|');) {
-    // Capitals stand for something else, as in "N|auto".
+    // Choices with capitals are placeholders, such as N in "N|auto".
     const bool has_capitals = std::ranges::any_of(choice, [](unsigned char c) { return std::isupper(c) != 0; });
     if (std::islower(static_cast<unsigned char>(choice[0])) != 0 && !has_capitals && choice.starts_with(typed))
       candidates.push_back(before + choice + '\t');
@@ -117,11 +117,11 @@ Candidates option_candidates(const CLI::App& app, std::string_view typed) {
   return candidates;
 }
 
-// What may follow in the place of an argument, before which there are `before` others.
+// Returns the candidates for an argument that follows `before` other arguments.
 Candidates argument_candidates(const CLI::App& app, const std::vector<std::string>& words, std::size_t before) {
   const std::string& typed = words.back();
   Candidates candidates;
-  // Where a path can stand too, a verb is offered once it is begun.
+  // Where a path is possible as well, verbs are offered only once something is typed.
   if (before == 0 && (!typed.empty() || !works_alone(app))) {
     for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
       offer(candidates, typed, verb->get_name(), verb->get_description());
@@ -138,9 +138,9 @@ Candidates argument_candidates(const CLI::App& app, const std::vector<std::strin
 
 Candidates complete_verb(const CLI::App& app, const std::vector<std::string>& words, std::size_t first) {
   const std::string& typed = words.back();
-  const CLI::Option* pending = nullptr;  // takes the next word
+  const CLI::Option* pending = nullptr;  // the option whose value is the next word
   bool only_arguments = false;
-  std::size_t given = 0;  // arguments
+  std::size_t given = 0;  // number of arguments
   for (std::size_t i = first; i + 1 < words.size(); ++i) {
     const std::string& word = words[i];
     if (pending != nullptr) {
@@ -189,7 +189,7 @@ std::vector<std::string> complete(const std::vector<std::string>& words) {
     const CLI::App& app = descend(*root, rest, path);
     return complete_verb(app, words, 1 + before - rest.size());
   } catch (const UsageError&) {
-    return {};  // a verb that there is none of
+    return {};  // unknown verb
   }
 }
 

@@ -1,4 +1,4 @@
-// Completion of command lines, for the scripts in completions/.
+// Completes command lines for the scripts in completions/.
 #pragma once
 
 #include <string>
@@ -6,11 +6,10 @@
 
 namespace adaptdl::cli {
 
-// What may stand in place of the last of `words` (those after "adaptdl", the last as far as it is typed), one candidate
-// each: "WORD\tDESCRIPTION", only such as begin with what is typed; or one line that tells the shell to find them
-// itself:
-// ":dir" and ":file" for paths, ":program" for a command, and ":rest N" where words[N] is a program and its own
-// completion is due.
+// Returns the candidates for the last of `words`, which are those after "adaptdl", with the last one as far as it is
+// typed. Each candidate is "WORD\tDESCRIPTION" and begins with what is typed. Instead of candidates, one line may tell
+// the shell to find them itself: ":dir" and ":file" for paths, ":program" for a command, and ":rest N" if words[N] is a
+// program whose own completion applies.
 std::vector<std::string> complete(const std::vector<std::string>& words);
 
 }  // namespace adaptdl::cli

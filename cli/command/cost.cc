@@ -23,7 +23,7 @@ struct CostOptions {
   bool json = false;
 };
 
-// Returns the costs of the months, or of one of them, the oldest first.
+// Returns the costs of all months, or of the wanted one, oldest first.
 std::vector<MonthlyCost> read_costs(kube::Client& client, const std::string& name_space, CostBy by,
                                     const std::optional<kube::Month>& wanted) {
   const kube::Time now = std::chrono::system_clock::now();

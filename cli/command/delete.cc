@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How often to look whether a job is gone, and after how long to say what it waits for.
+// How often to check whether a job is gone, and after how long to report what it waits for.
 constexpr auto kLookForRemainsEvery = std::chrono::milliseconds(200);
 constexpr auto kSayAfter = std::chrono::seconds(5);
 
@@ -35,7 +35,7 @@ struct DeleteOptions {
   bool no_wait = false;
 };
 
-// Another run may go on from the checkpoints of this one.
+// Throws Error if another active run saves its checkpoints in the directory of this one.
 void refuse_if_used(const fs::path& runs, const sched::RunEntry& run) {
   const std::string inside = (run.directory / "").string();
   for (const sched::RunEntry& other : sched::list_runs(runs)) {
@@ -75,7 +75,7 @@ std::vector<kube::Replica> pods_of(const Target& target) {
   return pods;
 }
 
-// Asks for the deletion; with `now` its pods are given no time to checkpoint.
+// Requests the deletion of a job. With `now`, its pods get no time to checkpoint.
 void ask(const Target& target, const DeleteOptions& options) {
   if (options.keep_checkpoints) {
     throw UsageError(fmt::format(
@@ -101,7 +101,7 @@ void ask(const Target& target, const DeleteOptions& options) {
   }
 }
 
-// What of the job is still there, in words; empty if nothing is.
+// Describes what is left of the job; empty if nothing is.
 std::string remains(const Target& target, const std::string& uid) {
   if (const auto job = find_job(*target.client, target.name)) {
     const kube::Job now = kube::parse_job(*job);
@@ -136,7 +136,7 @@ bool agreed(const DeleteOptions& options) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// One that fails keeps no other from being deleted; the first that did is thrown in the end.
+// Calls `work` for all targets, even if it fails for some. `failed` becomes the first failure; the others are printed.
 template <typename Work>
 void each(const std::vector<Target>& targets, std::exception_ptr& failed, const Work& work) {
   for (const Target& target : targets) {
@@ -150,7 +150,7 @@ void each(const std::vector<Target>& targets, std::exception_ptr& failed, const 
 }
 
 void remove_target(const DeleteOptions& options) {
-  // A name that is wrong is found before anything is deleted.
+  // All names are looked up before anything is deleted, so that a wrong one changes nothing.
   const std::vector<Target> targets = find_targets(options.cluster, options.names);
   if (!agreed(options)) throw Error("nothing was deleted");
   std::exception_ptr failed;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kHelpWidth = 100;
 
-// `text` in lines of at most `width`, each after the first indented.
+// Wraps `text` to lines of at most `width` columns, and indents all but the first.
 std::string wrap(std::string_view text, std::size_t indent, std::size_t width) {
   std::string out;
   std::size_t column = indent;
@@ -35,7 +35,7 @@ std::string wrap(std::string_view text, std::size_t indent, std::size_t width) {
   return out;
 }
 
-// Two columns: terms, and what is said of each.
+// Formats two columns: terms and their descriptions.
 std::string definition_list(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::size_t widest = 0;
   for (const auto& [term, text] : entries) widest = std::max(widest, std::min<std::size_t>(term.size(), 28));
@@ -99,7 +99,7 @@ nlohmann::json describe_command(const CLI::App& app, const std::string& path) {
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code) {
   auto app = std::make_unique<CLI::App>(std::string(command.summary), std::string(command.name));
   app->set_help_flag("-h,--help", "show this help");
-  // The last of several wins, as in most commands, so that an alias can be overridden.
+  // The last of several values wins, as in most commands, so that an alias can be overridden.
   app->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command.add(*app, exit_code);
   return app;

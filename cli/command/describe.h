@@ -1,4 +1,4 @@
-// What can be said about a command from its options: help for people, JSON for man pages and tests.
+// Describes commands from their options: as help for people, and as JSON for man pages and tests.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,37 +11,37 @@
 
 namespace adaptdl::cli {
 
-// The app of a command with everything registered. `exit_code` must outlive it.
+// Creates the app of a command with everything registered. `exit_code` must outlive it.
 std::unique_ptr<CLI::App> make_app(const Command& command, int& exit_code);
 
-// Whether `app` does something without a verb: it has none, or takes arguments besides.
+// Returns whether `app` works without a verb: it has no verbs, or accepts arguments as well.
 bool works_alone(const CLI::App& app);
 
-// Follows leading `words` down the verbs of `app`, taking them from `words` and adding them to `path`. Stops at an
-// option, when no words are left, and at a word that is no verb where it can be an argument. Throws UsageError on
-// another word that is no verb.
+// Follows leading `words` down the verbs of `app`, and moves them from `words` to `path`. Stops at an option, when no
+// words are left, and at a word that is not a verb but may be an argument. Throws UsageError at any other word that is
+// not a verb.
 CLI::App& descend(CLI::App& app, std::vector<std::string>& words, std::string& path);
 
-// One line: "adaptdl run [OPTION]... [--] PROGRAM [ARG]...". `path` is what stands between "adaptdl" and the options.
+// Returns text such as "adaptdl run [OPTION]... [--] PROGRAM [ARG]...", for which `path` is "run".
 std::string usage(const CLI::App& app, const std::string& path);
 
-// What `adaptdl help PATH` prints.
+// Returns the output of `adaptdl help PATH`.
 std::string help_text(const CLI::App& app, const std::string& path);
 
-// What `adaptdl help` prints.
+// Returns the output of `adaptdl help`.
 std::string overview();
 
-// All commands, verbs, options and arguments: [{name, path, summary, usage, options: [{names, value, help}], arguments:
-// [{name, required, help}], commands: [...]}].
+// Returns all commands, verbs, options and arguments: [{name, path, summary, usage, options: [{names, value, help}],
+// arguments: [{name, required, help}], commands: [...], footer}].
 nlohmann::json describe_all();
 
-// The options of `app` that are not positional and not hidden, in the order of registration.
+// Returns the options of `app` that are neither positional nor hidden, in the order of registration.
 std::vector<const CLI::Option*> visible_options(const CLI::App& app);
 
-// The names of an option as they are typed, the short ones first: {"-n", "--replicas"}.
+// Returns the names of an option as they are typed, short ones first: {"-n", "--replicas"}.
 std::vector<std::string> option_words(const CLI::Option& option);
 
-// What stands for an option's value in help, such as "DIR"; empty if it takes none.
+// Returns the name of an option's value in help, such as "DIR"; empty if the option does not accept one.
 std::string value_name(const CLI::Option& option);
 
 }  // namespace adaptdl::cli

@@ -39,7 +39,7 @@ std::string describe_target(const Target& target) {
   std::vector<kube::Event> events;
   for (const nlohmann::json& object : all_events) {
     kube::Event event = kube::parse_event(object);
-    // The pods of its groups before are gone, but what was said of them is its history.
+    // The pods of earlier groups are gone, but their events are part of the job's history.
     const bool of_pod =
         event.kind == "Pod" && (pods.contains(event.name) || event.name.starts_with(job.name + '-' + job.uid + '-'));
     const bool of_job =

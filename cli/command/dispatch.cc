@@ -25,7 +25,7 @@ std::vector<std::string> command_names() {
   return names;
 }
 
-// The option names of `app` as they are typed.
+// Returns the long option names of `app`, with their dashes.
 std::vector<std::string> option_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -34,7 +34,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// CLI11 keeps words that it does not know and complains about all of them at once; the first is the one to fix.
+// CLI11 collects the words that it does not know and would report all of them; the user has to fix the first one.
 void refuse_unknown_words(const CLI::App& app, const std::string& path) {
   const std::vector<std::string> rest = app.remaining();
   if (rest.empty() || (rest.size() == 1 && rest[0] == "--")) return;
@@ -49,7 +49,7 @@ void refuse_unknown_words(const CLI::App& app, const std::string& path) {
                                word == "--" && rest.size() > 1 ? rest[1] : word, path));
 }
 
-// "--name=" reads as a value that is missing, not as one that is empty: CLI11 would take the next word for it.
+// Reports the missing value of "--name=", since CLI11 would use the next word as the value.
 void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
   for (const std::string& word : words) {
     if (word == "--") return;
@@ -61,7 +61,7 @@ void refuse_empty_values(const CLI::App& app, const std::vector<std::string>& wo
   }
 }
 
-// CLI11's errors in the words of the help.
+// Rewords an error of CLI11 in the terms of the help.
 std::string explain(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::Option* last = words.empty() ? nullptr : app.get_option_no_throw(words.back());
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && last != nullptr) {
@@ -69,7 +69,7 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app, const std
   }
   std::string message = error.what();
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !message.starts_with('-')) {
-    // "dir is required", of an argument that help calls DIR.
+    // CLI11 reports "dir is required", but help calls the argument DIR.
     const auto name_end = std::ranges::find(message, ' ');
     std::transform(message.begin(), name_end, message.begin(), [](unsigned char c) { return std::toupper(c); });
   } else if (!message.empty()) {
@@ -80,9 +80,9 @@ std::string explain(const CLI::ParseError& error, const CLI::App& app, const std
 
 void parse(CLI::App& app, const std::vector<std::string>& words, const std::string& path) {
   refuse_empty_values(app, words, path);
-  // Words that CLI11 does not know are looked at here, before the command acts.
+  // The callback below reports words that CLI11 does not know, before the command acts.
   app.allow_extras();
-  // A verb stands first or not at all: behind an argument its name is another argument.
+  // Verbs come first, and descend() has followed them: after an argument, the name of a verb is another argument.
   for (CLI::App* verb : app.get_subcommands([](CLI::App*) { return true; })) verb->disabled();
   app.parse_complete_callback([&app, &path] { refuse_unknown_words(app, path); });
   std::vector<std::string> reversed(words.rbegin(), words.rend());

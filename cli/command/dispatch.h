@@ -1,4 +1,4 @@
-// From the words of a command line to the command that they name.
+// Finds the command that a command line names, and runs it.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace adaptdl::cli {
 
-// Runs the command that `words` (without the program's own name) ask for and returns its exit code. Throws UsageError
-// if they name no command or do not fit its options, and whatever the command throws.
+// Runs the command that `words` name (without the program's own name) and returns its exit code. Throws UsageError if
+// they do not name a command or do not fit its options, and what the command throws.
 int dispatch(const std::vector<std::string>& words);
 
 }  // namespace adaptdl::cli

@@ -43,7 +43,7 @@ std::string help_on(std::vector<std::string> words) {
 void show_help(const HelpOptions& options) {
   if (options.complete) {
     for (const std::string& candidate : complete(options.command)) {
-      // A shell's script expects a tab before the description.
+      // The scripts of the shells expect a tab before the description.
       const std::size_t tab = std::min(candidate.find('\t'), candidate.size());
       print_raw(printable(candidate.substr(0, tab)));
       print_raw(tab < candidate.size() ? '\t' + printable(candidate.substr(tab + 1)) + '\n' : "\n");
@@ -62,9 +62,9 @@ void show_help(const HelpOptions& options) {
 void add_help(CLI::App& app, int&) {
   auto options = std::make_shared<HelpOptions>();
   app.add_option("command", options->command, "a command, and a verb of it");
-  // For the completion of shells: `adaptdl help --complete -- WORD...`.
+  // Shell completion calls `adaptdl help --complete -- WORD...`.
   app.add_flag("--complete", options->complete)->group("");
-  // For man pages and tests: everything that help knows, in one piece.
+  // Man pages and tests read everything that help knows from this.
   app.add_flag("--dump-json", options->json)->group("");
   app.callback([options] { show_help(*options); });
 }

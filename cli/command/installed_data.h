@@ -1,14 +1,12 @@
-// What came with adaptdl: the files of share/adaptdl.
-//
-// Threading: a plain function.
+// Locates the files that are installed with adaptdl, in share/adaptdl.
 #pragma once
 
 #include <filesystem>
 
 namespace adaptdl::cli {
 
-// The directory `name` of share/adaptdl beside this program, where it is installed or in the source tree around it;
-// else where it was to be installed. Empty if it is in neither.
+// Returns the directory `name` of the share/adaptdl nearest to this program, be it installed or in a source tree, else
+// of the data directory that was set at build time. Empty if neither exists.
 std::filesystem::path installed_data(const std::filesystem::path& name);
 
 }  // namespace adaptdl::cli

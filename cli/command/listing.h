@@ -1,6 +1,4 @@
-// What `adaptdl ls` shows: the runs of this machine and the jobs of a cluster at one moment, in any of its forms.
-//
-// Threading: plain values and functions; used by one thread at a time.
+// Collects and formats what `adaptdl ls` shows: the runs of this machine and the jobs of a cluster at one moment.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +14,27 @@ namespace adaptdl::cli {
 
 struct Listing {
   std::vector<sched::RunStatus> runs;
-  std::size_t older = 0;  // runs that are left out
+  std::size_t older = 0;  // number of runs that are left out
   std::vector<kube::JobView> jobs;
-  std::optional<std::string> context;  // of the jobs; none: this is of this machine alone
+  std::optional<std::string> context;  // of the jobs; none: only this machine is listed
   kube::Time now;
 };
 
-// Runs that ended before are listed on request only.
+// Runs that ended longer ago are listed only on request.
 inline constexpr auto kRecent = std::chrono::hours(24);
 
-// The runs of this machine: those that go on or ended lately, or `all`; with `names`, those of them, whenever they
-// ended.
+// Adds the runs of this machine: those that are active or ended recently, or `all` of them. With `names`, adds only the
+// named ones, whenever they ended.
 void add_runs(Listing& listing, bool all, const std::vector<std::string>& names);
 
-// An array of objects, runs first. Those of runs are as `sched::to_json` makes them, and where there are jobs too, all
-// say `where` they are.
+// Returns an array of objects, runs first. Runs are formatted by `sched::to_json`; if a cluster is listed, all objects
+// have a field `where`.
 nlohmann::json to_json(const Listing& listing);
 nlohmann::json to_json(const kube::JobView& view);
 
 enum class Form { kTable, kWide, kJson, kYaml, kName };
 
-// The whole text, lines with their ends. `namespaces`: jobs are called NAMESPACE/NAME.
+// Returns the whole text, in which every line ends with a newline. `namespaces`: jobs are named NAMESPACE/NAME.
 std::string render(const Listing& listing, Form form, bool namespaces);
 
 }  // namespace adaptdl::cli

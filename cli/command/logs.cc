@@ -43,7 +43,7 @@ std::optional<int> parse_natural(const std::string& text, const char* what) {
   return number;
 }
 
-// Calls `read` until the run has ended, and once after that.
+// With `follow`, calls `read` repeatedly until the run has ended. In any case calls it at the end.
 template <typename Read>
 void follow_run(const sched::RunEntry& run, bool follow, const Read& read) {
   while (follow && sched::is_alive(run)) {
@@ -67,7 +67,7 @@ void show_notices(const sched::RunEntry& run, bool follow) {
   });
 }
 
-// The last lines of each rank, which then are shown in their order.
+// Keeps the last lines of each rank, and passes them on in the order in which they were added.
 class Tail {
  public:
   explicit Tail(std::size_t count) : count_(count) {}
@@ -102,7 +102,7 @@ void show_run(const sched::RunEntry& run, const LogsOptions& options, std::optio
   if (options.notices) return show_notices(run, options.follow);
   const std::filesystem::path directory = run.status.logs;
   const auto ranks = sched::logged_ranks(directory);
-  // One that comes later is waited for.
+  // With --follow, the replica may start later.
   if (rank && !ranks.contains(*rank) && !(options.follow && run.alive)) {
     throw UsageError(fmt::format("run {} has no log of rank {} in {}; there are: {}", run.status.name, *rank,
                                  directory.string(),

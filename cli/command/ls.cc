@@ -19,7 +19,7 @@
 namespace adaptdl::cli {
 namespace {
 
-// Changes of the cluster show at once; runs of this machine are looked at now and then.
+// Changes of the cluster are shown at once; runs of this machine are read less often.
 constexpr timespec kLookAtJobsEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
 constexpr auto kLookAtRunsEvery = std::chrono::milliseconds(500);
 
@@ -32,7 +32,7 @@ struct LsOptions {
   bool json = false;
   bool watch = false;
 
-  // Runs have no labels.
+  // Runs have no labels, so a selector excludes them.
   bool runs() const { return !cluster.cluster && selector.empty(); }
 };
 
@@ -55,7 +55,7 @@ void check(const LsOptions& options) {
 }
 
 std::optional<kube::Access> access(const LsOptions& options) {
-  // Whoever asks for what only a cluster has, is told that there is none.
+  // A user who asks for something that only a cluster has gets an error if there is none.
   const bool asked = options.cluster.cluster || options.all_namespaces || !options.selector.empty() ||
                      !options.cluster.name_space.empty() || !options.cluster.context.empty();
   if (asked && !options.cluster.local) return require_cluster(options.cluster);
@@ -76,14 +76,14 @@ void add_jobs(Listing& listing, const LsOptions& options) {
         listing.now);
   } catch (const kube::ApiError& error) {
     if (!error.not_found()) throw;
-    // A cluster without AdaptDL is as good as none to those who did not ask for it.
+    // A cluster without AdaptDL is an error only if the user asked for a cluster.
     if (!options.runs() || options.cluster.cluster) throw Error(no_such_kind(client));
     return;
   }
   listing.context = where->context;
 }
 
-// Says how to resume the lost runs, in lines of any length: on a terminal, their rows are cut.
+// Prints how to resume lost runs, in lines of any length, because a terminal cuts their rows in the table.
 void print_how_to_resume(const Listing& listing) {
   if (!terminal_width(STDOUT_FILENO)) return;
   for (const sched::RunStatus& run : listing.runs) {
@@ -109,7 +109,7 @@ void show_once(const LsOptions& options) {
   }
   if (options.runs()) add_runs(listing, options.all, options.names);
   const Form wanted = form(options);
-  // The rows of this machine are good also where those of the cluster cannot be had.
+  // The rows of this machine are useful even if the cluster is unreachable.
   if (!failed || (options.runs() && !(wanted <= Form::kWide && listing.runs.empty()))) {
     print_text(render(listing, wanted, options.all_namespaces));
     if (wanted <= Form::kWide) print_how_to_resume(listing);
@@ -118,7 +118,7 @@ void show_once(const LsOptions& options) {
   refuse_missing(listing, options.names);
 }
 
-// The last lines of the text, below its first, if it has more than there is room for.
+// Returns the first line of the text, and as many of the last lines as there is room for.
 std::string fit(const std::string& text, std::size_t height) {
   const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
   if (lines < height || height < 3) return text;
@@ -128,7 +128,7 @@ std::string fit(const std::string& text, std::size_t height) {
   return text.substr(0, header) + text.substr(begin);
 }
 
-// What a watch has shown so far, on a terminal in one place.
+// Shows the current listing of a watch, on a terminal in one place.
 class Screen {
  public:
   explicit Screen(const LsOptions& options)
@@ -151,12 +151,12 @@ class Screen {
     shown_ = all;
   }
 
-  // Says once when the cluster is out of reach, and that it is back.
+  // Prints a notice when the cluster becomes unreachable, and one when it is reachable again.
   void outage(const std::string& why) {
     if (why.empty() == outage_.empty()) return;
     print_notice("{}", why.empty() ? "the cluster answers again" : "the rows of the cluster stay as they were: " + why);
     outage_ = why;
-    lines_ = 0;  // what stands on the terminal is above that line now
+    lines_ = 0;  // the text on the terminal is now above that notice
   }
 
  private:
@@ -180,7 +180,7 @@ bool is_ready(const ClusterWatch& cluster, const kube::Client& client) {
   }
 }
 
-// Shows runs and jobs until Ctrl-C: on a terminal in one place, elsewhere whenever something changed.
+// Shows runs and jobs until Ctrl-C: redrawn in place on a terminal, else printed again when something changed.
 void watch(const LsOptions& options) {
   sigset_t interrupt;
   ::sigemptyset(&interrupt);

@@ -1,6 +1,4 @@
-// Numbers as words of a command line.
-//
-// Threading: free of state.
+// Parses numbers on a command line.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,8 +12,8 @@
 
 namespace adaptdl::cli {
 
-// A number in [least, most]. Throws UsageError that names `what` (such as "run: --nodes") and says what `kind` of
-// number it takes.
+// Parses a number in [least, most]. Throws UsageError, which names `what` (such as "run: --nodes") and the expected
+// `kind` of number.
 template <class Number>
 Number parse_number(const std::string& text, std::string_view what, Number least, Number most, std::string_view kind) {
   Number value{};
@@ -26,7 +24,7 @@ Number parse_number(const std::string& text, std::string_view what, Number least
   return value;
 }
 
-// The exponent of the power mean that a policy maximizes over jobs.
+// Parses the exponent of the power mean that a policy maximizes over jobs.
 inline double parse_fairness(const std::string& text, std::string_view what) {
   return parse_number<double>(text, what, -100, 100, "a number");
 }

@@ -107,7 +107,7 @@ sched::ValidatorSettings validator_settings(const OperatorRunOptions& options) {
   return settings;
 }
 
-// Helm gives fractions of --set as strings, which the chart writes with quotes.
+// Helm passes fractions of --set as strings, which the chart writes with quotes.
 std::string unquoted(const std::string& text) {
   const bool quoted = text.size() > 2 && text.front() == '"' && text.back() == '"';
   return quoted ? text.substr(1, text.size() - 2) : text;
@@ -166,7 +166,7 @@ std::string service_url(kube::Client& client, const std::string& service) {
   return fmt::format("http://{}{}{}:{}", v6 ? "[" : "", address, v6 ? "]" : "", port);
 }
 
-// Every replica that waits for its peers holds a connection.
+// The descriptor limit must be high, because every replica that waits for its peers holds a connection.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

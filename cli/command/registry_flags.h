@@ -1,6 +1,4 @@
-// The options with which a command that pulls and pushes images reaches their registries.
-//
-// Threading: used by one thread at a time.
+// Options with which a command that pulls or pushes images reaches their registries.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,10 +14,10 @@ struct RegistryFlags {
   std::vector<std::string> plain_http, authorities, mirrors;
 };
 
-// --plain-http, --ca and --mirror.
+// Adds --plain-http, --ca and --mirror.
 void add_registry_flags(CLI::App& app, RegistryFlags& flags);
 
-// What they say, and ADAPTDL_REGISTRY_STALL. Throws UsageError that begins with the name of the command or the variable.
+// Converts the flags, and reads ADAPTDL_REGISTRY_STALL. Throws UsageError that begins with the command or the variable.
 image::RegistryOptions registry_options(const RegistryFlags& flags, std::string_view command);
 
 }  // namespace adaptdl::cli

@@ -25,8 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The command that resumes from `checkpoints`: the one that was given, with them. It has only the names of --env, whose
-// values may be secrets: the command is shown and kept.
+// Returns the command that resumes from `checkpoints`: the given one with --checkpoint. It contains only the names of
+// --env, because the values may be secrets, and the command is shown and stored.
 std::string resume_command(const CLI::App& app, const RunOptions& options, const fs::path& checkpoints) {
   std::vector<std::string> words = {program_invocation_name, "run", "--checkpoint", checkpoints.string()};
   for (const CLI::Option* option : visible_options(app)) {
@@ -55,9 +55,9 @@ std::string opening(const sched::LaunchPlan& plan) {
   return text + fmt::format(", checkpoints in {}", plan.checkpoints->string());
 }
 
-// Runs the plan before the user's eyes.
+// Runs the plan in the foreground.
 int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& books) {
-  // A reader of the output that went away is noticed in writing, and answered by a checkpoint.
+  // If the reader of the output goes away, the write fails, and the run saves a checkpoint and stops.
   ::signal(SIGPIPE, SIG_IGN);
   RunScreen screen(plan.nodes * plan.replicas);
   if (!books.warning().empty()) screen.notice(books.warning());
@@ -75,7 +75,7 @@ int run_on_terminal(const sched::LaunchPlan& plan, RunSummary about, RunBooks& b
   }
 }
 
-// What a detached run does in place of showing anything.
+// The observer of a detached run: it logs notices, and reports the start.
 class DetachedObserver : public NoticeLog {
  public:
   DetachedObserver(const RunBooks& books, StartReport& report)

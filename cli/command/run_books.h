@@ -1,4 +1,4 @@
-// What `adaptdl run` keeps of a run: its record, and what the plan takes from it.
+// RunBooks maintains the record of a run of `adaptdl run`, and completes the plan of the run from it.
 #pragma once
 
 #include <filesystem>
@@ -11,27 +11,27 @@
 
 namespace adaptdl::cli {
 
-// The run as it can be found by `adaptdl ls`. It ends with the object.
+// `adaptdl ls` shows the run as active until the object is destroyed.
 class RunBooks {
  public:
-  // Makes the record that the options ask for, and puts into `plan` what it was not given: the directories of
-  // checkpoints and logs, and a name that no other run has. Throws UsageError if a living run has the name, and
-  // Error if there is no place for a record and the run cannot do without one; where it can, warning() says so.
+  // Creates the record that the options ask for, and completes `plan` with the directories of checkpoints and logs, and
+  // a job id that no other run has. Throws UsageError if an active run has the name, and Error if the run needs a
+  // record that cannot be created; if it does not need one, warning() has the reason.
   RunBooks(const RunOptions& options, sched::LaunchPlan& plan);
 
-  // None: the run leaves no record.
+  // Null if the run leaves no record.
   sched::RunControl* control() noexcept { return control_.get(); }
   const std::string& warning() const noexcept { return warning_; }
-  // Empty if there is no record.
+  // Returns "" if there is no record.
   std::string name() const { return control_ ? control_->record().name() : ""; }
   void set_resume(const std::string& command);
 
-  // Where a run without a terminal leaves its notices. REQUIRES a record.
+  // Returns the file for the notices of a run without a terminal. REQUIRES a record.
   std::filesystem::path notices() const { return control_->record().notices(); }
 
-  // To be called at the end, with one of these.
+  // One of these must be called at the end of the run.
   void ended(const sched::LaunchResult& result);
-  // The launcher could not do its work. A run whose replicas never started leaves nothing behind.
+  // Reports that the launcher failed. A run whose replicas never started leaves no record.
   void failed(const std::string& why);
 
  private:
@@ -39,7 +39,7 @@ class RunBooks {
   void remove_checkpoints(bool done) noexcept;
 
   std::unique_ptr<sched::RunControl> control_;
-  std::filesystem::path own_checkpoints_;  // empty: they are the user's
+  std::filesystem::path own_checkpoints_;  // empty if they are the user's
   std::string warning_;
 };
 

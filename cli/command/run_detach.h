@@ -1,7 +1,7 @@
-// `adaptdl run --detach`: a launcher that is left alone once its replicas have started.
+// Implements `adaptdl run --detach`: a launcher that continues in the background once its replicas have started.
 //
-// The command forks. The child becomes the launcher, in a session of its own, without the terminal and deaf to SIGHUP;
-// the parent waits until the replicas have started, and says what the child says.
+// The process forks. The child becomes the launcher, in a session of its own, without the terminal, and ignores SIGHUP.
+// The parent waits until the replicas have started, and prints what the child reports.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::cli {
 
-// The child's word to its parent, given once.
+// The report of the child to its parent, which is sent once.
 class StartReport {
  public:
   explicit StartReport(sched::Fd to) : to_(std::move(to)) {}
@@ -27,8 +27,8 @@ class StartReport {
   sched::Fd to_;
 };
 
-// Calls `run` in the child and returns its exit code there. In the parent: prints the run's name and returns 0 when the
-// run has started; throws UsageError or Error with the message of the one that `run` threw before. REQUIRES that the
+// Calls `run` in the child and returns its exit code there. In the parent, prints the run's name and returns 0 once the
+// run has started; if `run` throws before, throws a UsageError or Error with the same message. REQUIRES that the
 // process has one thread.
 int run_detached(const std::function<int(StartReport&)>& run);
 

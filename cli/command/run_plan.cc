@@ -28,20 +28,20 @@ namespace adaptdl::cli {
 namespace fs = std::filesystem;
 namespace {
 
-// Failures that an elastic run survives, if no option says.
+// An elastic run survives this many failures by default.
 constexpr int kElasticRestarts = 3;
 
-// Characters of a token that the user made.
+// A token that a user provides must have at least and at most this many characters.
 constexpr std::size_t kLeastToken = 16, kMostToken = 1024;
 
-// A whole number in [least, most].
+// Parses a whole number in [least, most].
 int parse_run_count(const std::string& text, const std::string& what, int least, int most) {
   return parse_number(text, "run: " + what, least, most, "a whole number");
 }
 
 bool is_plain(unsigned char c) { return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-'; }
 
-// The bounds that --replicas names: N, or MIN:MAX.
+// Parses the bounds of --replicas: N, or MIN:MAX.
 std::pair<int, int> parse_bounds(const std::string& text) {
   const std::size_t colon = text.find(':');
   try {
@@ -62,7 +62,7 @@ std::vector<std::string> numbered(unsigned count) {
   return names;
 }
 
-// The devices that --devices names, each once.
+// Parses the devices of --devices, which must differ.
 std::vector<std::string> parse_devices(const std::string& text) {
   std::vector<std::string> devices;
   std::istringstream items(text);
@@ -153,7 +153,7 @@ void set_replicas(sched::LaunchPlan& plan, const RunOptions& options, const Mach
   }
 }
 
-// The token in the file, which the user made and copied to each machine.
+// Reads the token from the file, which the user created and copied to each machine.
 std::string read_token(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("run: --token-file {}: {}", path, why));
@@ -198,7 +198,7 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
   if (host.starts_with('[') && host.ends_with(']')) {
     host = host.substr(1, host.size() - 2);
   } else if (host.find(':') != std::string::npos) {
-    host.clear();  // an IPv6 address needs brackets, or its end would be taken for the port
+    host.clear();  // without brackets, the end of an IPv6 address would be read as the port
   }
   if (colon == std::string::npos || host.empty()) {
     throw UsageError(fmt::format("run: --master takes HOST:PORT or [IPV6]:PORT, not '{}'", options.master));
@@ -210,11 +210,11 @@ void set_nodes(sched::LaunchPlan& plan, const RunOptions& options) {
 
 enum class Access { kUser, kUmask };
 
-// The directory as an absolute path; created with this access if it does not exist.
+// Returns the directory as an absolute path, and creates it with this access if it does not exist.
 fs::path directory(const std::string& text, const std::string& what, Access access) {
   std::error_code error;
   fs::path path = fs::absolute(text, error).lexically_normal();
-  // "DIR/" and "DIR" are one.
+  // "DIR/" and "DIR" are the same directory.
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
   if (!error && access == Access::kUser) error = create_private_directories(path);
   if (!error && access == Access::kUmask) fs::create_directories(path, error);
@@ -284,7 +284,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
     throw UsageError(
         fmt::format("run: --name takes up to 63 letters, digits, '.', '_' and '-', not '{}'", options.name));
   }
-  // It is a directory's too.
+  // The name is also that of a directory.
   if (options.name.starts_with('.'))
     throw UsageError(fmt::format("run: --name does not begin with '.', as '{}' does", options.name));
   sched::LaunchPlan plan;
@@ -304,7 +304,7 @@ sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine) {
   plan.program = sched::find_program(options.program.front(), machine.search_path);
   plan.arguments = options.program;
   plan.job_id = "local/" + (options.name.empty() ? plain_name(options.program.front()) : options.name);
-  // Directories are made last, once nothing else can be wrong.
+  // Directories are created last, when all other checks have passed.
   set_checkpoints(plan, options);
   if (!options.share.empty()) plan.share = directory(options.share, "--share", Access::kUmask);
   if (!options.logs.empty()) plan.logs = directory(options.logs, "--logs", Access::kUser);

@@ -1,4 +1,4 @@
-// The options of `adaptdl run`, and what they ask the launcher to do.
+// The options of `adaptdl run`, and the plan for the launcher that they describe.
 #pragma once
 
 #include <map>
@@ -10,10 +10,10 @@
 
 namespace adaptdl::cli {
 
-// What --replicas may name at most.
+// The maximum number of replicas that --replicas accepts.
 inline constexpr int kMostRunReplicas = 1024;
 
-// As given on the command line; empty: not given.
+// The options as given on the command line; an empty one was not given.
 struct RunOptions {
   std::string replicas = "auto", start_replicas;
   std::string devices, device_kind, fairness, hang_timeout, max_restarts;
@@ -26,22 +26,22 @@ struct RunOptions {
   std::vector<std::string> program;      // and its arguments
 };
 
-// What there is on this machine for replicas to use.
+// The properties of this machine that a plan depends on.
 struct Machine {
   std::string search_path;                         // $PATH
-  std::string backend;                             // $ADAPTDL_BACKEND, for when no option says
-  std::vector<std::string> devices;                // as sched::visible_devices gives them
+  std::string backend;                             // $ADAPTDL_BACKEND, used if --backend is not given
+  std::vector<std::string> devices;                // as sched::visible_devices returns them
   unsigned cores = 1;                              // that this process may use
   std::map<std::string, std::string> environment;  // of this process
 };
 
 Machine this_machine();
 
-// Checks everything that can be checked without running anything. plan.checkpoints stays empty if options.checkpoint
-// is; paths become absolute. Throws UsageError on the first thing that makes no sense.
+// Checks everything that can be checked without running anything, and then creates the directories. plan.checkpoints
+// stays empty if options.checkpoint is; paths become absolute. Throws UsageError on the first invalid option.
 sched::LaunchPlan make_plan(const RunOptions& options, const Machine& machine);
 
-// The last part of the program's path, as it can be in a job's name: letters, digits, '.', '_' and '-'.
+// Returns the last part of the program's path for a job's name: up to 63 letters, digits, '.', '_' and '-'.
 std::string plain_name(const std::string& program);
 
 }  // namespace adaptdl::cli

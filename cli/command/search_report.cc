@@ -20,7 +20,7 @@ namespace tune = sched::tune;
 using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-// Elapsed times and runs change without an event.
+// The table is redrawn this often because elapsed times and runs change without an event.
 constexpr auto kRefreshTableEvery = std::chrono::seconds(1);
 
 std::string utc_text(std::chrono::system_clock::time_point time) {
@@ -28,7 +28,7 @@ std::string utc_text(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(count / 1000)), count % 1000);
 }
 
-// Empty: not an event of JSON, as the reason of the last event says it.
+// Returns "" for an event that is not reported as JSON, because the last event has its reason.
 std::string event_name(tune::SearchEvent::Kind kind) {
   using Kind = tune::SearchEvent::Kind;
   switch (kind) {
@@ -71,7 +71,7 @@ SearchReport::SearchReport(const TunePlan& plan, const tune::Journal& journal, S
   if (!plan.json && is_capable_terminal(STDERR_FILENO)) screen_.emplace();
 }
 
-// A study that was deleted from its storage has no trials.
+// Returns a study without trials if the study was deleted from its storage.
 const tune::Study& SearchReport::study() const {
   static const tune::Study kNone{.id = 0,
                                  .name = "",

@@ -1,10 +1,9 @@
-// What a search reports while it runs: lines on standard error, with a table of the trials below them on a terminal, or
-// events as JSON on standard output (`adaptdl tune --json`, described in docs/tune.md).
+// SearchReport reports a search while it runs: as lines on standard error, on a terminal with a table of the trials
+// below them, or as JSON events on standard output (`adaptdl tune --json`, described in docs/tune.md).
 //
-// A terminal, or a reader of the events or lines, that is slow or went away holds up nothing until close() writes what
-// waits.
+// A terminal or reader that is slow or went away does not hold up the search; only close() waits for it.
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -26,34 +25,34 @@ namespace adaptdl::cli {
 
 // How a search ended, other than by an error.
 struct SearchEnd {
-  bool done = false;  // the study is; otherwise the search has stopped
+  bool done = false;  // the study is done; otherwise the search has stopped
   int exit_code = 0;
-  std::string reason;    // for which it stopped
+  std::string reason;    // why it stopped
   bool used_up = false;  // it stopped at the limit of device-hours
 };
 
 class SearchReport {
  public:
-  // `plan` and `journal` must outlive it. The table has what `status_of` says of runs.
+  // `plan` and `journal` must outlive the report. The table shows the statuses of runs that `status_of` returns.
   SearchReport(const TunePlan& plan, const sched::tune::Journal& journal, SearchView::StatusOf status_of);
   ~SearchReport() { close(); }
   SearchReport(const SearchReport&) = delete;
   SearchReport& operator=(const SearchReport&) = delete;
 
-  // Shows a line for people, in every form on standard error.
+  // Shows a line for people, always on standard error.
   void notice(std::string_view text);
   void begin(const std::string& directory);
   void event(const sched::tune::SearchEvent& event);
-  // The last event.
+  // Reports the last event.
   void end(const SearchEnd& end);
-  // As end(), for an error that the caller prints.
+  // Does the same for an error that the caller prints.
   void fail(int exit_code, const std::string& reason);
 
-  // Draws what has changed, and writes what waits, without blocking.
+  // Draws what has changed, and writes pending text, without blocking.
   void update();
-  // As update(), from a new line on: the process was stopped (Ctrl-Z), and other text may have appeared.
+  // Does the same on a new line: the process was stopped (Ctrl-Z), and other text may have appeared.
   void continue_after_stop();
-  // Writes all that waits and wipes the table. What follows is printed as usual.
+  // Writes all pending text and wipes the table. Later text is printed as usual.
   void close();
 
  private:
@@ -66,9 +65,9 @@ class SearchReport {
   SearchView view_;
   std::optional<SearchScreen> screen_;
   JsonLines json_;
-  NoticeLines notices_;             // without a table
+  NoticeLines notices_;             // if there is no table
   std::vector<std::string> lines_;  // of the table
-  SearchScreen::Size size_;         // for which they are
+  SearchScreen::Size size_;         // that `lines_` fit
   std::chrono::steady_clock::time_point made_at_{};
   bool changed_ = true;
 };

@@ -24,7 +24,7 @@ std::optional<double> finite_value(const tune::Trial& trial) {
   return value && !std::isnan(*value) ? value : std::nullopt;
 }
 
-// At most `count` trials that are not running, the best ones first.
+// Returns at most `count` trials that are not running, best first.
 std::vector<const tune::Trial*> best_others(const tune::Study& study, std::size_t count) {
   std::vector<std::pair<double, const tune::Trial*>> others;
   for (const tune::Trial& trial : study.trials)
@@ -40,7 +40,7 @@ std::vector<const tune::Trial*> best_others(const tune::Study& study, std::size_
   return best;
 }
 
-// The best trial as `adaptdl tune best` shows it, else the best one of those that have a value so far.
+// Returns the best trial as `adaptdl tune best` shows it, else the best of those that have a value so far.
 const tune::Trial* best_so_far(const tune::Study& study) {
   if (const auto* const best = tune::best_trial(study)) return best;
   const tune::Trial* best = nullptr;

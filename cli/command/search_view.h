@@ -1,6 +1,6 @@
-// The trials of a search as its terminal shows them: what the study's storage says, and how their runs are getting on.
+// SearchView prepares the trials of a search for the terminal, from the study's storage and the statuses of their runs.
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,13 @@ namespace adaptdl::cli {
 class SearchView {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // The status of the run of a trial; none if it has none.
+  // Returns the status of a trial's run; none if the trial has no run.
   using StatusOf = std::function<std::optional<sched::RunStatus>(int number)>;
 
-  // `all`: how many trials the study has in the end.
+  // `all` is the number of trials that the study has in the end.
   SearchView(std::string metric, int all, Time started, StatusOf status_of);
 
-  // At most `rows` rows: running trials by number, then the others that have a value, the best ones first. Statuses are
+  // Returns at most `rows` rows: running trials by number, then the others that have a value, best first. Statuses are
   // read once per second.
   SearchSnapshot snapshot(const sched::tune::Study& study, std::size_t rows, Time now);
 

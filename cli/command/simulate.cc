@@ -24,7 +24,7 @@ std::atomic<bool> stop_wanted = false;
 std::atomic<int> stopped_by = 0;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-// The first signal ends the simulations at their next cycle, and what is half written is removed. The second kills.
+// A signal ends the simulations at their next cycle, and partial files are removed. The same signal again kills.
 void stop_on_signals() {
   struct sigaction action = {};
   action.sa_handler = [](int signal) {
@@ -89,7 +89,7 @@ void add_cluster_options(CLI::App& app, SimulateOptions& options) {
 
 void add_simulate(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<SimulateOptions>();
-  // First: from 2.4 on, CLI11 refuses an option --workload of a subcommand whose parent has a positional of that name.
+  // First: CLI11 2.4 and later reject an option --workload of a subcommand whose parent has a positional of that name.
   add_simulate_plot(app);
   app.add_option("workload", options->workloads,
                  "a CSV file of jobs and when they arrive, or a directory with such files in it or below")

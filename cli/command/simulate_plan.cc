@@ -83,7 +83,7 @@ void set_cluster(sched::SimulationOptions& simulation, const SimulateOptions& op
   simulation.autoscale = autoscale;
 }
 
-// Every name once, in the order given; "all" is all that there are.
+// Returns every name once, in the given order; "all" stands for all policies.
 std::vector<std::string> chosen_policies(const std::vector<std::string>& arguments) {
   const std::vector<std::string_view> known = sched::policy_names();
   if (arguments.empty()) return {std::string(known.front())};
@@ -198,7 +198,7 @@ SimulatePlan make_plan(const SimulateOptions& options) {
       plan.workloads.back().name = names[i];
     }
   } catch (const Error& error) {
-    throw UsageError(error.what());  // what is wrong is what the user gave
+    throw UsageError(error.what());  // the fault is in the user's files
   }
   return plan;
 }

@@ -1,4 +1,4 @@
-// The options of `adaptdl simulate`, and what they ask the simulator to do.
+// The options of `adaptdl simulate`, and the plan for the simulator that they describe.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::cli {
 
-// As given on the command line; empty: not given.
+// The options as given on the command line; an empty one was not given.
 struct SimulateOptions {
   std::vector<std::string> workloads, policies, node_groups;
   std::string traces, nodes, gpus, node_price, interval, restart_cost, interference, fairness, autoscale, seed, threads, out;
@@ -23,20 +23,20 @@ struct SimulatePlan {
   std::vector<std::string> policy_names;
   std::vector<std::unique_ptr<sched::Policy>> policies;  // of these names
   sched::SimulationOptions simulation;
-  unsigned threads = 0;  // 0: one a processor
+  unsigned threads = 0;  // 0: one per processor
 
-  // Every workload under every policy, in the order of the table. They point into the plan.
+  // Returns every workload under every policy, in the order of the table. The tasks point into the plan.
   std::vector<sched::SimulationTask> tasks() const;
 };
 
-// Reads all files. Throws UsageError on the first thing that makes no sense.
+// Reads all files. Throws UsageError on the first invalid option or file.
 SimulatePlan make_plan(const SimulateOptions& options);
 
-// The workloads' files: those that are named, and of a directory every .csv in it and below, in natural order. Each
-// once. Throws UsageError for one that is not there, and for a directory without any.
+// Returns the files of the workloads, each once: those that are named, and all .csv files in or below a named
+// directory, in natural order. Throws UsageError for one that does not exist, and for a directory without such files.
 std::vector<std::filesystem::path> workload_files(const std::vector<std::string>& arguments);
 
-// What each file is called: its name without ".csv", with as many of the directories above it as tell it from others.
+// Returns a name for each file: without ".csv", and with as many parent directories as distinguish it from the others.
 std::vector<std::string> workload_names(const std::vector<std::filesystem::path>& files);
 
 }  // namespace adaptdl::cli

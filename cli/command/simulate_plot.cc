@@ -38,7 +38,7 @@ std::string describe_simulations(const std::vector<Simulation>& simulations) {
   return text + (simulations.size() > kMost ? ", ..." : "");
 }
 
-// The one simulation that the options choose.
+// Returns the timeline of the one simulation that the options choose.
 Timeline read_timeline(const PlotOptions& options) {
   TimelineBuilder builder;
   std::vector<Simulation> all, chosen;
@@ -72,7 +72,7 @@ void plot(const PlotOptions& options) {
   try {
     timeline = read_timeline(options);
   } catch (const Error& error) {
-    throw UsageError(error.what());  // what is wrong is what the user gave
+    throw UsageError(error.what());  // the fault is in the user's file
   }
   const std::string picture = cluster_plot(*timeline, options.title);
   if (options.output == "-") {

@@ -1,4 +1,4 @@
-// The verb `adaptdl simulate plot`.
+// Defines the verb `adaptdl simulate plot`.
 #pragma once
 
 #include <CLI/CLI.hpp>

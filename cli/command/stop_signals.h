@@ -1,9 +1,9 @@
-// Ctrl-C, SIGTERM and SIGHUP as the wish to stop, for a command that has something to take away first.
+// StopSignals turns Ctrl-C, SIGTERM and SIGHUP into a request to stop, for a command that must clean up first.
 //
-// The work sees the token and ends by itself. If it has not some seconds later, or at a second signal, `last_resort` is
-// done in its place and the process ends.
+// The command checks the token and ends by itself. If it has not ended some seconds later, or at a second signal,
+// `last_resort` is called instead and the process exits.
 //
-// Threading: made before other threads, which inherit its mask of signals. Lifetime: one at a time.
+// Threading: must be created before other threads, which inherit its signal mask. Lifetime: one object at a time.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   std::stop_token token() const { return source_.get_token(); }
-  // Of a process that a signal stopped: 128 and its number; 0 if none came.
+  // Returns 128 plus the number of the signal that stopped the process, or 0 if none came.
   int exit_code() const { return signal_ == 0 ? 0 : 128 + signal_; }
 
  private:

@@ -62,7 +62,7 @@ void check_usage(const SubmitOptions& options) {
     refuse("--image is in place of what --dockerfile builds");
 }
 
-// What the options say that are numbers and the like.
+// Parses the options that are numbers, and checks --image.
 void read_numbers(SubmitOptions& options) {
   const auto number = [](const std::string& text, const char* what, int least) -> std::optional<int> {
     if (text.empty()) return std::nullopt;
@@ -93,7 +93,7 @@ std::vector<json> read_jobs(const SubmitOptions& options) {
   return kube::parse_job_file(*text, file.string(), needs);
 }
 
-// Whether its first container names an image, so that none has to be built.
+// Returns whether the first container of the job names an image, so that none has to be built.
 bool has_image(const json& job) {
   const auto& containers = kube::array_field(job, {"spec", "template", "spec", "containers"});
   return !kube::text_field(containers.front(), {"image"}).empty();
@@ -119,7 +119,7 @@ void print_objects(const std::vector<kube::Submission>& all, const std::string& 
   for (std::size_t i = 0; i < items.size(); ++i) print_text((i == 0 ? "" : "---\n") + to_yaml(items[i]));
 }
 
-// What the volumes and the image of the jobs need that has to be there already.
+// Checks that the objects that the jobs refer to exist: the TensorBoard's volume and the image pull secret.
 void check_cluster(kube::Client& client, const std::vector<json>& jobs, const kube::SubmissionOptions& options) {
   std::set<std::string> places;
   for (const json& job : jobs) {
@@ -131,7 +131,7 @@ void check_cluster(kube::Client& client, const std::vector<json>& jobs, const ku
     try {
       client.get(kube::path(resource, place, name));
     } catch (const kube::ApiError& error) {
-      // Who submits jobs need not be permitted to look at secrets.
+      // A user who may submit jobs need not be permitted to read secrets.
       if (error.not_found())
         throw Error(fmt::format("there is no {} {} in namespace {}: {}", resource.kind, name, place, way_out));
       if (error.code() != 403) throw;
@@ -229,7 +229,7 @@ class Submit {
     with_job_kind(client_, [&] { submitter.check(planned, notice); });
     if (!options_.dry_run.empty()) return show_dry_run(planned, submitter);
     if (target) {
-      // What is refused is known by now: what follows takes a while.
+      // A build takes a while, so everything that may be refused was checked before.
       options_.submission.image = target->build_and_push(dockerfile_, options_.image, stop);
     }
     const auto jobs = submitter.create(make_submissions(jobs_, options_.submission), stop, notice);
@@ -252,7 +252,7 @@ class Submit {
   kube::Client client_;
 };
 
-// Without a word to any cluster.
+// Prints the objects without a request to any cluster.
 void dry_run_here(SubmitOptions& options, const std::vector<json>& jobs, const fs::path& dockerfile) {
   const auto access = cluster_access(options.cluster);
   options.submission.name_space = access ? access->name_space : "default";
@@ -283,7 +283,7 @@ void submit(SubmitOptions& options, int& exit_code) {
   const char* secret = std::getenv("ADAPTDL_SUBMIT_REPO_CREDS");
   if (secret != nullptr) options.submission.pull_secret = secret;
   if (options.dry_run == "client") return dry_run_here(options, jobs, dockerfile);
-  // While there is one thread.
+  // The namespaces must be entered while the process has one thread.
   if (!dockerfile.empty() && options.dry_run.empty()) image::enter_build_namespace();
   std::atomic<kube::Submitter*> at_work = nullptr;
   StopSignals signals([&at_work] {

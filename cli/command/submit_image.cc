@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kVariable = "ADAPTDL_SUBMIT_REPO";
 constexpr const char* kRepository = "adaptdl-submit";
 
-// What a project without a Dockerfile is recognized by, and the one of adaptdl's own that is for it.
+// A file by which a project without a Dockerfile is recognized, and the Dockerfile of adaptdl's own for such projects.
 struct Kind {
   const char *file, *dockerfile;
 };
@@ -67,7 +67,7 @@ std::string build_on_screen(const image::BuildOptions& options, const std::stop_
   }
 }
 
-// Serves the cluster's registry on this machine while it lives.
+// Serves the cluster's registry on this machine during its lifetime.
 class RegistryProxy {
  public:
   RegistryProxy(kube::Client& client, const kube::ImageRegistry& registry, std::uint16_t port)
@@ -85,7 +85,7 @@ class RegistryProxy {
 
  private:
   kube::PortForward forward_;
-  std::jthread thread_;  // last: it uses the other
+  std::jthread thread_;  // last: it uses the other member
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The image of a job that is submitted: where it goes to, and how it gets there.
+// Builds the image of a job that is submitted, and pushes it to where the nodes pull it from.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -26,27 +26,27 @@ struct SubmitImageOptions {
   std::string target;
   bool no_cache = false;
   RegistryFlags registry;
-  std::uint16_t proxy_port = 0;  // on which the cluster's registry is reached; 0: a free one
+  std::uint16_t proxy_port = 0;  // local port for the cluster's registry; 0: a free one
 };
 
-// The Dockerfile to build by; empty if the project has none, and none of adaptdl's own fits it. Throws UsageError if
-// the one asked for is not there.
+// Returns the Dockerfile to build; empty if the project has none, and none of adaptdl's own fits it. Throws UsageError
+// if the one in the options does not exist.
 std::filesystem::path find_dockerfile(const SubmitImageOptions& options);
 
-// Why no own Dockerfile fits, and what to do.
+// Explains why none of adaptdl's own Dockerfiles fits, and what to do.
 std::string no_dockerfile(const SubmitImageOptions& options);
 
-// Where an image is pushed to: a repository of the user's, or the registry of the cluster.
+// Where an image is pushed: to a repository of the user, or to the registry of the cluster.
 class ImageTarget {
  public:
-  // ADAPTDL_SUBMIT_REPO's. Throws UsageError if that is set to anything that is no repository; null if it is not set.
+  // Returns the repository in ADAPTDL_SUBMIT_REPO; null if that is not set. Throws UsageError if it is not a valid one.
   static std::optional<ImageTarget> of_environment();
-  // That of the cluster. Throws Error if it has none.
+  // Returns the registry of the cluster. Throws Error if it has none.
   static ImageTarget of_cluster(kube::Client& client);
 
-  // What nodes pull it by, but for the digest.
+  // Returns the name by which nodes pull the image, without the digest.
   std::string pulled_as() const;
-  // Builds it and pushes it, and returns what nodes pull it by. Throws Error, and http::Stopped at a stop.
+  // Builds and pushes the image, and returns the name by which nodes pull it. Throws Error, or http::Stopped on a stop.
   std::string build_and_push(const std::filesystem::path& dockerfile, const SubmitImageOptions& options,
                              const std::stop_token& stop) const;
 

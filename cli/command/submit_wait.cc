@@ -21,10 +21,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookAtJobEvery = std::chrono::milliseconds(100);
-// What is so for a moment only, as before the scheduler's first look, is not worth a word.
+// A state that lasts only for a moment, such as before the first scheduling cycle, is not reported.
 constexpr auto kWorthSaying = std::chrono::seconds(2);
 
-// Tells what a job is about when it has been so for a while.
+// Reports what it is given once that has been unchanged for a while.
 class Teller {
  public:
   explicit Teller(const std::function<void(const std::string&)>& notice) : notice_(notice) {}
@@ -50,7 +50,7 @@ std::string describe_state(const kube::JobView& view) {
 
 struct Ending {
   std::string failure;  // empty: it succeeded
-  bool over = true;     // false: it goes on
+  bool over = true;     // false: it continues
 };
 
 Ending ending_of(const kube::JobView& view) {
@@ -115,7 +115,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   std::jthread waiter([&] {
     try {
       ending = wait_for_job(client, job, with, deadline(with), enough.get_token());
-      if (ending.over) return;  // and its log ends by itself
+      if (ending.over) return;  // its log ends by itself
     } catch (...) {
       unknown = std::current_exception();
     }
@@ -129,7 +129,7 @@ void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions
   } catch (const kube::ApiError& error) {
     with.notice(error.what());
   } catch (const Error&) {
-    // There was nothing to show: how the job ended says why.
+    // There was nothing to show; the reason is in how the job ended.
   }
   if (std::ferror(stdout) != 0) enough.request_stop();
   waiter.join();

@@ -1,6 +1,6 @@
-// Staying with jobs that were submitted until they have ended.
+// Waits until submitted jobs have ended.
 //
-// Threading: plain functions, which return when their work is done; `notice` is called by one thread at a time.
+// Threading: `notice` may be called from another thread, but by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,16 +21,16 @@ struct SubmittedJob {
 };
 
 struct WaitOptions {
-  std::optional<std::chrono::milliseconds> longest;  // none: for ever
-  std::function<void(const std::string&)> notice;    // what keeps a job from running, and the like
+  std::optional<std::chrono::milliseconds> longest;  // none: no limit
+  std::function<void(const std::string&)> notice;    // receives, for example, why a job does not run
 };
 
-// Returns when all have succeeded. Throws Error for a job that failed, was deleted, or had not ended in time, and
-// http::Stopped at a stop, after which jobs go on.
+// Returns when all jobs have succeeded. Throws Error if a job failed, was deleted, or did not end in time, and
+// http::Stopped on a stop; jobs that have not ended continue.
 void wait_for_jobs(kube::Client& client, const std::vector<SubmittedJob>& jobs, const WaitOptions& options,
                    const std::stop_token& stop);
 
-// The same for one, whose replicas' output goes to standard output, as `adaptdl logs --follow` shows it.
+// Does the same for one job, and writes its replicas' output to standard output, as `adaptdl logs --follow` does.
 void follow_job(kube::Client& client, const SubmittedJob& job, const WaitOptions& options, const std::stop_token& stop);
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// "Did you mean": the closest of some words to one that was mistyped.
+// Suggests the word that a user may have meant by a mistyped one ("did you mean").
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace adaptdl::cli {
 
-// How many insertions, deletions, replacements and swaps of neighbours turn `a` into `b`.
+// Returns how many insertions, deletions, replacements and swaps of adjacent characters turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate that `word` was most likely meant to be, if one is close: it begins with `word`, or differs by at most
-// a third of its letters. The first one of several that are as close.
+// Returns the candidate that `word` most likely means, if one is close: it begins with `word`, or differs in at most a
+// third of its letters, or in one. If several are equally close, returns the first.
 std::optional<std::string> closest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace adaptdl::cli

@@ -30,7 +30,7 @@ struct TensorBoardCommandOptions {
 };
 
 void create(const TensorBoardCommandOptions& options) {
-  kube::tensorboard_objects(options.board);  // refuses what is wrong before anybody is asked
+  kube::tensorboard_objects(options.board);  // throws if they are invalid, before any request
   kube::Client client(require_cluster(options.cluster));
   kube::create_tensorboard(client, client.access().name_space, options.board);
   print_out("Successfully created TensorBoard instance {}\n", options.board.name);
@@ -78,7 +78,7 @@ void proxy(const TensorBoardCommandOptions& options) {
   kube::Client client(require_cluster(options.cluster));
   forward.name_space = client.access().name_space;
   const auto notice = [](const std::string& line) { print_notice("{}", line); };
-  kube::PortForward served(client, forward);  // first, as nobody waits for a TensorBoard to hear of a taken port
+  kube::PortForward served(client, forward);  // first, to report a port in use before the wait
   kube::wait_until_ready(client, forward.name_space, options.board.name, signals.token(), notice);
   if (signals.token().stop_requested()) return;
   served.find();

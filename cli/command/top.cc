@@ -68,7 +68,7 @@ std::string render(const sched::AllocatorCluster& cluster, bool as_json) {
          (jobs.empty() ? "no job has nodes\n" : jobs.render(width, colour));
 }
 
-// Returns the first lines of the text, if it has more than there is room for on the terminal.
+// Returns as many of the first lines as fit on the terminal.
 std::string fit(const std::string& text) {
   const auto height = static_cast<std::ptrdiff_t>(terminal_height(STDOUT_FILENO).value_or(24));
   if (std::ranges::count(text, '\n') < height) return text;
@@ -77,14 +77,14 @@ std::string fit(const std::string& text) {
   return text.substr(0, end);
 }
 
-// Whether the API server may answer again.
+// Returns whether a later request may succeed.
 bool is_temporary(const Error& error) {
   const auto* refused = dynamic_cast<const kube::ApiError*>(&error);
   return dynamic_cast<const http::ConnectionError*>(&error) != nullptr ||
          (refused != nullptr && refused->code() >= 500);
 }
 
-// Shows the cluster until a signal comes: on a terminal in one place, elsewhere one after the other.
+// Shows the cluster until a signal comes: redrawn in place on a terminal, else printed repeatedly.
 void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
   const bool redraws = is_capable_terminal(STDOUT_FILENO) && !as_json;
   std::ptrdiff_t lines = 0;
@@ -107,7 +107,7 @@ void watch(kube::Client& client, bool as_json, const std::stop_token& stop) {
       if (first || !is_temporary(error)) throw;
       if (!out_of_reach) print_notice("cannot reach the API server, will retry: {}", error.what());
       out_of_reach = true;
-      lines = 0;  // what is on the terminal is above that line now
+      lines = 0;  // the text on the terminal is now above that notice
     }
     if (std::fflush(stdout) != 0) return;
     std::unique_lock lock(mutex);

@@ -21,7 +21,7 @@ namespace {
 
 namespace tune = sched::tune;
 
-// Checks the name of a study, which is also a directory's and part of its runs' names.
+// Checks the name of a study, which is also the name of a directory and part of the names of its runs.
 void check_study_name(const std::string& name) {
   constexpr std::size_t kMaxName = 50;
   if (name.empty() || name.size() > kMaxName || name.front() == '.' || name != plain_name(name))
@@ -36,7 +36,7 @@ int resume(const TuneOptions& options) {
   open.journal->refresh();
   const tune::StudySettings before = tune::settings_of(open.study());
   std::error_code error;
-  // Where the program is looked for, too.
+  // The program is also looked up relative to this directory.
   if (!before.cluster) std::filesystem::current_path(before.directory, error);
   if (error)
     throw UsageError(fmt::format("tune: cannot enter the working directory {} of study '{}': {}",
@@ -57,7 +57,7 @@ bool has_trials(const tune::StudyDirectory& directory) {
   return std::filesystem::exists(directory.path() / "trials", ignored);
 }
 
-// Whether a search of that name has begun. What was interrupted before can be replaced.
+// Returns whether a search of that name has begun. A study that was interrupted before can be replaced.
 bool has_begun(const tune::StudyDirectory& directory) {
   // A trial of a new study would continue from the checkpoint of an old one.
   if (has_trials(directory)) return true;
@@ -75,7 +75,7 @@ void check_is_new(const tune::StudyDirectory& directory) {
                     directory.name()));
 }
 
-// Searches a study that is locked. It leaves nothing behind if it fails before the first trial.
+// Searches a study that is locked, and leaves nothing behind if it fails before the first trial.
 int begin_locked(const TunePlan& plan, const std::string& storage, tune::StudyDirectory& directory) {
   try {
     directory.place_journal(storage.empty() ? std::nullopt : std::optional<std::filesystem::path>(storage));
@@ -125,7 +125,7 @@ void check_is_no_verb(const CLI::App& app) {
 
 void add_tune(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<TuneOptions>();
-  // Verbs would take it over.
+  // The verbs come before prefix_command(), which they would inherit.
   add_study_verbs(app);
   app.prefix_command();
   app.add_option("--study", options->study, "name of the study (default: the program's name)")->type_name("NAME");

@@ -42,7 +42,7 @@ void check_storage_size(const std::string& text) {
   try {
     if (kube::Quantity::parse(text) > kube::Quantity()) return;
   } catch (const Error&) {
-    // Refused below, as a size of 0 is.
+    // The error is thrown below, as for a size of 0.
   }
   throw UsageError(
       fmt::format("tune: invalid --checkpoint-storage-size '{}'; expected an amount of storage, such as 10Gi", text));
@@ -116,7 +116,7 @@ tune::TrialJobPlan job_plan(const TunePlan& plan) {
   return jobs;
 }
 
-// Throws UsageError if another job has the name of a trial's.
+// Throws UsageError if a job that is not of the study has the name of a trial.
 void check_names(const TunePlan& plan, kube::Client& client) {
   const std::string& name_space = plan.settings.cluster->name_space;
   client.list(kube::path(kube::kAdaptDLJobs, name_space), {}, [&](json&& job) {
@@ -147,7 +147,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   const std::string& given = options.cluster_options.name_space;
   if (!own.empty() && !given.empty() && own != given)
     throw UsageError(fmt::format("tune: the job file has namespace '{}', and --namespace is '{}'", own, given));
-  // A service account has no kubeconfig, and so no context to choose.
+  // A service account has no kubeconfig, and therefore no context to choose.
   cluster.context = access.context == "in-cluster" ? "" : access.context;
   cluster.name_space = own.empty() ? access.name_space : own;
   cluster.study_id = kube::generate_name("") + kube::generate_name("");
@@ -158,7 +158,7 @@ void set_cluster_settings(TunePlan& plan, const TuneOptions& options) {
   cluster.storage_size = options.storage_size.empty() ? kDefaultStorageSize : options.storage_size;
   check_storage_size(cluster.storage_size);
   plan.settings.checkpoint_every = options.checkpoint_every;
-  plan.settings.max_replicas = 1;  // not used: the job has the bounds, between which the operator decides
+  plan.settings.max_replicas = 1;  // unused: the operator decides, within the bounds of the job
   plan.settings.parallel = options.parallel.empty() ? kDefaultParallel
                                                     : parse_number<int>(options.parallel, "tune: --parallel", 1,
                                                                         kMostRunReplicas, "a whole number");

@@ -1,4 +1,4 @@
-// The verb `adaptdl tune importance`: which parameters of a study matter.
+// Defines the verb `adaptdl tune importance`, which shows which parameters of a study matter.
 #pragma once
 
 #include <CLI/CLI.hpp>

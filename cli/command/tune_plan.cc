@@ -44,7 +44,7 @@ tune::SpaceFile read_space(const std::string& file) {
   });
 }
 
-// "accuracy:max".
+// Parses text such as "accuracy:max".
 void set_metric(TunePlan& plan, const std::string& text) {
   const std::size_t colon = text.rfind(':');
   const std::string goal = colon == std::string::npos ? "" : text.substr(colon + 1);
@@ -57,14 +57,14 @@ void set_metric(TunePlan& plan, const std::string& text) {
   plan.direction = goal == "max" ? tune::Direction::kMaximize : tune::Direction::kMinimize;
 }
 
-// The storage is JSON. Parameters were checked when they were read.
+// The storage is JSON, and thus UTF-8. Parameters were checked when they were read.
 void check_text(const tune::StudySettings& settings) {
   if (!is_utf8(settings.metric) ||
       !std::ranges::all_of(settings.command, [](const auto& word) { return is_utf8(word); }))
     throw UsageError("tune: metric and program must be valid UTF-8");
 }
 
-// What each trial is run with, where the options say so; a plan of `adaptdl run` checks the program and the devices.
+// Sets how each trial is run, as far as the options say. A plan of `adaptdl run` checks the program and the devices.
 void set_run_settings(TunePlan& plan, const TuneOptions& options, const Machine& machine) {
   tune::StudySettings& settings = plan.settings;
   if (!options.devices.empty()) settings.devices = options.devices;
@@ -118,7 +118,7 @@ double parse_hours(const std::string& text) {
   return hours;
 }
 
-// What may change while a study continues.
+// Sets what may change when a study is resumed.
 void set_limits(TunePlan& plan, const TuneOptions& options) {
   plan.json = options.json;
   if (!options.trials.empty()) plan.settings.trials = parse_tune_count(options.trials, "--trials", kMaxTrials);

@@ -12,7 +12,7 @@
 
 namespace adaptdl::cli {
 
-// As given on the command line; empty: not given.
+// The options as given on the command line; an empty one was not given.
 struct TuneOptions {
   std::string study, space, metric, trials, parallel, time, gpu_hours, share, sampler, pruner, factor, seed, storage;
   std::string min_replicas, max_replicas, devices, device_kind, checkpoint_every;
@@ -32,12 +32,12 @@ struct TunePlan {
   bool json = false;  // report events as JSON
 };
 
-// Of a new study. Reads the file of the space, and checks everything that can be checked without running anything.
+// Plans a new study. Reads the file of the space, and checks everything that can be checked without running anything.
 // Throws UsageError on the first invalid option.
 TunePlan make_plan(const TuneOptions& options, const Machine& machine);
 
-// Of a study that continues: the options that may change override its settings. Throws UsageError for other options,
-// and if its program or devices do not exist. REQUIRES that the current directory is that of its settings.
+// Plans to resume a study: the options that may change override its settings. Throws UsageError for other options, and
+// if its program or devices do not exist. REQUIRES that the current directory is that of its settings.
 TunePlan make_plan(const TuneOptions& options, const sched::tune::Study& study, const Machine& machine);
 
 }  // namespace adaptdl::cli

@@ -14,7 +14,7 @@ namespace {
 
 namespace tune = sched::tune;
 
-// Before the name of a sampler of Optuna.
+// The prefix of the names of Optuna samplers.
 constexpr std::string_view kOptuna = "optuna:";
 
 std::unique_ptr<tune::Sampler> make_optuna_sampler(const tune::StudySettings& settings, const std::string& study,

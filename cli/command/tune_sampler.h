@@ -1,4 +1,4 @@
-// The sampler of a study, be it one of adaptdl or one of Optuna.
+// Creates the sampler of a study, which is one of adaptdl or one of Optuna.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +11,8 @@
 namespace adaptdl::cli {
 
 // Throws UsageError if the sampler is unknown, or cannot be used because Python or a package is missing. `journal` is
-// the storage that has the study; without it, a sampler of Optuna sees a study without trials. Throws HelperInterrupted
-// if a signal to stop arrives that the caller has blocked.
+// the storage of the study; without it, an Optuna sampler sees a study without trials. Throws HelperInterrupted if a
+// signal to stop arrives that the caller has blocked.
 std::unique_ptr<sched::tune::Sampler> make_study_sampler(const sched::tune::StudySettings& settings,
                                                          const std::string& study = "",
                                                          const std::filesystem::path& journal = {});

@@ -30,13 +30,12 @@ namespace {
 namespace tune = sched::tune;
 
 constexpr int kSearchStopped = 128 + SIGTERM;
-constexpr int kNoResult = 1;  // also of errors
+constexpr int kNoResult = 1;  // also after errors
 constexpr int kUsageExit = 2;
-// How often results are looked for.
-constexpr int kLookForResultsEvery = 50;  // ms
-constexpr int kMaxSettleTries = 40;       // as often, for trials on this machine
+constexpr int kLookForResultsEvery = 50;  // ms between polls for results
+constexpr int kMaxSettleTries = 40;       // number of polls until trials on this machine must have settled
 
-// Signals to stop, and to continue after Ctrl-Z, which are read instead of being delivered.
+// Reads the signals to stop, and to continue after Ctrl-Z, which it blocks.
 class SearchSignals {
  public:
   SearchSignals() {
@@ -44,13 +43,13 @@ class SearchSignals {
     ::sigemptyset(&signals);
     for (const int number : {SIGINT, SIGTERM, SIGCONT}) ::sigaddset(&signals, number);
     struct sigaction hangup {};
-    // As under nohup(1).
+    // An ignored SIGHUP stays ignored, as nohup(1) expects.
     if (::sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) ::sigaddset(&signals, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &signals, &before_);
     fd_ = sched::Fd(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd_) throw Error("cannot create a descriptor for signals");
   }
-  // Drops those that came late, which the end of the search has answered.
+  // Drops late signals: the end of the search has answered them.
   ~SearchSignals() {
     signalfd_siginfo info;
     while (::read(fd_.get(), &info, sizeof info) > 0) {
@@ -60,9 +59,9 @@ class SearchSignals {
   SearchSignals(const SearchSignals&) = delete;
   SearchSignals& operator=(const SearchSignals&) = delete;
 
-  // Updates the report, and waits for a signal to stop, for so many milliseconds. Returns its number; 0: none came.
+  // Updates the report, and waits up to `limit` milliseconds for a signal to stop. Returns its number, or 0.
   int wait(SearchReport& report, int limit = kLookForResultsEvery) {
-    // What was drawn before a stop must not be wiped after it.
+    // After Ctrl-Z, the report must not wipe what it drew before, so the signal to continue is handled first.
     if (const int number = take(report)) return number;
     report.update();
     pollfd readable{fd_.get(), POLLIN, 0};
@@ -70,7 +69,7 @@ class SearchSignals {
   }
 
  private:
-  // Returns the number of a signal to stop that has come; 0: there is none.
+  // Returns the number of a signal to stop that has arrived, or 0 if there is none.
   int take(SearchReport& report) {
     signalfd_siginfo info;
     if (::read(fd_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return 0;
@@ -83,7 +82,7 @@ class SearchSignals {
   sched::Fd fd_;
 };
 
-// Shows in the report that the journal waits for its lock.
+// Reports that the journal waits for its lock.
 class JournalNotices {
  public:
   JournalNotices(tune::Journal& journal, SearchReport& report) : journal_(journal) {
@@ -102,8 +101,8 @@ class JournalNotices {
 
 std::string interruption(int signal) { return fmt::format("interrupted by SIG{}", ::sigabbrev_np(signal)); }
 
-// The runs of a search that was killed save their checkpoints, and only then can their trials continue. Returns the
-// signal that came meanwhile; 0: all of them have saved.
+// Waits until the runs of a search that was killed have saved their checkpoints, because their trials can continue only
+// then. Returns the signal that arrived meanwhile, or 0 if all runs have saved.
 int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, const tune::Study& study,
                         tune::LocalTrialRunner& runner, SearchReport& report, SearchSignals& signals) {
   for (const sched::RunEntry& run : runs)
@@ -112,7 +111,7 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
     report.notice("waiting for launchers of the previous search to end");
   while (runner.any_previous_launcher())
     if (const int number = signals.wait(report)) return number;
-  // Launchers that were about to begin their runs have recorded them by now.
+  // By now, launchers that were about to begin their runs have recorded them.
   for (const sched::RunEntry& run : runner.previous_runs(trials)) {
     while (sched::is_alive(run))
       if (const int number = signals.wait(report)) return number;
@@ -121,11 +120,11 @@ int adopt_previous_runs(const std::vector<sched::RunEntry>& runs, int trials, co
   return 0;
 }
 
-// What runs the trials.
+// The trials, on this machine or in a cluster.
 struct Trials {
-  std::unique_ptr<kube::Client> client;  // of the cluster; null: they run on this machine
+  std::unique_ptr<kube::Client> client;  // of the cluster; null: the trials run on this machine
   std::unique_ptr<tune::SearchRunner> runner;
-  // Takes over the trials of an earlier search. Returns the signal that came meanwhile; 0: none.
+  // Takes over the trials of an earlier search. Returns the signal that arrived meanwhile, or 0.
   std::function<int(const tune::Study& study, SearchReport& report, SearchSignals& signals)> adopt;
 
   const char* interrupt_text() const { return client ? "Ctrl-C does not wait" : "Ctrl-C kills them"; }
@@ -163,10 +162,10 @@ Trials make_local_trials(const TunePlan& plan, const tune::StudyDirectory& direc
   return trials;
 }
 
-// Has the trials save checkpoints after the search has failed.
+// Makes the trials save checkpoints after the search has failed.
 void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& signals) {
   tune::SearchRunner& runner = *trials.runner;
-  // Those that came while a sampler was asked were requests to stop; pending, they would end this process later.
+  // Signals that arrived while a sampler worked asked to stop; if left pending, they would end this process later.
   while (signals.wait(report, 0) != 0) {
   }
   if (!runner.any_left()) return;
@@ -177,7 +176,7 @@ void stop_trials(const Trials& trials, SearchReport& report, SearchSignals& sign
     if (signals.wait(report) == SIGINT) runner.kill();
 }
 
-// Waits until what the search has left to do is done, in a cluster until a signal comes.
+// Waits until the rest of the search's work is done, for a limited time on this machine, in a cluster until a signal.
 void settle(const TunePlan& plan, const Trials& trials, SearchReport& report, SearchSignals& signals) {
   bool noticed = false;
   for (int i = 0; !trials.runner->settle() && (trials.client || i < kMaxSettleTries); ++i) {
@@ -212,7 +211,7 @@ void search_to_end(const TunePlan& plan, tune::Search& search, const Trials& tri
   settle(plan, trials, report, signals);
 }
 
-// Of a study that has reached its limit.
+// Describes a study that has reached its limit of device-hours.
 std::string used_up_text(const TunePlan& plan, double device_seconds) {
   return fmt::format("study '{}' has used {} of its {:g} device-hours", plan.study, format_hours(device_seconds),
                      plan.settings.gpu_hours);
@@ -241,7 +240,7 @@ SearchEnd run_search(const TunePlan& plan, tune::Journal& journal, const tune::S
     while (number == 0) number = signals.wait(report);
     return {false, kSearchStopped, interruption(number)};
   }
-  // After what may be interrupted: from now on, the jobs of an earlier search are followed.
+  // This comes after everything that may be interrupted: from now on, the jobs of an earlier search are followed.
   if (const int number = trials.adopt(study, report, signals)) return {false, kSearchStopped, interruption(number)};
   const auto pruner = tune::make_pruner(settings.pruner, {.factor = settings.factor});
   tune::SearchPlan search_plan{plan.study, settings.metric, settings.space, settings.trials, settings.parallel, {}};
@@ -270,13 +269,13 @@ void check_device_hours(const TunePlan& plan, const tune::Study& study) {
 }
 
 int search(const TunePlan& plan, tune::Journal& journal, const tune::StudyDirectory& directory) {
-  // A reader of the notices that went away does not end the search.
+  // A reader of the notices that went away must not end the search.
   ::signal(SIGPIPE, SIG_IGN);
   // The report and the runner refer to each other.
   tune::SearchRunner* of_report = nullptr;
   SearchReport report(plan, journal, [&of_report](int number) { return of_report->status(number); });
   const JournalNotices notices(journal, report);
-  // After the report, which at its end may wait for a reader: signals end the process then.
+  // Destroyed before the report, so that signals end the process while the report waits for a reader at its end.
   SearchSignals signals;
   const Trials trials =
       plan.settings.cluster ? make_cluster_trials(plan, directory, report) : make_local_trials(plan, directory, report);

@@ -1,4 +1,4 @@
-// Running the search of a study in the foreground, until it is done or the user stops it.
+// Runs the search of a study in the foreground, until it is done or the user stops it.
 #pragma once
 
 #include "command/tune_plan.h"
@@ -11,8 +11,8 @@ namespace adaptdl::cli {
 void check_device_hours(const TunePlan& plan, const sched::tune::Study& study);
 
 // Returns 0 when the study has all its trials, 1 if none of them has a value, and 143 if a signal or a limit stopped
-// the search, with checkpoints of all trials. Another SIGINT kills the trials. Throws UsageError if the device-hours
-// were used before anything was started. REQUIRES that the directory is locked.
+// the search, after all trials saved checkpoints. A further SIGINT kills the trials. Throws UsageError if the
+// device-hours were used up before anything was started. REQUIRES that the directory is locked.
 int search(const TunePlan& plan, sched::tune::Journal& journal, const sched::tune::StudyDirectory& directory);
 
 }  // namespace adaptdl::cli

@@ -1,5 +1,5 @@
-// The verbs of `adaptdl tune` that read studies: ls, show, best and importance; and trials as they, and a search, show
-// them.
+// Defines the verbs of `adaptdl tune` that read studies (ls, show, best and importance), and formats trials for them
+// and for a running search.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,19 +14,19 @@ namespace adaptdl::cli {
 // Adds the verbs to the command.
 void add_study_verbs(CLI::App& app);
 
-// "running", "paused", "waiting", "complete", "pruned" or "failed".
+// Returns "running", "paused", "waiting", "complete", "pruned" or "failed".
 std::string state_text(const sched::tune::Trial& trial);
 
-// The value of a trial that ended, else the last one that it reported, which may not be a number.
+// Returns the value of a trial that ended, else the last one that it reported, which may be NaN.
 std::optional<double> value_of(const sched::tune::Trial& trial);
 
-// "lr=0.01 opt=sgd", numbers with four digits.
+// Returns text such as "lr=0.01 opt=sgd", with four significant digits per number.
 std::string parameters_text(const sched::tune::Trial& trial);
 
-// What `adaptdl tune show --json` prints of a trial.
+// Returns a trial as `adaptdl tune show --json` prints it.
 nlohmann::json trial_json(const sched::tune::Study& study, const sched::tune::Trial& trial);
 
-// How many trials are in each state, by the words of state_text().
+// Returns how many trials are in each state, by the names of state_text().
 nlohmann::json count_states(const sched::tune::Study& study);
 
 }  // namespace adaptdl::cli

@@ -27,7 +27,7 @@ struct StudyOptions {
   std::vector<std::string> values;  // NAME=VALUE
 };
 
-// Ends the search, whose trials save checkpoints.
+// Ends the search of the study; its trials save checkpoints.
 void stop_search(const OpenStudy& open) {
   const std::string& name = open.directory.name();
   const auto searcher = open.directory.searcher();
@@ -37,7 +37,7 @@ void stop_search(const OpenStudy& open) {
   print_out("stopped {}; to continue: adaptdl tune --resume --study {}\n", name, name);
 }
 
-// Prunes a trial, whatever it does now.
+// Prunes a trial that has not ended, whether it is running or not.
 void stop_trial(const OpenStudy& open, const std::string& text) {
   const auto& trials = open.study().trials;
   if (trials.empty()) throw Error(fmt::format("study '{}' has no trials", open.study().name));

@@ -1,4 +1,4 @@
-// A study that exists, and the verbs of `adaptdl tune` that change one: stop and enqueue.
+// Opens existing studies, and defines the verbs of `adaptdl tune` that change one: stop and enqueue.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,7 +15,7 @@ struct OpenStudy {
   std::unique_ptr<sched::tune::Journal> journal;
   std::string metric;  // "value" for a study of another tool
 
-  // As the storage has it now.
+  // Returns the study as the storage has it now. Throws Error if it was deleted from there.
   const sched::tune::Study& study() const;
 };
 

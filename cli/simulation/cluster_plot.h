@@ -1,8 +1,8 @@
-// The picture of a cluster over time: a row a GPU, grouped by node, a hue an application, a shade a job; below it how
-// many jobs run and wait. An SVG that is legible on light and dark backgrounds.
+// Draws a cluster over time as an SVG that is legible on light and dark backgrounds: one row per GPU, grouped by node,
+// with one hue per application and one shade per job; and below it, how many jobs run and wait.
 //
-// What is narrower than a pixel is left out, and equal neighbours are one shape, so that long traces of large clusters
-// stay small files. Pure functions.
+// Shapes narrower than a pixel are left out, and equal neighbours become one shape, so that the files of long traces of
+// large clusters stay small.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace adaptdl::cli {
 
-// `title`: empty for the workload's and the policy's names.
+// If `title` is empty, the names of the workload and the policy are used.
 std::string cluster_plot(const Timeline& timeline, const std::string& title);
 
 }  // namespace adaptdl::cli

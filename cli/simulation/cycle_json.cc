@@ -14,7 +14,7 @@
 namespace adaptdl::cli {
 namespace {
 
-// Keys in the order in which they are documented.
+// Keys stay in the order in which they are documented.
 using Json = nlohmann::ordered_json;
 using sched::CycleJob;
 using sched::CycleRecord;
@@ -40,7 +40,7 @@ Json job_json(const CycleJob& job) {
   return out;
 }
 
-// The members of an object, each with a message that names it.
+// Reads the members of an object; its errors name the object and the member.
 class Reader {
  public:
   Reader(const Json& object, std::string what) : object_(object), what_(std::move(what)) {

@@ -25,11 +25,11 @@ CycleLog::CycleLog(fs::path file, std::size_t tasks) : file_(std::move(file)), p
   if (fs::exists(status) && !fs::is_regular_file(status)) {
     whole_.reset(std::tmpfile());
   } else {
-    // Through a link, not over it.
+    // A symbolic link stays, and its target is replaced.
     if (fs::exists(status)) file_ = fs::canonical(file_, error);
     if (fs::exists(status) && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
     const fs::path name = file_.parent_path() / fmt::format(".{}.{}", file_.filename().string(), ::getpid());
-    ::unlink(name.c_str());  // of a process that was killed and had the same number
+    ::unlink(name.c_str());  // left by a killed process with the same id
     const int descriptor = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) temporary_ = name;
     if (descriptor >= 0) whole_.reset(::fdopen(descriptor, "w+"));
@@ -46,7 +46,7 @@ void CycleLog::fail(int error) const {
   throw Error(fmt::format("cannot write {}: {}", file_.string(), std::strerror(error)));
 }
 
-// Beside the file rather than in /tmp, which may be small.
+// Creates the part next to the file, not in /tmp, which may be small.
 CycleLog::File CycleLog::open_part() const {
   if (temporary_.empty()) return File(std::tmpfile());
   std::string name = temporary_.string() + ".XXXXXX";
@@ -85,7 +85,7 @@ void CycleLog::finished(std::size_t task) {
   finished_[task] = true;
   while (next_ < finished_.size() && finished_[next_]) {
     ++next_;
-    // What the next one has so far goes behind, and the rest of it directly.
+    // The earlier cycles of the next task are appended; its later ones are written directly.
     if (next_ < finished_.size() && parts_[next_]) append(parts_[next_].get());
     if (next_ < finished_.size()) parts_[next_].reset();
   }

@@ -1,5 +1,5 @@
-// Every cycle of simulations as a file of JSON lines, written as it goes and read back for pictures. docs/formats.md
-// has the format.
+// Stores every cycle of simulations in a file of JSON lines, which is written during the simulations and read back for
+// plots. docs/formats.md describes the format.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,27 @@
 
 namespace adaptdl::cli {
 
-// One cycle as a line, without its newline.
+// Returns one cycle as a line, without its newline.
 std::string cycle_line(const sched::CycleRecord& record);
 
-// Throws Error on a line that is not of the format, saying what is wrong with it.
+// Parses one line. Throws Error with the reason if the line does not have the format.
 sched::CycleRecord parse_cycle(const std::string& line);
 
-// The file, in the order of the tasks however they run: the same simulations give the same bytes. It appears under its
-// name, whole, when close() has been called; until then, and if it never is, what was there before is untouched.
+// The file has the cycles in the order of the tasks, however they run, so the same simulations give the same bytes. It
+// appears under its name, complete, when close() is called; until then, an existing file is untouched.
 //
-// Errors: Error, naming the file, where it cannot be written. Threading: one thread at a time.
+// Errors: Error, which names the file, if it cannot be written. Threading: used by one thread at a time.
 class CycleLog {
  public:
-  // Throws UsageError if `file` cannot be made, or is a directory. What is no regular file (a pipe, a device) is
-  // written to at close().
+  // Throws UsageError if `file` cannot be created or is a directory. A file that is not regular (a pipe, a device) is
+  // written at close().
   CycleLog(std::filesystem::path file, std::size_t tasks);
   ~CycleLog();
   CycleLog(const CycleLog&) = delete;
   CycleLog& operator=(const CycleLog&) = delete;
 
   void add(const sched::CycleRecord& record);
-  void finished(std::size_t task);  // no more cycles of it will come
+  void finished(std::size_t task);  // no more cycles of this task follow
   // REQUIRES finished() of every task.
   void close();
 
@@ -50,14 +50,14 @@ class CycleLog {
   [[noreturn]] void fail(int error) const;
 
   std::filesystem::path file_;
-  std::filesystem::path temporary_;  // empty once it has its name, or if there is none
+  std::filesystem::path temporary_;  // empty once it is renamed, or if there is none
   File whole_;
   std::vector<File> parts_;  // of each task that has begun and is not in `whole_` yet
   std::vector<bool> finished_;
-  std::size_t next_ = 0;  // the first task that is not in `whole_` completely
+  std::size_t next_ = 0;  // the first task that is not complete in `whole_`
 };
 
-// Calls `visit` with each cycle of a file. Throws Error: "FILE:LINE: what is wrong", also for an empty file.
+// Calls `visit` with each cycle of a file. Throws Error ("FILE:LINE: REASON"), also for an empty file.
 void read_cycle_log(const std::filesystem::path& file, const std::function<void(sched::CycleRecord&)>& visit);
 
 }  // namespace adaptdl::cli

@@ -16,7 +16,7 @@ namespace {
 
 using sched::SimulationResult;
 
-// A column: its name for people, its key in JSON, and how many decimals people want.
+// A column: its header, its key in JSON (null: not in JSON), and the decimals and the unit in the table.
 struct Figure {
   const char* header;
   const char* key;
@@ -53,7 +53,7 @@ std::string text(const Figure& figure, const SimulationResult& result) {
   return format_count(std::llround(value)) + figure.unit;
 }
 
-// The mean of each policy's results, in the order of their first ones.
+// Returns the mean of each policy's results, in the order in which the policies first appear.
 std::vector<SimulationResult> means(std::span<const SimulationResult> results, const std::vector<Figure>& figures) {
   std::vector<SimulationResult> all;
   for (const SimulationResult& result : results) {

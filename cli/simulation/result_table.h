@@ -1,4 +1,4 @@
-// The figures of simulations, as a table for people and as JSON for programs. Pure functions.
+// Formats the results of simulations, as a table for people and as JSON for programs.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,11 +15,11 @@ struct ResultColumns {
   bool costs = false;       // of nodes with prices
 };
 
-// A row a simulation; with several workloads, a row "mean" a policy follows, the mean of its rows.
+// Returns a row per simulation. With several workloads, a row "mean" per policy follows, with the means of its rows.
 Table result_table(std::span<const sched::SimulationResult> results, const ResultColumns& columns);
 
-// An array of an object a simulation: workload policy average_jct_s p50_jct_s p99_jct_s makespan_s restarts_per_job
-// gpu_hours worst_ftf, and with `costs` also cost node_cost.
+// Returns an array with one object per simulation: workload, policy, average_jct_s, p50_jct_s, p99_jct_s, makespan_s,
+// restarts_per_job, gpu_hours, worst_ftf, and with `costs` also cost and node_cost.
 nlohmann::ordered_json result_json(std::span<const sched::SimulationResult> results, bool costs);
 
 }  // namespace adaptdl::cli

@@ -1,7 +1,7 @@
-// What is shown while simulations run: a line that says how far they are, on standard error if that is a terminal that
-// can redraw one, at most ten times a second. Passes cycles on to a log.
+// SimulationScreen shows the progress of simulations in a line on standard error, at most ten times a second, if that
+// is a terminal that can redraw a line. It also passes the cycles to a log.
 //
-// Threading: the observer's functions may be called from any thread, the others from one.
+// Threading: the functions of the observer may be called from any thread, the others from one thread.
 #pragma once
 
 #include <chrono>
@@ -15,15 +15,15 @@
 
 namespace adaptdl::cli {
 
-// How far simulations are.
+// The progress of all simulations.
 struct SimulationProgress {
   std::size_t simulations = 0, finished = 0;
   std::size_t jobs = 0, completed = 0;   // of all simulations
-  std::string newest;                    // where something happened last: "workload-6 pollux at 2:03:00"
+  std::string newest;                    // the latest cycle: "workload-6 pollux at 2:03:00"
   std::chrono::milliseconds elapsed{0};  // since the start
 };
 
-// In at most `width` columns: "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00".
+// Returns at most `width` columns: "3/8 simulations  412/1,280 jobs  0:07  workload-6 pollux at 2:03:00".
 std::string progress_text(const SimulationProgress& progress, std::size_t width);
 
 class SimulationScreen : public sched::SimulationObserver {
@@ -34,7 +34,7 @@ class SimulationScreen : public sched::SimulationObserver {
 
   void cycle(const sched::CycleRecord& record) override;
   void finished(std::size_t task, const sched::SimulationResult& result) override;
-  // Wipes the line for good.
+  // Wipes the line, once the simulations have ended.
   void close() noexcept;
 
  private:

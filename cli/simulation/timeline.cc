@@ -15,7 +15,7 @@ using sched::NodeInfo;
 
 namespace {
 
-// A file of cycles knows of no other resource.
+// Files of cycles contain no other resource.
 int gpus_of(const NodeInfo& node) {
   return node.resources.empty() ? 0 : static_cast<int>(node.resources.begin()->second);
 }
@@ -39,8 +39,8 @@ int TimelineBuilder::job_index(const CycleJob& job) {
   return found->second;
 }
 
-// Gives the slots of a node to its jobs from now on: each keeps what it has, and takes the first free ones besides.
-// REQUIRES slots for all of them.
+// Assigns the slots of a node to its jobs from now on: jobs keep the slots that they have, and get the first free ones
+// for further replicas. REQUIRES enough slots for all replicas.
 void TimelineBuilder::assign(const Timeline::Node& node, Slots& slots, std::map<int, int> wanted, double time) {
   slots.runs.resize(static_cast<std::size_t>(node.gpus));
   std::vector<int> now(slots.runs.size(), Timeline::kFree);
@@ -74,7 +74,7 @@ void TimelineBuilder::add(const CycleRecord& record) {
   if (!timeline_.counts.empty() && !(record.time > timeline_.counts.back().time))
     throw Error(fmt::format("time does not go on from {}: {} follows", timeline_.counts.back().time, record.time));
 
-  std::map<std::string, std::map<int, int>> wanted;  // by node: jobs, and how many replicas of each
+  std::map<std::string, std::map<int, int>> wanted;  // number of replicas by node and job
   Timeline::Count count{record.time, 0, 0};
   for (const NodeInfo& node : record.nodes) wanted[node.name];
   for (const CycleJob& job : record.jobs) {

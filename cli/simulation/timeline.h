@@ -1,9 +1,9 @@
-// A cluster over time, as it is drawn: which job had each GPU from when to when.
+// Timeline describes a cluster over time for a plot: which job had each GPU, and when.
 //
-// A GPU of a node is a slot. Schedulers do not tell the GPUs of a node apart, so a job's replicas are given slots here,
-// and keep them for as long as they are on the node.
+// A slot is one GPU of a node. Schedulers do not distinguish the GPUs of a node, so the builder assigns slots to the
+// replicas of a job, which keep them for as long as they are on the node.
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <map>
@@ -22,7 +22,7 @@ struct Timeline {
     std::string name;
     std::string gpu_type;
     int gpus = 0;
-    int first_slot = 0;  // of its slots, which follow each other
+    int first_slot = 0;  // of its slots, which are consecutive
   };
   struct Job {
     std::string name;
@@ -34,13 +34,13 @@ struct Timeline {
   };
   struct Count {
     double time = 0;
-    int running = 0, waiting = 0;  // jobs, from then on
+    int running = 0, waiting = 0;  // numbers of jobs, from then on
   };
 
   std::string workload, policy;
   std::vector<Node> nodes;  // in the order in which they appear
   std::vector<Job> jobs;    // likewise
-  // By slot, in order of time; neighbours differ. Where there is none, the node was not there.
+  // The runs of each slot, in order of time; adjacent ones have different jobs. In a gap, the node does not exist.
   std::vector<std::vector<Run>> slots;
   std::vector<Count> counts;
   double begin = 0, end = 0;
@@ -48,15 +48,15 @@ struct Timeline {
 
 class TimelineBuilder {
  public:
-  // The cycles of one simulation in order. Throws Error, saying what is wrong, if time does not go on, or an allocation
-  // does not fit the nodes of its cycle.
+  // Adds the next cycle of the simulation. Throws Error with the reason if time does not advance, or if an allocation
+  // does not fit the nodes of the cycle.
   void add(const sched::CycleRecord& record);
 
-  // REQUIRES at least one cycle. The last one lasts as long as the one before. The builder is spent.
+  // Returns the timeline, as the last call; the last cycle is as long as the one before. REQUIRES at least one cycle.
   Timeline finish();
 
  private:
-  // A node's slots, each with what it had over time; the last run of one that is `there` is still open.
+  // The slots of a node, with their runs; while the node is `there`, the last run of each slot is still open.
   struct Slots {
     std::vector<std::vector<Timeline::Run>> runs;
     bool there = false;

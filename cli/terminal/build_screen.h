@@ -1,7 +1,7 @@
-// What a build shows: its steps, what RUN writes, what is transferred; on a terminal with a line below that says what
-// goes on. All of it on standard error.
+// BuildScreen shows a build on standard error: its steps, the output of RUN, and transfers; on a terminal, a line below
+// them shows the current activity.
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ namespace adaptdl::cli {
 
 class BuildScreen final : public image::BuildReport {
  public:
-  // A quiet one shows nothing until show_failure().
+  // A quiet screen shows only notices until show_failure().
   explicit BuildScreen(bool quiet);
   ~BuildScreen() override { wipe(); }
 
@@ -24,7 +24,7 @@ class BuildScreen final : public image::BuildReport {
   void transfer(const image::TransferInfo& transfer) override;
   void notice(std::string_view text) override;
 
-  // The last lines that the step wrote which failed, if they have not been shown.
+  // Shows the last lines that the failed step wrote, if they have not been shown.
   void show_failure();
   void wipe();
 
@@ -39,7 +39,7 @@ class BuildScreen final : public image::BuildReport {
   std::chrono::steady_clock::time_point drawn_at_{};
 };
 
-// "[2/7 builder] RUN make".
+// Returns text such as "[2/7 builder] RUN make".
 std::string step_text(const image::StepInfo& step);
 
 }  // namespace adaptdl::cli

@@ -13,7 +13,7 @@
 namespace adaptdl::cli {
 namespace {
 
-constexpr auto kTellsRate = std::chrono::milliseconds(500);  // before, a rate says nothing
+constexpr auto kTellsRate = std::chrono::milliseconds(500);  // an earlier rate would be meaningless
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The line at the bottom of a terminal that says how a copy is getting on.
+// CopyLine shows the progress of a copy in the last line of a terminal.
 //
 // Threading: used by one thread at a time.
 #pragma once
@@ -11,17 +11,17 @@
 
 namespace adaptdl::cli {
 
-// "x  512 MiB of 1.00 GiB  50%  120 MiB/s  0:04 left", in at most `width` columns.
+// Returns at most `width` columns: "x  512 MiB of 1.00 GiB  50%  120 MiB/s  0:04 left".
 std::string copy_text(const std::string& name, std::uint64_t done, std::optional<std::uint64_t> total,
                       std::chrono::milliseconds elapsed, std::size_t width);
 
-// Redraws it on standard error, if that is a terminal, now and then.
+// Redraws the line on standard error, if that is a terminal, at most ten times a second.
 class CopyLine {
  public:
   explicit CopyLine(std::string name);
   ~CopyLine() { clear(); }
   void show(std::uint64_t done, std::optional<std::uint64_t> total);
-  // Takes it away, as before a line that stays.
+  // Erases the line, for example before a line that stays.
   void clear();
 
  private:

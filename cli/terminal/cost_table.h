@@ -1,6 +1,4 @@
-// What `adaptdl cost` shows: what jobs have used by month and user or namespace, as a table and as JSON.
-//
-// Threading: the functions may be called from any thread.
+// Formats what `adaptdl cost` shows: the usage of jobs by month and user or namespace, as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +11,7 @@ namespace adaptdl::cli {
 
 enum class CostBy { kUser, kNamespace };
 
-// The rows of a month: those with the highest cost, then with most GPU hours first. REQUIRES one ledger per month.
+// The rows of one ledger, by descending cost, then by descending GPU hours.
 struct MonthlyCost {
   kube::Month month;
   std::vector<kube::UsageSum> sums;  // only the user or only the namespace is set
@@ -22,11 +20,11 @@ struct MonthlyCost {
 
 MonthlyCost monthly_cost(const kube::UsageLedger& ledger, CostBy by, kube::Time now);
 
-// MONTH, USER or NAMESPACE, JOBS, GPU-HOURS, COST; the last row of each month is its total. A user who is not known is
-// "-", as are costs without prices.
+// Returns the columns MONTH, USER or NAMESPACE, JOBS, GPU-HOURS and COST; the last row of each month is its total.
+// Unknown users and costs are "-".
 Table cost_table(const std::vector<MonthlyCost>& months, CostBy by);
 
-// An array of objects with the fields month, user or namespace, jobs, gpuHours and cost. An unknown user is null.
+// Returns an array of objects {month, user or namespace, jobs, gpuHours, cost}. An unknown user or cost is null.
 nlohmann::json cost_json(const std::vector<MonthlyCost>& months, CostBy by);
 
 }  // namespace adaptdl::cli

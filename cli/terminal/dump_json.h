@@ -1,4 +1,4 @@
-// JSON as text for standard output.
+// Formats JSON as text for standard output.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -64,7 +64,7 @@ std::string bounds_text(const kube::Job& job) {
   return text;
 }
 
-// "node-a x2, node-b": how many replicas each node has.
+// Returns how many replicas each node has: "node-a x2, node-b".
 std::string allocation_text(const kube::JobView& view) {
   std::vector<std::string> nodes = view.job.allocation;
   if (nodes.empty()) {
@@ -80,7 +80,7 @@ std::string allocation_text(const kube::JobView& view) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// Where in its containers what it writes stays: mounts with what is behind them.
+// Lists the mounts of the containers and their volumes, which show where output is kept.
 std::string mounts_text(const json& object) {
   Table table({{"MOUNT"}, {"IS"}});
   const json& spec = field(object, {"spec", "template", "spec"});
@@ -125,7 +125,7 @@ std::string pods_text(const kube::JobView& view, kube::Time now) {
   return section("Replicas", table);
 }
 
-// What the scheduler wrote of the job's life.
+// Lists the conditions that the scheduler wrote to the status of the job.
 std::string conditions_text(const json& object, kube::Time now) {
   Table table({{"CONDITION"}, {"IS"}, {"SINCE"}, {"REASON"}, {"MESSAGE"}});
   for (const json& condition : kube::array_field(object, {"status", "conditions"})) {
@@ -158,7 +158,7 @@ std::string hints_text(const json& train) {
   return section("Hints", table);
 }
 
-// Empty if the job has used nothing that is accounted for.
+// Returns "" if no usage of the job is accounted for.
 std::string usage_text(const kube::JobUsage& usage, kube::Time now) {
   std::string text;
   if (const double hours = usage.gpu_hours(now); hours > 0) text = fmt::format("{:.2f} GPU hours", hours);
@@ -205,7 +205,7 @@ std::string goodput_text(const json& train, int nodes, int replicas) {
     return fmt::format("{} useful samples/s, {:.3g} times that of one replica, with batches of {}", rate_text(goodput),
                        (*job.speedup)(nodes, replicas), count_text(batch));
   } catch (const Error&) {
-    return "";  // hints that contradict each other say nothing
+    return "";  // contradictory hints describe nothing
   }
 }
 

@@ -1,4 +1,4 @@
-// All that is known of one run or job, as people read it. Pure.
+// Formats all that is known of one run or job for people.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,14 @@
 
 namespace adaptdl::cli {
 
-// Of a run of this machine.
+// Describes a run of this machine.
 std::string run_text(const sched::RunStatus& run, kube::Time now);
 
-// Of a job: `object` is the AdaptDLJob, `events` are those about it and its pods.
+// Describes a job: `object` is the AdaptDLJob, `events` are those about it and its pods.
 std::string job_text(const nlohmann::json& object, const kube::JobView& view, std::vector<kube::Event> events,
                      const std::string& context, kube::Time now);
 
-// How fast the hints say it trains; empty as long as too little was measured.
+// Describes how fast the job trains according to its hints; empty until enough was measured.
 std::string goodput_text(const nlohmann::json& train, int nodes, int replicas);
 
 }  // namespace adaptdl::cli

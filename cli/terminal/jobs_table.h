@@ -1,4 +1,4 @@
-// Runs of this machine and jobs of a cluster in one table.
+// Formats runs of this machine and jobs of a cluster as one table.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@
 namespace adaptdl::cli {
 
 struct JobsTableStyle {
-  std::string context;      // what WHERE is of the jobs
-  bool namespaces = false;  // names are NAMESPACE/NAME
-  bool wide = false;        // BOUNDS, BATCH, GPU-HOURS, COST and NODES besides
+  std::string context;      // shown as WHERE of the jobs
+  bool namespaces = false;  // jobs are named NAMESPACE/NAME
+  bool wide = false;        // adds BOUNDS, BATCH, GPU-HOURS, COST and NODES
 };
 
-// A row for each run, then for each job, in their order: NAME WHERE STATUS REPLICAS RESTARTS PROGRESS AGE RUNTIME WHY.
-// What is not known is "-".
+// Returns a row for each run, then for each job, in their order: NAME WHERE STATUS REPLICAS RESTARTS PROGRESS AGE
+// RUNTIME WHY. Unknown values are "-".
 Table jobs_table(std::span<const sched::RunStatus> runs, std::span<const kube::JobView> jobs,
                  const JobsTableStyle& style, kube::Time now);
 
-// What a job is called in that style.
+// Returns the name of a job in that style.
 std::string job_title(const kube::Job& job, bool namespaces);
 
 }  // namespace adaptdl::cli

@@ -1,7 +1,7 @@
-// JSON objects on standard output, one per line, written only as fast as the reader takes them. What the reader has not
-// taken yet waits; if it went away, the rest is dropped.
+// JsonLines writes JSON objects to standard output, one per line, only as fast as the reader accepts them. The rest
+// waits in a queue, and is dropped if the reader went away.
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,9 +13,9 @@ namespace adaptdl::cli {
 class JsonLines {
  public:
   void put(const nlohmann::ordered_json& object);
-  // Writes what is taken without waiting.
+  // Writes as much as the reader accepts without blocking.
   void write_some() { queue_.write_some(); }
-  // Writes everything, as long as that takes.
+  // Writes everything, and blocks as long as that takes.
   void write_all() { queue_.write_all(); }
 
  private:

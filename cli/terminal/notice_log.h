@@ -1,5 +1,5 @@
-// What a run without a terminal shows: its notices, each with the time, appended to a file. The replicas' own lines are
-// in their logs.
+// NoticeLog appends the notices of a run without a terminal to a file, each with the time. The lines of the replicas
+// are in their own logs.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace adaptdl::cli {
 
 class NoticeLog : public sched::LaunchObserver {
  public:
-  // A new file is private. Throws Error if the file cannot be written.
+  // Opens the file; a new one is private to the user. Throws Error if it cannot be written.
   explicit NoticeLog(const std::filesystem::path& path);
 
   void line(int, sched::Stream, std::string_view, bool) override {}

@@ -39,19 +39,19 @@ void OutputQueue::write_all() {
 
 void OutputQueue::write_piece() {
   const Chunk& chunk = chunks_.front();
-  // A pipe that is writable takes PIPE_BUF bytes without waiting.
+  // A writable pipe accepts PIPE_BUF bytes without blocking.
   const std::size_t piece = std::min<std::size_t>(chunk.text.size() - written_, PIPE_BUF);
   ssize_t written =
       refused(chunk.fd) ? static_cast<ssize_t>(piece) : ::write(chunk.fd, chunk.text.data() + written_, piece);
   if (written < 0 && errno == EINTR) return;
   if (written < 0 && errno == EAGAIN) {
-    // Somebody else made it non-blocking.
+    // Another process made the descriptor non-blocking.
     pollfd polled{chunk.fd, POLLOUT, 0};
     ::poll(&polled, 1, 100);
     return;
   }
   if (written < 0) {
-    // A full disk may have room again; a reader that went away, or a terminal, does not come back.
+    // A full disk may have room later; a reader or a terminal that went away does not come back.
     const bool for_good = errno == EPIPE || errno == EIO || errno == EBADF;
     if (for_good && chunk.fd >= 0 && chunk.fd < kStandard) refused_[chunk.fd] = true;
     written = static_cast<ssize_t>(piece);

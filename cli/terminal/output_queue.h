@@ -1,9 +1,9 @@
-// Text on its way out, written only as fast as it is taken.
+// OutputQueue holds text that is written only as fast as its reader accepts it.
 //
-// The descriptors stay as they were given: they may be shared with other processes, which a non-blocking mode would
-// surprise. So each write is of no more than what poll(2) promises to take, and a reader that stops holds up nobody but
-// the text. All text keeps its order, over both streams: where they are one terminal or file, lines appear as they
-// came.
+// The descriptors keep their mode, because a non-blocking one would surprise other processes that share them. So each
+// write has only as many bytes as poll(2) promises to accept, and a reader that stops holds up only the text. All text
+// keeps its order, across both streams: if they are the same terminal or file, lines appear in the order in which they
+// were put.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@ class OutputQueue {
   void put(int fd, std::string text);
 
   bool empty() const noexcept { return chunks_.empty(); }
-  // Whether so much waits that no more should be put.
+  // Returns whether so much text waits that no more should be put.
   bool full() const noexcept { return size_ >= kFull; }
-  // The descriptor that the next text is for; -1 if there is none.
+  // Returns the descriptor of the first waiting text; -1 if there is none.
   int fd() const noexcept { return chunks_.empty() ? -1 : chunks_.front().fd; }
 
-  // Writes what is taken without waiting. Text that is refused, as by a full disk, is dropped; if the reader went away,
-  // so is all text for it from then on.
+  // Writes as much as is accepted without blocking. Text that is refused, for example by a full disk, is dropped; if
+  // the reader went away, so is all later text for it.
   void write_some();
-  // Writes everything, waiting as long as that takes.
+  // Writes everything, and blocks as long as that takes.
   void write_all();
 
-  // Whether the reader of a standard descriptor went away.
+  // Returns whether the reader of a standard descriptor went away.
   bool refused(int fd) const noexcept { return fd >= 0 && fd < kStandard && refused_[fd]; }
 
  private:

@@ -1,7 +1,7 @@
-// The only way for the command's own text to standard output and standard error. Nothing in it can steer a terminal.
+// Only these functions write the command's own text to standard output and error. Nothing in it can control a terminal.
 //
-// Strings among the arguments of a format may come from outside: they become printable (see printable.h), newlines
-// included, so that they cannot begin a line of their own. Whole texts keep their lines and the colours of coloured().
+// String arguments of a format may come from outside: they become printable (see printable.h), including their
+// newlines, so that they cannot begin a line of their own. Whole texts keep their lines and the colours of coloured().
 //
 // Throws std::system_error if standard output cannot be written. Errors of standard error are ignored.
 #pragma once
@@ -31,14 +31,14 @@ PrintArgument<T> print_argument(const T& value) {
   }
 }
 
-// Returns the text with all but newlines and, if `colour`, the sequences of coloured() made printable.
+// Makes a text printable, except for newlines and, if `colour`, the sequences of coloured().
 std::string printable_text(std::string_view text, bool colour);
 
-// Prints lines of the command's own: a table, help, JSON. Text from outside in it must be printable already, as in a
-// Table, or its newlines and colours pass.
+// Prints lines of the command's own: a table, help, JSON. Text from outside in them must be printable already, as in a
+// Table; otherwise its newlines and colours are printed.
 void print_text(std::string_view text, std::FILE* to = stdout);
 
-// Prints the output of a user's program, or a file, to standard output as it is. Sets std::ferror(stdout) instead of
+// Prints the output of a user's program, or a file, to standard output unchanged. Sets std::ferror(stdout) instead of
 // throwing.
 void print_raw(std::string_view bytes);
 
@@ -56,19 +56,19 @@ void print_notice(fmt::format_string<PrintArgument<Args>...> format, const Args&
 // Prints a line "adaptdl: error: …" on standard error.
 void print_error(std::string_view what);
 
-// Prints a question on standard error, where the answer is typed behind it.
+// Prints a question on standard error, on the line where the answer is typed.
 template <typename... Args>
 void print_prompt(fmt::format_string<PrintArgument<Args>...> format, const Args&... args) {
   print_text(fmt::format<PrintArgument<Args>...>(format, print_argument(args)...), stderr);
 }
 
-// Erases the line of the cursor on standard error, a terminal.
+// Erases the current line of the terminal on standard error.
 void erase_line() noexcept;
 
-// Replaces it by a text, which must be one line.
+// Replaces that line by a text, which must be one line.
 void redraw_line(std::string_view text);
 
-// Erases the last `count` lines on standard output, a terminal.
+// Erases the last `count` lines of the terminal on standard output.
 void erase_lines(std::ptrdiff_t count);
 
 }  // namespace adaptdl::cli

@@ -1,9 +1,9 @@
-// What `adaptdl run` shows: the replicas' lines, each behind its rank, notices, and on a terminal a status line below
-// them.
+// RunScreen shows a run of `adaptdl run`: the lines of the replicas, each with its rank, notices, and on a terminal a
+// status line below them.
 //
-// Lines keep their stream: standard output goes to standard output, errors and notices to standard error. Each
-// descriptor decides for itself about colour. The status line is drawn on standard error, if that is a terminal that
-// can redraw a line, at most ten times a second; it is wiped before any other text appears and drawn again after it.
+// Lines keep their stream: standard output goes to standard output, errors and notices go to standard error. Colour is
+// decided for each of them. The status line is drawn on standard error, if that is a terminal that can redraw a line,
+// at most ten times a second; it is wiped before any other text appears and drawn again after it.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,7 @@ class RunScreen : public sched::LaunchObserver {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `replicas`: of the job to begin with, for the status line.
+  // `replicas` is the initial number of replicas of the job, for the status line.
   explicit RunScreen(int replicas);
 
   void replicas(int count) override { replicas_ = count; }
@@ -35,7 +35,7 @@ class RunScreen : public sched::LaunchObserver {
 
   // Writes a text of several lines to standard error, such as a summary.
   void print(std::string_view text);
-  // Wipes the status line for good and writes all that waits, as long as that takes.
+  // Wipes the status line for good and writes all pending text, and blocks as long as that takes.
   void close();
 
  private:

@@ -37,7 +37,7 @@ std::string checkpoint_name(const sched::CheckpointNote& note) {
   return printable(note.path.string()) + (note.epoch ? fmt::format(" (epoch {:g})", *note.epoch) : "");
 }
 
-// Where the work lies that was saved before the run's end, and how to go on.
+// Describes the newest checkpoint from before the end of the run, and how to continue from it.
 std::string where_to_go_on(const sched::LaunchResult& result, const RunSummary& about) {
   if (!about.checkpoints) return "adaptdl: nothing was saved, as the run had --no-checkpoint\n";
   if (!result.checkpoint) return "adaptdl: no checkpoint was saved\n";
@@ -91,7 +91,7 @@ std::string shell_command(const std::vector<std::string>& words) {
       command += word;
       continue;
     }
-    // $'…' has the escapes of printable().
+    // $'…' has the same escapes as printable().
     std::string quoted, escaped;
     for (const char c : word) {
       quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);

@@ -1,4 +1,4 @@
-// The last words of `adaptdl run`.
+// Formats the summary at the end of `adaptdl run`.
 #pragma once
 
 #include <chrono>
@@ -11,16 +11,16 @@
 namespace adaptdl::cli {
 
 struct RunSummary {
-  std::optional<std::filesystem::path> checkpoints;  // where they lie; none: nothing was to be saved
-  std::string resume;                                // the command that goes on from them
+  std::optional<std::filesystem::path> checkpoints;  // their directory; none: nothing is saved
+  std::string resume;                                // the command that continues from them
   bool colour = false;
 };
 
-// What there is to say after a run, in whole lines; empty after one that simply finished. A failure comes first: the
-// replica that failed first, its last lines, and how the others ended; then the checkpoint, and how to go on.
+// Returns whole lines that describe the end of a run; empty if it simply finished. A failure comes first: the replica
+// that failed first, its last lines, and how the others ended; then the checkpoint, and how to continue.
 std::string run_summary(const sched::LaunchResult& result, const RunSummary& about);
 
-// The words of a command as a shell takes them, quoted where they need to be.
+// Joins the words of a command, quoted for a shell where that is necessary.
 std::string shell_command(const std::vector<std::string>& words);
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// Runs as people look at them.
+// Formats runs as a table.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace adaptdl::cli {
 
-// A row for each run, in their order: NAME STATE REPLICAS EPOCH LOSS BATCH SAMPLES/S GOODPUT RESTARTS TIME WHY. What is
-// not known is "-". The time is from the start to the end, or to `now`.
+// Returns a row for each run, in their order: NAME STATE REPLICAS EPOCH LOSS BATCH SAMPLES/S GOODPUT RESTARTS TIME WHY.
+// Unknown values are "-". TIME is from the start to the end, or to `now`.
 Table runs_table(std::span<const sched::RunStatus> runs, sched::RunStatus::Time now);
 
 }  // namespace adaptdl::cli

@@ -20,9 +20,9 @@ namespace {
 constexpr std::size_t kMinParameters = 12;  // columns
 constexpr std::size_t kMaxMetric = 16;      // columns of its name
 constexpr std::size_t kUsualHeight = 24;
-constexpr std::size_t kParameters = 2;  // the place of the column
+constexpr std::size_t kParameters = 2;  // index of the column
 
-// A non-blocking descriptor of the terminal that shares its mode with no other process.
+// Opens the terminal again, non-blocking, so that no other process shares the mode.
 sched::Fd reopen_terminal() {
   return sched::Fd(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
@@ -32,7 +32,7 @@ bool in_background(int fd) {
   return foreground >= 0 && foreground != ::getpgrp();
 }
 
-// Columns of a line without the sequences of its colours.
+// Returns the columns of a line without its colour sequences.
 std::size_t visible_width(std::string_view line) {
   std::size_t width = display_width(line);
   for (std::size_t at = line.find('\x1b'); at != std::string_view::npos; at = line.find('\x1b', at + 1))
@@ -69,7 +69,7 @@ std::vector<Table::Column> trial_columns(const std::string& metric) {
           {"ETA", Align::kRight}};
 }
 
-// The columns that the parameters may take beside all others.
+// Returns the columns that are left for the parameters.
 std::size_t parameters_width(const std::vector<Table::Column>& columns,
                              const std::vector<std::vector<std::string>>& rows, std::size_t width) {
   std::size_t others = 2 * (columns.size() - 1);
@@ -146,7 +146,7 @@ SearchScreen::SearchScreen()
       fd_(terminal_ ? terminal_.get() : STDERR_FILENO),
       colour_(use_colour(STDERR_FILENO)) {}
 
-// One column is left free, as some terminals wrap a line that fills the last one, and one line for the cursor.
+// One column stays free, because some terminals wrap a line that fills the last one, and one line for the cursor.
 SearchScreen::Size SearchScreen::size() const {
   const std::size_t width = terminal_width(fd_).value_or(kUsualWidth);
   const std::size_t height = terminal_height(fd_).value_or(kUsualHeight);
@@ -158,8 +158,8 @@ void SearchScreen::notice(std::string_view text) {
   if (notices_.size() < OutputQueue::kFull) notices_ += "adaptdl: " + printable(text) + '\n';
 }
 
-// Moves to the first line of what was drawn, and erases all from there. Terminals wrap lines again that became too
-// wide.
+// Returns the text that moves the cursor to the first line of what was drawn, and erases everything from there.
+// Terminals wrap lines that became too wide, so these count as several.
 std::string SearchScreen::wiping() const {
   const std::size_t width = terminal_width(fd_).value_or(kUsualWidth);
   std::size_t rows = 0;

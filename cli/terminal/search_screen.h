@@ -1,12 +1,12 @@
-// What `adaptdl tune` shows on a terminal: notices, which scroll, and below them a table of the trials that is drawn
-// again whenever it changes.
+// SearchScreen shows `adaptdl tune` on a terminal: notices, which scroll, and below them a table of the trials that is
+// redrawn whenever it changes.
 //
 //   digits: 24 of 64 trials, 3 running, 12 paused, 2 complete, 7 pruned, 0 failed  1:07  0.12 device-hours
 //   best: trial 3, accuracy 0.9712: lr=0.02 opt=sgd
 //   TRIAL  STATE    PARAMETERS       ACCURACY  RUNG  REPLICAS  GOODPUT   ETA
 //      21  running  lr=0.004 opt=…     0.9312     1         2    5,120  0:42
 //
-// Threading: one thread at a time.
+// Threading: used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@
 
 namespace adaptdl::cli {
 
-// A trial as the table shows it; what is not known is "-".
+// A trial as the table shows it; unknown values are "-".
 struct TrialRow {
   int number = 0;
   std::string state, parameters;
@@ -42,16 +42,16 @@ struct SearchSnapshot {
   std::chrono::milliseconds elapsed{0};  // of this search
   double device_seconds = 0;             // of the study
   std::optional<TrialRow> best;
-  std::vector<TrialRow> rows;  // the ones to show first come first
+  std::vector<TrialRow> rows;  // in the order in which they are shown
 };
 
-// The lines of the table, none wider than `width` and at most `height` of them; a last line says how many trials are
-// not shown. Long parameters are cut so that the other columns fit, as far as the width allows.
+// Returns the lines of the table: at most `height`, none wider than `width`. If trials are left out, a last line says
+// how many. Long parameters are cut so that the other columns fit, as far as the width allows.
 std::vector<std::string> search_lines(const SearchSnapshot& snapshot, std::size_t width, std::size_t height,
                                       bool colour);
 
-// A terminal on standard error. A terminal that is slow, stopped (Ctrl-S) or gone holds up nothing: what does not fit
-// is drawn later, from newer lines. A process in the background draws no table.
+// Draws on the terminal of standard error, without blocking: if it is slow, stopped (Ctrl-S) or gone, the table is
+// drawn later, from newer lines. A process in the background draws no table.
 class SearchScreen {
  public:
   using Clock = std::chrono::steady_clock;
@@ -68,19 +68,19 @@ class SearchScreen {
 
   Size size() const;
   bool colour() const noexcept { return colour_; }
-  // Shows a line above the table from the next draw() on.
+  // Shows a line above the table, from the next draw() on.
   void notice(std::string_view text);
-  // Draws these lines in place of those before, at most ten times a second.
+  // Draws these lines in place of the previous ones, at most ten times a second.
   void draw(std::vector<std::string> lines, Clock::time_point now = Clock::now());
-  // The cursor is elsewhere, as after Ctrl-Z and fg: what was drawn stays, and the table is drawn again below.
+  // The cursor is elsewhere, as after Ctrl-Z and fg: what was drawn stays, and the table is drawn again below it.
   void forget() { drawn_.clear(); }
-  // Wipes the table and writes all notices, as long as that takes.
+  // Wipes the table and writes all notices, and blocks as long as that takes.
   void close();
 
  private:
   std::string wiping() const;
 
-  // A description of the terminal of its own, which is non-blocking; without one, standard error.
+  // A non-blocking file description of the terminal, of this process only; without one, standard error is used.
   sched::Fd terminal_;
   const int fd_;
   const bool colour_;

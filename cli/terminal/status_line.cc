@@ -25,7 +25,7 @@ std::optional<double> progress_number(const nlohmann::json& progress, const char
 }
 
 std::string count_text(double value) {
-  constexpr double kExact = 1e15;  // beyond, a double does not count by ones
+  constexpr double kExact = 1e15;  // below this, a double represents every whole number
   return std::abs(value) < kExact ? format_count(std::llround(value)) : fmt::format("{:.3g}", value);
 }
 
@@ -36,7 +36,7 @@ std::string epoch_text(double epoch) {
 std::optional<std::string> percent_text(const nlohmann::json& progress) {
   const auto done = progress_number(progress, "progress"), target = progress_number(progress, "targetProgress");
   if (!done || !target || *target <= 0) return std::nullopt;
-  // Only what is done is all of it. Multiplied first, 29 of 100 are 29%.
+  // Rounding down shows 100% only for completed work. Multiplying first shows 29 of 100 as 29%.
   return fmt::format("{:.0f}%", std::floor(std::clamp(*done * 100 / *target, 0.0, 100.0)));
 }
 

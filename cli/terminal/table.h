@@ -1,4 +1,4 @@
-// A table of text in aligned columns.
+// Table formats text in aligned columns.
 //
 // Cells are made printable (see printable.h) and never wrap; columns are two spaces apart and have no trailing blanks.
 #pragma once
@@ -20,14 +20,14 @@ class Table {
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // REQUIRES one cell a column.
+  // REQUIRES one cell per column.
   void add_row(std::vector<std::string> cells);
   bool empty() const noexcept { return rows_.empty(); }
 
-  // The lines of the table: the header, in bold with `colour`, then the rows. With `width`, lines are cut to it.
+  // Returns the lines of the table, cut to `width` if it is given: the header, in bold with `colour`, then the rows.
   std::string render(std::optional<std::size_t> width = {}, bool colour = false) const;
 
-  // render() as it fits what is at the other end of standard output.
+  // Prints the table to standard output, with the width and colour of the terminal there, if it is one.
   void print() const;
 
  private:

@@ -1,4 +1,4 @@
-// How long a run takes until its end, estimated from its progress.
+// TimeLeft estimates the time until the end of a run from its progress.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ class TimeLeft {
   using Time = std::chrono::steady_clock::time_point;
 
   // Updates the estimate with the run's status at that time, which may be unchanged. Returns `remaining_s` if the run
-  // reports it, else the way from `progress` to `targetProgress` at the speed since the replicas last changed; none
+  // reports it, else the time from `progress` to `targetProgress` at the speed since the replicas last changed; none
   // until both were reported and `progress` has grown.
   std::optional<std::chrono::milliseconds> update(const sched::RunStatus& status, Time now);
 
@@ -24,7 +24,7 @@ class TimeLeft {
     Time time;
   };
 
-  std::optional<Mark> first_, last_;  // reports with the present replicas: the first one, and the last one that differs
+  std::optional<Mark> first_, last_;  // with the present replicas: the first report, and the last different one
 };
 
 }  // namespace adaptdl::cli

@@ -1,4 +1,4 @@
-// JSON as YAML, for people. Pure.
+// Formats JSON as YAML for people.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,7 +6,7 @@
 
 namespace adaptdl::cli {
 
-// A text of lines that any YAML parser reads as the same value.
+// Returns lines that any YAML parser reads as the same value.
 std::string to_yaml(const nlohmann::json& value);
 
 }  // namespace adaptdl::cli
