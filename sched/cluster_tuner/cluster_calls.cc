@@ -31,7 +31,7 @@ void ClusterCalls::answered() {
 }
 
 bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
-  // A try that took long, such as following a log, was accepted before it failed.
+  // A try that took long, such as following a log, was accepted before it failed, so earlier refusals do not count.
   const auto now = std::chrono::steady_clock::now();
   if (now - attempt.began > kube::kStarting) attempt = {.began = attempt.began};
   if (const auto* const answer = dynamic_cast<const kube::ApiError*>(&error)) {
@@ -40,7 +40,7 @@ bool ClusterCalls::may_pass(Attempt& attempt, const std::exception& error) {
       if (!attempt.refused) attempt.refused = now;
       return now - *attempt.refused < kube::kStarting;
     }
-    if (code == 409) return true;  // another change came first
+    if (code == 409) return true;  // conflict: another change came first
     if (code < 500 && code != 429) return false;
   } else if (dynamic_cast<const Error*>(&error) == nullptr || dynamic_cast<const http::Stopped*>(&error) != nullptr) {
     return false;

@@ -1,7 +1,7 @@
-// Calls to the API server of a search's cluster, which are repeated until they are answered: a search takes days, and a
-// cluster may be unreachable for a part of them.
+// Repeats calls to the API server of a search's cluster until they are answered: a search takes days, and a cluster may
+// be unreachable for a part of that time.
 //
-// Threading: any thread. The client must outlive it.
+// Threading: any thread. The client must outlive this object.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,9 @@ class ClusterCalls {
 
   kube::Client& client() const noexcept { return client_; }
 
-  // Returns what `work` returns, after as many tries as it takes. Throws http::Stopped at a stop, and what `work`
-  // throws if no later try can succeed: an ApiError, or anything but an Error. A refusal, and a 404 that names no
-  // object, are errors if they last: a server that starts may answer so before it knows its own rules and resources.
+  // Repeats `work` until it succeeds, and returns its result. Throws http::Stopped at a stop, and what `work` throws if
+  // no later try can succeed: some ApiErrors, and anything but an Error. A refusal, or a 404 that names no object, is
+  // an error only if it lasts, because a starting server may answer so before it knows its own rules and resources.
   template <typename Work>
   auto persist(const std::stop_token& stop, const Work& work) {
     for (Attempt attempt;;) {
@@ -48,15 +48,15 @@ class ClusterCalls {
     }
   }
 
-  // Reports once that the cluster is unreachable, and once that it is reachable again.
+  // Send a notice once when a call has failed, and once when calls succeed again.
   void unreachable(const std::string& why);
   void answered();
 
  private:
   struct Attempt {
-    std::chrono::steady_clock::time_point began;                   // the last try
-    std::chrono::milliseconds pause{100};                          // before the next one
-    std::optional<std::chrono::steady_clock::time_point> refused;  // since when
+    std::chrono::steady_clock::time_point began;                   // when the last try began
+    std::chrono::milliseconds pause{100};                          // before the next try
+    std::optional<std::chrono::steady_clock::time_point> refused;  // since when the server has been refusing
   };
 
   bool may_pass(Attempt& attempt, const std::exception& error);

@@ -18,18 +18,18 @@ namespace {
 
 using nlohmann::json;
 
-// Pause before a log that has ended is read again because the job continues.
+// The pause before a log that has ended is read again because the job continues.
 constexpr std::chrono::milliseconds kFollowAgain{500};
-// How long the log of a trial that has ended is tried again, if it cannot be read.
+// How long reading the log of a trial that has ended is tried again.
 constexpr std::chrono::seconds kReadLog{30};
 
-// The job's name belongs to something else. It is not an Error, because calls are repeated after an Error.
+// The job's name belongs to another object. This is not an Error, because calls are repeated after an Error.
 class Taken : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// A result cannot be stored. It is not an Error, because calls are repeated after an Error.
+// A result cannot be stored. This is not an Error, because calls are repeated after an Error.
 struct Unstored {
   std::exception_ptr why;
 };
@@ -43,7 +43,7 @@ bool is_of_trial(const json& job, const json& trial) {
   return true;
 }
 
-// A merge patch that the API server refuses for another job that has the name by now.
+// Returns a merge patch that the API server refuses if another job has the name by now.
 json suspension(const std::string& uid, bool suspend) {
   return {{"metadata", {{"uid", uid}}}, {"spec", {{"suspend", suspend}}}};
 }
@@ -93,7 +93,7 @@ void ClusterTrial::run(const std::stop_token& stop) {
   } catch (const http::Stopped&) {
     over_ = true;
   } catch (const kube::ApiError& error) {
-    // Once the job exists, an error concerns this trial alone.
+    // Once the job exists, an error concerns only this trial.
     const auto how = uid_.empty() ? TrialEnd::How::kNotStarted : TrialEnd::How::kFailed;
     leave_suspended();
     end({how, error.what()});
@@ -145,7 +145,7 @@ std::optional<json> ClusterTrial::find_job() const {
   }
 }
 
-// An earlier search, or a try whose answer was lost, may have done a part of it.
+// An earlier search, or a try whose answer was lost, may have done a part of this.
 void ClusterTrial::begin(const std::stop_token& stop) {
   calls_.persist(stop, [this] {
     std::optional<json> job = find_job();
@@ -163,7 +163,7 @@ void ClusterTrial::begin(const std::stop_token& stop) {
 
 json ClusterTrial::create() {
   kube::Client& client = calls_.client();
-  // The claim first: a job without it could not start.
+  // The claim is created first, because the job could not start without it.
   try {
     client.create(kube::path(kube::kPersistentVolumeClaims, submission_.name_space()), submission_.claim);
   } catch (const kube::ApiError& error) {
@@ -189,8 +189,8 @@ void ClusterTrial::follow(const std::stop_token& stop) {
   if (stop.stop_requested()) throw http::Stopped();
 }
 
-// Reads what following may have missed, such as while a node was out of reach when the job ended. What remains of the
-// pods of a job that has ended or is suspended does not change.
+// Reads what following may have missed, for example because a node was out of reach when the job ended. The remaining
+// logs of a job that has ended or is suspended do not change.
 void ClusterTrial::read_rest(const std::stop_token& stop) {
   const auto until = std::chrono::steady_clock::now() + kReadLog;
   calls_.persist(stop, [&] {
@@ -267,7 +267,7 @@ void ClusterTrial::suspend(const std::stop_token& stop) {
       try {
         calls_.client().patch(job_path(), kube::Patch::kMerge, suspension(uid, true));
       } catch (const kube::ApiError& error) {
-        // The job is gone, which the other thread finds out.
+        // If the job is gone, the other thread detects it.
         if (!kube::is_missing_object(error) && !(error.conflict() && is_replaced(uid))) throw;
       }
     });

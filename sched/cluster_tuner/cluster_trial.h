@@ -1,10 +1,10 @@
-// A trial's job from its start, or from when the search found it running, to its end.
+// Follows the job of a trial from its start, or from when the search found it running, to its end.
 //
-// Starting: the job and the claim of its volume are created, or the job, which was suspended, is resumed. Stopping: it
-// is suspended. Meanwhile the log of rank 0 is followed; its results are stored and delivered. The job does not depend
-// on this object: it continues after the object is gone.
+// To start a trial, the job and the claim of its volume are created, or the suspended job is resumed. To stop it, the
+// job is suspended. Meanwhile the log of rank 0 is followed, and its results are stored and delivered. The job does not
+// depend on this object: it continues after the object is destroyed.
 //
-// Threading: the owner calls the functions from one thread. `deliver` and `fail` are called by threads of the trial.
+// Threading: the owner calls the functions from one thread. The functions of Owner are called by threads of the trial.
 #pragma once
 
 #include <atomic>
@@ -27,23 +27,23 @@ namespace adaptdl::sched::tune {
 class ClusterTrial {
  public:
   struct Owner {
-    std::function<void(const nlohmann::json& job)> found;  // the job exists; it may be called again
+    std::function<void(const nlohmann::json& job)> found;  // the job exists; may be called more than once
     std::function<void(TrialEvent event)> deliver;
-    std::function<void(std::exception_ptr error)> fail;  // a result cannot be stored
+    std::function<void(std::exception_ptr error)> fail;  // the search must end; for example, a result cannot be stored
   };
 
-  // Starts the trial: `submission` is its job. All references must outlive the trial; `output` is used by its thread.
+  // Starts the trial, whose job is `submission`. All references must outlive this object; its thread uses `output`.
   ClusterTrial(int number, kube::Submission submission, ClusterCalls& calls, OutputRecord& output, Owner owner);
-  // Ends the threads, and leaves the job as it is.
+  // Ends the threads and leaves the job as it is.
   ~ClusterTrial();
   ClusterTrial(const ClusterTrial&) = delete;
   ClusterTrial& operator=(const ClusterTrial&) = delete;
 
-  // Has the job suspended. Returns at once.
+  // Starts to suspend the job. Returns at once.
   void stop();
-  // Ends the threads soon, without an end of the trial. Returns at once.
+  // Asks the threads to end without delivering an end of the trial. Returns at once.
   void abandon();
-  // Whether the end was delivered, or the trial was abandoned.
+  // Returns whether the end was delivered, or the trial is no longer followed because of an error or abandon().
   bool is_over() const noexcept { return over_; }
 
  private:
@@ -73,9 +73,9 @@ class ClusterTrial {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   bool begun_ = false;
-  std::string uid_;  // of the job, once it was found
+  std::string uid_;  // of the job; empty until it was found
   std::atomic<bool> over_ = false;
-  std::jthread follower_, stopper_;  // last: they use all else
+  std::jthread follower_, stopper_;  // last, because they use all other members
 };
 
 }  // namespace adaptdl::sched::tune

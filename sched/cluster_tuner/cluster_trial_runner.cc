@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// Before a watch that failed begins again.
+// The pause before a watch that ended is started again.
 constexpr std::chrono::seconds kWatchAgain{5};
 
 std::string lower_case(std::string text) {
@@ -30,7 +30,7 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-// The uid of an object; empty if it does not exist.
+// Returns the uid of an object, or an empty string if the object does not exist.
 std::string uid_at(kube::Client& client, const std::string& path) {
   try {
     return kube::text_field(client.get(path), {"metadata", "uid"});
@@ -69,7 +69,7 @@ void ClusterTrialRunner::adopt(const Study& study) {
     if (number >= static_cast<int>(study.trials.size()) || job.suspend) continue;
     const Trial& trial = study.trials[static_cast<std::size_t>(number)];
     const bool runs = is_running(trial);
-    // The search was killed after it had paused or ended the trial, and before it suspended the job.
+    // If it does not run, a search was killed after it ended or paused the trial, before it suspended the job.
     if (runs || is_paused(trial) || !job.ended()) {
       kube::Submission submission;
       submission.job = {{"metadata",
@@ -130,7 +130,7 @@ std::vector<TrialEvent> ClusterTrialRunner::poll() {
     taken.swap(events_);
   }
   for (TrialEvent& event : taken) {
-    // The thread of a trial that was abandoned may have delivered an end, too.
+    // The thread of an abandoned trial may have delivered an end, too.
     if (!trials_.contains(event.number)) continue;
     if (std::holds_alternative<TrialEnd>(event.what)) trials_.erase(event.number);
     events.push_back(std::move(event));
@@ -185,8 +185,8 @@ std::optional<RunStatus> ClusterTrialRunner::status(int number) const {
   return status;
 }
 
-// The clocks of this machine and of the cluster may differ, so the time since a job holds devices is measured here, as
-// far as it is known that it still does.
+// The clocks of this machine and of the cluster may differ, so the time for which a job has held its devices is
+// measured here, up to when it was last known to hold them.
 std::optional<RunUsage> ClusterTrialRunner::usage_of(int number) {
   const std::scoped_lock lock(mutex_);
   const auto found = jobs_.find(number);
@@ -207,7 +207,7 @@ void ClusterTrialRunner::put_job(const json& object) {
   const auto [held, is_first] = holding_.try_emplace(*number);
   if (held->second.since != job.usage.since) {
     held->second = {job.usage.since, Clock::now()};
-    // It has held them before this search began.
+    // The job has held its devices since before this search began.
     if (is_first && job.usage.since)
       held->second.seen -= std::max(kube::Time::duration{}, std::chrono::system_clock::now() - *job.usage.since);
   }
@@ -241,7 +241,7 @@ void ClusterTrialRunner::watch_jobs(const std::stop_token& stop) {
       kube::watch(calls_.client(), kube::path(kube::kAdaptDLJobs, plan_.job.submission.name_space),
                   {.label_selector = trial_selector(plan_.job.study_id), .field_selector = {}}, stop, handle);
     } catch (const std::exception&) {
-      // Only the table and the device-hours need the watch: trials have calls of their own.
+      // Only the status table and the device-hours need the watch: trials make their own calls.
       note_watch(false);
     }
     std::mutex mutex;

@@ -1,9 +1,9 @@
-// Trials as jobs of a cluster, among which its operator divides the devices.
+// Runs trials as jobs of a cluster, whose operator divides the devices among them.
 //
 //   STUDY/trials/N/output.jsonl   the results of trial N (see output_record.h)
 //
-// The jobs outlive the search: while no search runs, trials continue, and the next search takes them over. What they
-// print meanwhile is read from the logs of their pods, as far as these still exist.
+// The jobs outlive the search: while no search is running, trials continue, and the next search takes them over. What
+// they print meanwhile is read from the logs of their pods, as far as these still exist.
 //
 // Threading: the functions are called from one thread; each active trial has a thread of its own.
 #pragma once
@@ -43,7 +43,7 @@ struct ClusterTrialPlan {
 
 class ClusterTrialRunner final : public SearchRunner {
  public:
-  // The client must outlive it. Throws as Client does if the jobs of the study cannot be listed.
+  // The client must outlive this object. Throws as Client does if the jobs of the study cannot be listed.
   ClusterTrialRunner(kube::Client& client, ClusterTrialPlan plan);
   // Leaves the jobs as they are.
   ~ClusterTrialRunner() override;
@@ -51,16 +51,16 @@ class ClusterTrialRunner final : public SearchRunner {
   ClusterTrialRunner& operator=(const ClusterTrialRunner&) = delete;
 
   // Takes over the jobs that an earlier search left, and stops those whose trials are not running according to the
-  // study. Call it before anything else.
+  // study. Must be called before any other function.
   void adopt(const Study& study);
 
   void start(int number, const Values& values) override;
   void stop(int number) override;
-  // The operator of the cluster decides.
+  // Does nothing, because the operator of the cluster divides the devices.
   void set_share(int, const RunShare&) override {}
   bool is_active(int number) const override { return trials_.contains(number); }
   std::vector<TrialEvent> poll() override;
-  // Deletes the job and its volume.
+  // Deletes the job and its volume in the background.
   void discard(int number) override;
   void release(int number) override { outputs_.erase(number); }
 
@@ -68,15 +68,15 @@ class ClusterTrialRunner final : public SearchRunner {
   bool settle() override;
   void stop_all() override;
   bool any_left() override;
-  // Leaves the jobs, which save their checkpoints without it.
+  // Leaves the jobs as they are; they save their checkpoints without this object.
   void kill() override;
   std::optional<RunStatus> status(int number) const override;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Holding {
-    std::optional<kube::Time> since;  // by the cluster's clock
-    Clock::time_point seen;           // that it holds something since then
+    std::optional<kube::Time> since;  // when the job got its devices, by the cluster's clock
+    Clock::time_point seen;           // the same by this machine's clock
   };
 
   void begin(int number, kube::Submission submission);
@@ -93,21 +93,21 @@ class ClusterTrialRunner final : public SearchRunner {
   const ClusterTrialPlan plan_;
   ClusterCalls calls_;
 
-  mutable std::mutex mutex_;  // guards what follows, up to `wake_`
+  mutable std::mutex mutex_;  // guards the members from here to `wake_`
   std::map<int, kube::Job> jobs_;
-  std::map<int, std::string> claims_;  // by trial, of the jobs that have existed and are not removed
+  std::map<int, std::string> claims_;  // by trial: the volume claims of jobs that were not removed yet
   std::map<int, Holding> holding_;
   std::vector<TrialEvent> events_;
   std::exception_ptr failure_;
   std::deque<std::string> notices_;
-  std::deque<int> removals_;                      // trials; the job of the first one is being removed
-  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has no answer
+  std::deque<int> removals_;                      // trial numbers; the job of the first is being removed
+  std::optional<Clock::time_point> interrupted_;  // since when the watch of the jobs has had no answer
   std::condition_variable_any wake_;
 
   std::map<int, std::unique_ptr<OutputRecord>> outputs_;
   std::map<int, std::unique_ptr<ClusterTrial>> trials_;  // active ones
   Clock::time_point usage_read_{};
-  std::jthread watcher_, remover_;  // last: they use all else
+  std::jthread watcher_, remover_;  // last, because they use all other members
 };
 
 }  // namespace adaptdl::sched::tune

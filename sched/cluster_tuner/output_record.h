@@ -1,8 +1,8 @@
-// The results that the replicas of a trial printed, kept on this machine.
+// The results that the replicas of a trial printed, stored on this machine.
 //
-// Logs of a cluster go with their pods, and are read from their start again after a connection broke or a search was
-// killed. So each result is stored before it is delivered, with its pod and the time at which it was printed: a later
-// search delivers the stored results in the same order, and a line that comes again is recognized.
+// Logs of a cluster are deleted with their pods, and are read from their start again after a connection broke or a
+// search was killed. So each result is stored before it is delivered, with its pod and the time at which it was
+// printed. A later search delivers the stored results in the same order, and a line that is read again is recognized.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -24,16 +24,16 @@ class OutputRecord {
  public:
   using Time = std::chrono::system_clock::time_point;
 
-  // Reads the file, which need not exist. An incomplete last line, of a crash, is removed. Throws Error if the file
-  // cannot be read or has an invalid line.
+  // Reads the file, which need not exist. An incomplete last line, left by a crash, is removed. Throws Error if the
+  // file cannot be read or has an invalid line.
   OutputRecord(std::filesystem::path file, std::string metric);
 
-  // The results of the file, in order. Empty at the next call.
+  // Returns the results of the file, in order; the next call returns none.
   std::vector<Result> take_stored();
-  // All logs are read from their start from now on.
+  // Must be called before all logs are read from their start again.
   void restart() { seen_.clear(); }
-  // The result in a line that a pod, named by its uid, has printed, once it is on the disk. None if the line has no
-  // result, or was there before. Throws Error if it cannot be stored.
+  // Returns the result in a line that a pod, given by its uid, has printed, once it is on disk. Returns none if the
+  // line has no result or was there before. Throws Error if it cannot be stored.
   std::optional<Result> add(const std::string& pod, Time time, std::string_view line);
 
  private:
@@ -44,7 +44,7 @@ class OutputRecord {
   const std::filesystem::path file_;
   const std::string metric_;
   std::map<Line, int> known_;  // how often each line is in the file
-  std::map<Line, int> seen_;   // how often it came since restart()
+  std::map<Line, int> seen_;   // how often each line was read since restart()
   std::vector<Result> stored_;
 };
 

@@ -20,7 +20,7 @@ constexpr char kParametersVolume[] = "adaptdl-parameters";
 constexpr char kParametersDirectory[] = "/adaptdl/trial";
 constexpr char kParametersFile[] = "params.json";
 
-// Kubernetes replaces $(NAME) in commands and variables, and $$ by $.
+// Escapes text for commands and variables, in which Kubernetes replaces $(NAME), and $$ by $.
 std::string literal(const std::string& text) {
   std::string escaped;
   for (const char c : text) escaped.append(c == '$' ? 2 : 1, c);
@@ -96,7 +96,7 @@ kube::Submission make_trial_job(const TrialJobPlan& plan, int number, const Valu
   json& container = pod_template["spec"]["containers"][0];
   set_program(container, make_command(plan.command, values));
   set_variable(container, "ADAPTDL_RESULTS_FILE", "/dev/stdout");
-  // What Python prints would wait in a buffer.
+  // Otherwise Python would buffer what it prints.
   if (!has_variable(container, "PYTHONUNBUFFERED")) set_variable(container, "PYTHONUNBUFFERED", "1");
   add_parameters(pod_template, values);
   kube::SubmissionOptions options = plan.submission;

@@ -17,9 +17,9 @@ int allowed_rung(const Trial& trial, int bracket) {
   return kept != trial.user_attributes.end() && kept->second.is_number_integer() ? kept->second.get<int>() : bracket;
 }
 
-// Where a trial stands among those of its bracket that have reached a rung.
+// The place of a trial among those of its bracket that have reached a rung.
 struct Standing {
-  std::size_t place = 0, of = 0;  // the best is at place 0
+  std::size_t place = 0, of = 0;  // the best of the `of` trials has place 0
   double value = 0;
   bool promoted(int factor) const { return !std::isnan(value) && place < of / static_cast<std::size_t>(factor); }
 };
@@ -85,7 +85,7 @@ Judgement Asha::judge(const Study& study, const Trial& trial) const {
 std::optional<Promotion> Asha::promote(const Study& study, bool last, const std::function<bool(int)>& busy) const {
   const std::vector<int> brackets = assign_brackets(study.trials.size(), brackets_, options_.factor);
   const Rungs rungs(study, options_.factor, options_.first_rung);
-  std::map<std::pair<int, int>, std::vector<const Trial*>> waiting;  // paused trials by rung and bracket
+  std::map<std::pair<int, int>, std::vector<const Trial*>> waiting;  // paused trials, by rung and bracket
   for (const Trial& trial : study.trials) {
     const int bracket = brackets[static_cast<std::size_t>(trial.number)];
     const int rung = allowed_rung(trial, bracket);
@@ -103,7 +103,7 @@ std::optional<Promotion> Asha::promote(const Study& study, bool last, const std:
     }
   }
   std::ranges::sort(paused, {}, [](const Paused& each) { return each.trial->number; });
-  // The highest rung first, and its best trial first.
+  // The highest rung comes first, and within it the best trial.
   std::ranges::stable_sort(paused, [&](const Paused& a, const Paused& b) {
     return a.rung != b.rung ? a.rung > b.rung : is_better(a.standing.value, b.standing.value, study.directions.front());
   });

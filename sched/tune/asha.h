@@ -1,6 +1,6 @@
 // Asynchronous successive halving with promotion (ASHA: Li et al., A System for Massively Parallel Hyperparameter
-// Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) over it: trials of bracket b are first
-// compared at rung b, so that a metric that says little early does not prune all that start slowly.
+// Tuning, MLSys 2020), and the brackets of Hyperband (Li et al., JMLR 2018) on top of it. The trials of bracket b are
+// first compared at rung b, so that a metric that means little early does not prune every trial that starts slowly.
 #pragma once
 
 #include "tune/pruner.h"
@@ -9,7 +9,7 @@ namespace adaptdl::sched::tune {
 
 class Asha : public Pruner {
  public:
-  // `brackets` 1 is ASHA itself.
+  // With one bracket, this is plain ASHA.
   Asha(const PrunerOptions& options, int brackets) : options_(options), brackets_(brackets) {}
 
   Judgement judge(const Study& study, const Trial& trial) const override;
@@ -20,8 +20,8 @@ class Asha : public Pruner {
   const int brackets_;
 };
 
-// The bracket of each of `count` trials, by number, in the proportions of Hyperband: bracket b of B has
-// factor^(B-1-b) / (B-b) parts. The beginning does not depend on `count`.
+// Returns the bracket of each of the first `count` trials, by number, in the proportions of Hyperband: of B brackets,
+// bracket b gets factor^(B-1-b) / (B-b) parts. The bracket of a trial does not depend on `count`.
 std::vector<int> assign_brackets(std::size_t count, int brackets, int factor);
 
 }  // namespace adaptdl::sched::tune

@@ -44,7 +44,7 @@ nlohmann::json value_of(const Distribution& distribution, std::uint64_t position
   return std::visit([&](const auto& each) { return value_of(each, position); }, distribution);
 }
 
-// The position of the index-th value that is not one of `listed`, which is sorted.
+// Returns the position of the index-th value that is not in `listed`, which must be sorted.
 std::uint64_t skip_listed(std::uint64_t index, const std::vector<std::uint64_t>& listed) {
   for (const std::uint64_t each : listed)
     if (each <= index) ++index;

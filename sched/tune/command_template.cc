@@ -14,7 +14,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// A piece of an argument: a text, or the name of a parameter.
+// A piece of an argument: literal text or the name of a parameter.
 struct Piece {
   std::string text;
   bool is_name = false;
@@ -44,7 +44,7 @@ std::vector<Piece> split_argument(const std::string& argument) {
   return pieces;
 }
 
-// None: it names a parameter that is not there.
+// Returns none if the argument names a parameter that is not in `values`.
 std::optional<std::string> fill_in(const std::string& argument, const Values& values) {
   std::string filled;
   for (const Piece& piece : split_argument(argument)) {
@@ -86,7 +86,7 @@ void check_command(const std::vector<std::string>& command, const Space& space) 
 
 std::vector<std::string> make_command(const std::vector<std::string>& command, const Values& values) {
   std::vector<std::string> filled;
-  bool option = false;  // the argument before was one, and has no value in it
+  bool option = false;  // whether the previous argument is an option that does not contain its value
   for (const std::string& argument : command) {
     const auto text = fill_in(argument, values);
     if (text) {

@@ -17,7 +17,7 @@ using protozero::pbf_reader;
 using protozero::pbf_wire_type;
 using protozero::tag_and_type;
 
-// The fields of TensorFlow's messages that are read. Numbers of a tensor may be packed.
+// The fields of TensorFlow's messages that are read here. The numbers of a tensor may be packed or not.
 constexpr std::uint32_t kEventWallTime = tag_and_type(1, pbf_wire_type::fixed64);
 constexpr std::uint32_t kEventStep = tag_and_type(2, pbf_wire_type::varint);
 constexpr std::uint32_t kEventSummary = tag_and_type(5, pbf_wire_type::length_delimited);
@@ -38,10 +38,10 @@ constexpr std::uint32_t kShapeDimension = tag_and_type(2, pbf_wire_type::length_
 constexpr std::uint32_t kShapeUnknown = tag_and_type(3, pbf_wire_type::varint);
 constexpr std::uint32_t kDimensionSize = tag_and_type(1, pbf_wire_type::varint);
 
-// Types of a tensor's numbers.
+// The supported types of a tensor's numbers.
 constexpr std::int32_t kFloat = 1, kDouble = 2, kBfloat16 = 14, kHalf = 19;
 
-// The mask distinguishes checksums of data that contains checksums.
+// TFRecord masks its checksums because the checksum of data that contains checksums is weak.
 std::uint32_t masked_crc32c(std::string_view data) {
   boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
   crc.process_bytes(data.data(), data.size());
@@ -95,7 +95,7 @@ bool has_one_element(pbf_reader shape) {
   return one;
 }
 
-// The numbers of a tensor as bits: of one whose type is `size` bytes wide, there must be one.
+// Collects the numbers of a tensor as bits, `size` bytes each. Only the last is kept, since a scalar has just one.
 struct TensorNumbers {
   std::size_t size = 0, count = 0;
   std::uint64_t last = 0;
@@ -192,7 +192,7 @@ EventFrame read_event_frame(std::string_view bytes) {
   using State = EventFrame::State;
   if (bytes.size() < kEventHeader) return {State::kPartial, kEventHeader, {}};
   const auto length = get_little_endian<std::uint64_t>(bytes.data());
-  constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 62;  // sums of it and file offsets do not overflow
+  constexpr std::uint64_t kMaxLength = std::uint64_t{1} << 62;  // its sum with a file offset does not overflow
   if (length > kMaxLength || !has_checksum(bytes.substr(0, 8), bytes.data() + 8)) return {State::kUnreadable, 0, {}};
   const std::uint64_t size = kEventHeader + length + 4;
   if (bytes.size() < size) return {State::kPartial, size, {}};

@@ -1,8 +1,6 @@
-// TensorBoard's event files: records in the framing of TensorFlow's TFRecord, each with an encoded Event message.
+// Parses TensorBoard event files: records in the framing of TensorFlow's TFRecord, each with an encoded Event message.
 //
 //   length: 8 bytes | masked CRC-32C of length: 4 | data: length bytes | masked CRC-32C of data: 4
-//
-// Threading: functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +9,33 @@
 
 namespace adaptdl::sched::tune {
 
-// Bytes of a record before its data.
+// The number of bytes of a record before its data.
 inline constexpr std::uint64_t kEventHeader = 12;
 
 struct EventFrame {
   enum class State {
     kWhole,
-    kPartial,     // `size` bytes are needed
+    kPartial,     // `size` bytes are needed to continue
     kDamaged,     // the data does not match its checksum; the next record follows
     kUnreadable,  // the length does not match its checksum, so it is unknown where the next record begins
   };
   State state = State::kPartial;
-  std::uint64_t size = 0;  // of the record, or of its header if that is incomplete
-  std::string_view data;   // an Event, if the record is whole; a part of the bytes
+  std::uint64_t size = 0;  // bytes of the record, or of its header if that is incomplete
+  std::string_view data;   // the Event of a whole record; points into the given bytes
 };
 
-// The record that begins with these bytes.
+// Reads the record at the beginning of the bytes.
 EventFrame read_event_frame(std::string_view bytes);
 
 struct EventScalar {
   double wall_time = 0;  // seconds since 1970
   std::int64_t step = 0;
-  std::string_view tag;  // a part of the event
+  std::string_view tag;  // points into the event
   double value = 0;
 };
 
-// The values of an event that are a single floating-point number, as TensorFlow 1 and PyTorch write it (simple_value)
-// or TensorFlow 2 (a tensor). None if the event has no such values or is not a valid message.
+// Returns the values of an event that are a single floating-point number, as TensorFlow 1 and PyTorch write it
+// (simple_value) or TensorFlow 2 (a tensor). Returns none if the event has no such values or is not a valid message.
 std::vector<EventScalar> read_event_scalars(std::string_view event);
 
 }  // namespace adaptdl::sched::tune

@@ -9,8 +9,8 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// The place of an index in a random order of [0, size). A Feistel network permutes the numbers of an even count of
-// bits, as in Luby and Rackoff, "How to construct pseudorandom permutations", 1988; numbers beyond the size are
+// Returns the place of an index in a random order of [0, size). A Feistel network permutes the numbers with an even
+// number of bits (Luby and Rackoff, "How to construct pseudorandom permutations", 1988). Results beyond the size are
 // permuted again until they are below it (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t seed) {
   constexpr std::uint64_t kRounds = 6;
@@ -28,7 +28,7 @@ std::uint64_t permuted(std::uint64_t index, std::uint64_t size, std::uint64_t se
   return index;
 }
 
-// The parameters of a trial as the grid has them; a step's last bits may differ in what another program has stored.
+// Returns a trial's parameters as the grid has them. Steps stored by another program may differ in their last bits.
 Values on_grid(const Space& space, const Trial& trial) {
   Values values;
   for (const auto& [name, value] : trial.parameters) {
@@ -46,7 +46,7 @@ std::optional<Values> GridSampler::sample(const Space& space, const Study& study
   std::set<Values> tried;
   for (const Trial& trial : study.trials)
     if (trial.state != TrialState::kWaiting && trial.number != number) tried.insert(on_grid(space, trial));
-  // Starts where nothing was tried yet, unless trials were enqueued or sampled by another sampler.
+  // The combination at `start` is untried unless trials were enqueued or sampled by another sampler.
   const std::uint64_t size = combinations.size(), start = static_cast<std::uint64_t>(number) % size;
   for (std::uint64_t i = 0; i < size; ++i) {
     Values values = combinations.at(permuted((start + i) % size, size, seed_));

@@ -1,7 +1,7 @@
-// Every combination once, in a random order.
+// Tries every combination of a space once, in a random order.
 //
-// A combination counts as tried if a trial has it that is running or has ended, even with a failure: what fails is not
-// repeated. An enqueued trial, which has something given, gets one again if all that agree with it are tried.
+// A combination counts as tried if a trial that has it is running or has ended, even with a failure: failures are not
+// repeated. An enqueued trial has some values given; if all combinations with these are tried, it repeats one of them.
 #pragma once
 
 #include "tune/sampler.h"

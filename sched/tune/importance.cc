@@ -20,18 +20,18 @@ namespace adaptdl::sched::tune {
 namespace {
 
 using Trials = std::vector<const Trial*>;
-using Counts = std::vector<double>;     // of trials, by place of a parameter's range
-using Densities = std::vector<double>;  // likewise; the sum is 1
+using Counts = std::vector<double>;     // number of trials at each place of a parameter's range
+using Densities = std::vector<double>;  // probability of each place; the sum is 1
 
 constexpr std::uint64_t kMaxPlaces = 50;
 
-// Numbers of a parameter as places 0, 1, ..., equally far apart in the range or its logarithm.
+// The places 0, 1, ... of a parameter, which are equally spaced in its range or in the logarithm of its range.
 struct Places {
   double low = 0, high = 1;
   bool log = false;
   std::size_t count = 0;
 
-  // A number in the middle of two places is at the lower one.
+  // Returns the place nearest to the number; a number midway between two places is at the lower one.
   std::size_t of(double number) const {
     const double width = (high - low) / static_cast<double>(count - 1);
     const double place = std::ceil(((log ? portable::log(number) : number) - low) / width - 0.5);
@@ -55,7 +55,7 @@ Places places(const IntRange& range) {
   const std::uint64_t count = *cardinality(range);
   if (!range.log)
     return places_of(low, low + static_cast<double>(count - 1) * static_cast<double>(range.step), false, count);
-  // One place more than the range has doublings.
+  // The number of places is the binary logarithm of the number of values, rounded up, plus one.
   return places_of(low, static_cast<double>(range.high), true,
                    static_cast<std::uint64_t>(std::bit_width(count - 1)) + 1);
 }
@@ -71,10 +71,10 @@ Counts count_places(const std::string& parameter, const Distribution& distributi
   return counts;
 }
 
-// The deviation of all kernels, in places: that of Scott's rule (Scott, "Multivariate Density Estimation", 1992), but
-// at least such that nine tenths of a kernel are within its place.
+// Returns the standard deviation of all kernels, in places, by Scott's rule (Scott, "Multivariate Density Estimation",
+// 1992). Its minimum is the deviation at which nine tenths of a kernel are within its place.
 double bandwidth(const Counts& counts) {
-  constexpr double kNarrowest = 0.5 / 1.64, kQuartilesApart = 1.34;  // of the standard normal distribution
+  constexpr double kNarrowest = 0.5 / 1.64, kQuartilesApart = 1.34;  // from quantiles of the normal distribution
   double total = 0, sum = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     total += counts[i];
@@ -97,8 +97,8 @@ double bandwidth(const Counts& counts) {
   return std::max(kNarrowest, 1.059 * std::min(quartiles / kQuartilesApart, deviation) * std::pow(total, -0.2));
 }
 
-// A kernel around each place that was observed, weighted by its trials, and one for what is known before any, which is
-// as wide as the range.
+// Adds up a kernel around each observed place, weighted by its number of trials, and a prior kernel that is as wide as
+// the range.
 Densities number_densities(const Counts& counts) {
   const auto size = static_cast<double>(counts.size());
   const double width = bandwidth(counts);
@@ -156,7 +156,7 @@ double divergence(const Densities& best, const Densities& all) {
   return sum;
 }
 
-// Trials in which a parameter has the same distribution.
+// The trials in which a parameter has a certain distribution.
 struct Regime {
   const Distribution* distribution;
   Trials best, all;
@@ -176,7 +176,7 @@ std::vector<Regime> regimes(const std::string& parameter, const Trials& trials, 
   return regimes;
 }
 
-// Up to a factor that is the same for all parameters.
+// Returns the importance up to a factor that is the same for all parameters.
 double importance(const std::string& parameter, const Trials& trials, const std::set<const Trial*>& best) {
   double sum = 0;
   for (const Regime& regime : regimes(parameter, trials, best)) {
@@ -194,7 +194,7 @@ bool is_compared(const Trial& trial) {
   return trial.state == TrialState::kComplete ? std::isfinite(trial.values.front()) : !trial.intermediate.empty();
 }
 
-// The best tenth of trials that are sorted, rounded up, with those that are as good as the last of them.
+// Returns the best tenth of the sorted trials, rounded up, and those that are as good as the last of these.
 std::set<const Trial*> best_tenth(const Study& study, const Trials& trials) {
   std::size_t count = (trials.size() + 9) / 10;
   const TrialRank last = rank_of(*trials[count - 1], study);

@@ -17,7 +17,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Optuna keeps the names of the objectives in this attribute.
+// Optuna stores the names of the objectives in this attribute.
 constexpr const char* kMetricNames = "study:metric_names";
 
 Time current_time() { return std::chrono::system_clock::now(); }
@@ -28,7 +28,7 @@ struct Journal::State {
   State(std::filesystem::path path, const JournalOptions& options)
       : file(std::move(path), options.create), grace(options.lock_grace) {}
 
-  // An id that no other process has. It changes with a fork.
+  // Returns an id that no other process has; a forked process gets a new one.
   const std::string& worker() {
     if (const pid_t pid = ::getpid(); pid != std::exchange(worker_pid, pid))
       worker_id = fmt::format("{}-{}", make_secret(), pid);
@@ -44,7 +44,7 @@ struct Journal::State {
     });
   }
 
-  // Writes `pending` with what `prepare` adds to it. That is called under the lock, with the state up to date.
+  // Writes `pending` with what `prepare` adds. `prepare` is called under the lock, with the state up to date.
   template <class Prepare>
   void commit(const Prepare& prepare) {
     std::string lines = std::exchange(pending, {});
@@ -85,7 +85,7 @@ struct Journal::State {
   JournalLock::Notice notice;
   pid_t worker_pid = -1;
   std::string worker_id;
-  std::string pending;  // lines that are not committed
+  std::string pending;  // lines that are not committed yet
   bool collecting = false;
 };
 
@@ -168,11 +168,11 @@ std::optional<int> Journal::claim_waiting(int study, const Attributes& user_attr
 
 void Journal::set_parameter(int trial, const std::string& name, const Distribution& distribution,
                             const nlohmann::json& value) {
-  // With a choice that does not exist, Optuna would no longer open the file.
+  // Optuna could no longer open a file with a choice that does not exist.
   if (!contains(distribution, value))
     throw UsageError(
         fmt::format("invalid value of the parameter '{}': {} is not in its range", name, to_python_json(value)));
-  // Optuna and the replay here would ignore it.
+  // Optuna and JournalState would ignore such an operation.
   if (!state_->state.accepts(state_->existing_trial(trial), name, distribution))
     throw UsageError(
         fmt::format("{}: the parameter '{}' has another type or other choices in earlier trials; use a new study",

@@ -13,7 +13,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Numbers stay text until it is known whether they are whole ones.
+// Numbers stay JSON until it is known whether they must be integers.
 struct DistributionFields {
   std::optional<nlohmann::json> low, high, step;
   bool log = false;
@@ -63,7 +63,7 @@ FloatRange float_range_of(const DistributionFields& found) {
 
 IntRange int_range_of(const DistributionFields& found) {
   IntRange range{integer_field(found.low, "low"), integer_field(found.high, "high"), found.log, 1};
-  // Optuna 2 had steps also with a logarithm, and did not use them.
+  // Optuna 2 stored a step for logarithmic ranges too, and ignored it.
   if (found.step && !found.log) range.step = integer_field(found.step, "step");
   if (range.low > range.high || (range.log && range.low < 1) || range.step < 1)
     throw Error("invalid distribution: expected a range with low <= high");
@@ -75,7 +75,7 @@ Choice choice_of(const DistributionFields& found) {
   return {*found.choices};
 }
 
-// Compares as Optuna does: true is equal to 1, and NaN to itself.
+// Compares choices as Optuna does: true is equal to 1, and NaN to itself.
 bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
   const auto number = [](const nlohmann::json& value) -> std::optional<double> {
     if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
@@ -87,18 +87,18 @@ bool is_same_choice(const nlohmann::json& one, const nlohmann::json& other) {
   return one == other;
 }
 
-// Optuna warns of a range whose end is not a step, and shortens it. It computes with the decimal digits of the numbers:
-// 3 steps of 0.3 are 0.9.
+// Returns the end of the range as Optuna has it: it warns of a range whose end is not on a step, and shortens it.
+// Optuna computes with the decimal digits of the numbers, so that 3 steps of 0.3 are 0.9.
 double last_step(const FloatRange& range) {
   if (!range.step) return range.high;
-  // With smaller steps the digits of a number do not tell them apart.
+  // The decimal digits do not distinguish smaller steps.
   if (!(std::max(std::abs(range.low), std::abs(range.high)) < 1e6 * *range.step)) return range.high;
   constexpr double kStepRounding = 1e-8;
   const double steps = (range.high - range.low) / *range.step, whole = std::floor(steps + kStepRounding);
   if (steps - whole <= kStepRounding) return range.high;
   if (whole == 0) return range.low;
   const double last = PythonJsonReader(fmt::format("{:.15g}", range.low + whole * *range.step)).number();
-  return std::clamp(last, range.low, range.high);  // low may have more digits
+  return std::clamp(last, range.low, range.high);  // low may have more digits than `last`
 }
 
 std::int64_t last_step(const IntRange& range) {
@@ -166,7 +166,7 @@ bool are_compatible(const Distribution& one, const Distribution& other) {
 
 nlohmann::json external_value(const Distribution& distribution, double internal) {
   if (std::holds_alternative<FloatRange>(distribution)) return internal;
-  // Python's int() truncates.
+  // The number is truncated, as by Python's int().
   if (std::holds_alternative<IntRange>(distribution)) {
     if (!(std::abs(internal) < 0x1p63)) throw Error(fmt::format("{} is not a value of an integer parameter", internal));
     return static_cast<std::int64_t>(internal);

@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::size_t kReadSize = std::size_t{1} << 20;  // bytes per read
 constexpr std::chrono::milliseconds kRetryAfter{20};
-constexpr std::size_t kTailSize = 64;  // more than what all lines have in common
+constexpr std::size_t kTailSize = 64;  // bytes; more than the part that all lines have in common
 
-// Reads up to `size` bytes at the offset; less only at the end of the file.
+// Reads `size` bytes at the offset, fewer only at the end of the file; sets `size` to the number of bytes read.
 bool read_at(int fd, std::uint64_t offset, char* data, std::size_t& size) {
   std::size_t done = 0;
   while (done < size) {
@@ -58,7 +58,7 @@ bool is_record(std::string_view line) {
 }  // namespace
 
 JournalFile::JournalFile(std::filesystem::path path, bool create) : path_(std::move(path)) {
-  // Opening a FIFO would wait for its other end.
+  // Without O_NONBLOCK, opening a FIFO would wait for its other end.
   checkpoint::Fd fd(open(O_RDONLY | O_NONBLOCK));
   if (!fd && errno == ENOENT && create) {
     fd = checkpoint::Fd(::open(path_.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666));
@@ -77,14 +77,14 @@ void JournalFile::read(const std::function<void(std::string_view)>& use) {
   try {
     read_new(use);
   } catch (const Error&) {
-    // The line may have been one that a writer was just repairing.
+    // Another writer may just have been repairing the line.
     std::this_thread::sleep_for(kRetryAfter);
     read_new(use);
   }
 }
 
 void JournalFile::read_new(const std::function<void(std::string_view)>& use) {
-  // It is opened each time, because NFS shows what others have written only then.
+  // The file is opened each time because NFS shows what others have written only then.
   const checkpoint::Fd fd(open(O_RDONLY));
   if (!fd) fail("open");
   const std::uint64_t size = check_same(fd.get());
@@ -129,7 +129,7 @@ bool JournalFile::repair() {
     if (!write_all(fd.get(), "\n") || ::fsync(fd.get()) != 0) fail("write");
     return true;
   }
-  if (rest.find('\n') != std::string::npos) return true;  // by a process that lost the lock
+  if (rest.find('\n') != std::string::npos) return true;  // appended by a process that had lost the lock
   if (!may_begin_record(rest)) fail_line("not an operation of a study");
   if (::ftruncate(fd.get(), static_cast<off_t>(offset_)) != 0) fail("write");
   return false;
@@ -141,7 +141,7 @@ void JournalFile::append(std::string_view lines) {
   const std::uint64_t size = check_same(fd.get());
   if (!write_all(fd.get(), lines)) {
     const int error = errno;
-    // After a partial write, as on a full disk, the next line would continue this one.
+    // After a partial write, for example on a full disk, the next line would continue this one.
     if (::ftruncate(fd.get(), static_cast<off_t>(size)) == 0) ::fsync(fd.get());
     errno = error;
     fail("write");
@@ -151,7 +151,7 @@ void JournalFile::append(std::string_view lines) {
 
 int JournalFile::open(int flags) const { return ::open(path_.c_str(), flags | O_CLOEXEC); }
 
-// The size of the file, which must be the one that was opened first.
+// Returns the size of the file, which must be the file that the constructor opened.
 std::uint64_t JournalFile::check_same(int fd) const {
   struct stat info {};
   if (::fstat(fd, &info) != 0) fail("read");

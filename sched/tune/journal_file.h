@@ -1,9 +1,9 @@
-// A file of lines that several processes append to and read at the same time, as journal.h describes it.
+// A file of lines that several processes append to and read at the same time, as described in journal.h.
 //
-// A line counts once its newline is there. What follows the last newline belongs to a write that is in progress, or
-// to one of a process that was killed.
+// A line is complete once its newline is written. Anything after the last newline belongs to a write that is in
+// progress, or to one whose process was killed.
 //
-// Errors: Error with the file, and the line where it is about one. After an error, the same lines are read again.
+// Errors: Error with the file, and with the line if it is about one. After an error, the same lines are read again.
 //
 // Threading: one thread at a time; any number of processes.
 #pragma once
@@ -19,17 +19,17 @@ namespace adaptdl::sched::tune {
 
 class JournalFile {
  public:
-  // Creates the file if there is none and `create`.
+  // Opens the file; creates it if it does not exist and `create` is true.
   JournalFile(std::filesystem::path path, bool create);
 
-  // Calls `use` with each line that was not read yet, without its newline. An Error from it is rethrown with the
+  // Calls `use` with each line that was not read yet, without its newline. An Error from `use` is rethrown with the
   // file and the line.
   void read(const std::function<void(std::string_view)>& use);
   // Removes an incomplete last line, or completes it if only the newline is missing. Returns whether there is a new
-  // line to read. REQUIRES: read to the end, and the lock is held.
+  // line to read. REQUIRES that the file was read to its end and that the lock is held.
   bool repair();
-  // Appends lines and flushes them to disk. If that fails, the file is left as it was. REQUIRES: repaired, and the lock
-  // is held.
+  // Appends lines and flushes them to disk. If the write fails, the file is left as it was; if the flush fails, the
+  // lines may be in it. REQUIRES that repair() has returned false and that the lock is held.
   void append(std::string_view lines);
 
   const std::filesystem::path& path() const { return path_; }
@@ -43,10 +43,10 @@ class JournalFile {
   [[noreturn]] void fail_line(std::string_view what) const;
 
   std::filesystem::path path_;
-  std::uint64_t inode_ = 0;   // not the device, which another mount of the same NFS changes
-  std::uint64_t offset_ = 0;  // of the first line that was not read
-  std::uint64_t lines_ = 0;   // that were read
-  std::string tail_;          // the last bytes before the offset
+  std::uint64_t inode_ = 0;   // the device is not compared: it may differ between mounts of the same NFS
+  std::uint64_t offset_ = 0;  // of the first line that was not read yet
+  std::uint64_t lines_ = 0;   // number of lines read
+  std::string tail_;          // the last bytes before `offset_`
 };
 
 }  // namespace adaptdl::sched::tune

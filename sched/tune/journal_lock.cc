@@ -43,12 +43,12 @@ JournalLock::JournalLock(const std::filesystem::path& file, std::string unique, 
 }
 
 JournalLock::~JournalLock() {
-  // Once the grace time is over, the lock may be that of another process.
+  // After the grace time, another process may have taken over the lock.
   remove(Clock::now() - since_ < grace_ ? nullptr : &own_);
 }
 
 bool JournalLock::try_create() const {
-  // The target is the name alone: Optuna follows the link, which must lead to the file wherever it is mounted.
+  // The target is only the file name: Optuna follows the link, which must lead to the file wherever it is mounted.
   if (::symlink(file_.filename().c_str(), lock_.c_str()) == 0) return true;
   if (errno == EEXIST) return false;
   throw Error(fmt::format("cannot create the lock {}: {}", lock_.string(), std::strerror(errno)));
@@ -89,7 +89,8 @@ JournalLock::Identity JournalLock::identity() const {
   return {info.st_ino, modified_ns(info)};
 }
 
-// Removes the lock, if it is the expected one. If several processes do so at once, rename(2) succeeds in one of them.
+// Removes the lock if it is the expected one, or unconditionally if `expected` is null. If several processes do so at
+// once, rename(2) succeeds in only one of them.
 bool JournalLock::remove(const Identity* expected) const {
   if (expected != nullptr && identity() != *expected) return false;
   const std::string renamed = fmt::format("{}{}.rename", lock_.string(), unique_);

@@ -1,11 +1,11 @@
-// The lock of a journal, which Optuna respects too: FILE.lock, a symbolic link that exists as long as it is held.
+// The lock of a journal, which Optuna respects too: FILE.lock, a symbolic link that exists while the lock is held.
 //
 // A process that is killed leaves the link behind. A process that waits for the lock takes it over when neither the
 // link nor the file has changed for the grace time. Optuna 4.0 has no such time and waits forever.
 //
-// Errors: Error if the system refuses.
+// Errors: Error if a system call fails.
 //
-// Threading: an object is used by one thread.
+// Threading: each object is used by one thread.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,8 @@ class JournalLock {
   // Receives a message when the wait takes long, and when the lock is taken over.
   using Notice = std::function<void(std::string_view)>;
 
-  // Waits for the lock. `unique` is part of a file's name, and no other process uses it. Without `notice`, messages are
-  // warnings on standard error.
+  // Waits for the lock. `unique` becomes part of a file name and must not be used by any other process. Without
+  // `notice`, messages are warnings on standard error.
   JournalLock(const std::filesystem::path& file, std::string unique, std::chrono::milliseconds grace = kLockGrace,
               const Notice& notice = {});
   ~JournalLock();
@@ -35,7 +35,7 @@ class JournalLock {
   static std::filesystem::path path_of(const std::filesystem::path& file) { return file.native() + ".lock"; }
 
  private:
-  // The link as the file system has it.
+  // Identifies the link in the file system.
   struct Identity {
     std::uint64_t inode = 0;
     std::int64_t modified_ns = 0;

@@ -13,7 +13,7 @@
 
 namespace adaptdl::sched::tune {
 
-// Optuna and this toolchain begin every line with it.
+// Optuna and this toolchain begin every line with this text.
 constexpr std::string_view kRecordBegin = R"({"op_code":)";
 
 class FieldReader {
@@ -23,7 +23,7 @@ class FieldReader {
   Record read() {
     reader_.begin_object();
     while (const auto key = reader_.next_key()) {
-      // The fields of an unknown operation may have other types.
+      // The fields of an unknown operation may have other types, so they are skipped.
       if (*key == "op_code") {
         set_code(reader_.integer());
       } else if (!record_.code) {
@@ -37,7 +37,7 @@ class FieldReader {
     return std::move(record_);
   }
 
-  // Finds the code in a line that begins with another key.
+  // Returns the code of a line that begins with another key.
   static std::int64_t find_code(std::string_view line) {
     PythonJsonReader reader(line);
     std::optional<std::int64_t> code;
@@ -147,7 +147,7 @@ class FieldReader {
   Direction direction() {
     const std::int64_t number = reader_.integer();
     if (number < 0 || number > 2) throw Error(fmt::format("unknown direction {}", number));
-    // 0 means that it was not set, which Optuna treats as minimize.
+    // 0 means that the direction was not set, which Optuna treats as minimize.
     return number == 2 ? Direction::kMaximize : Direction::kMinimize;
   }
 
@@ -170,7 +170,7 @@ class FieldReader {
     if (!there) throw Error(fmt::format("incomplete operation: it has no {}", name));
   }
 
-  // Checks that required fields are there, and combines those that belong together.
+  // Checks that the required fields are there, and combines those that belong together.
   void complete() {
     switch (*record_.code) {
       case Code::kCreateStudy:
@@ -206,7 +206,7 @@ class FieldReader {
   RecordParser& parser_;
   PythonJsonReader reader_;
   Record record_;
-  // The fields of operations about one parameter or report.
+  // Fields of operations on one parameter or report.
   std::optional<std::string> name_;
   std::optional<double> internal_, reported_;
   const Distribution* distribution_ = nullptr;

@@ -1,6 +1,6 @@
-// The lines of a journal: one operation each, a JSON object whose "op_code" says what it does.
+// The lines of a journal. Each is one operation: a JSON object whose "op_code" gives its kind.
 //
-// Errors: Error without the file and the line.
+// Errors: Error without the file and the line, which the caller adds.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@
 
 namespace adaptdl::sched::tune {
 
-// The numbers are those of Optuna. Others are ignored: 10, which Optuna 5 knows and ignores too, and those of newer
-// versions.
+// The numbers are those of Optuna. Others are ignored: 10, which Optuna 5 ignores too, and those of newer versions.
 enum class Code {
   kCreateStudy = 0,
   kDeleteStudy = 1,
@@ -32,14 +31,14 @@ enum class Code {
   kTrialSystemAttribute = 9,
 };
 
-// The fields of a line; those that it lacks are empty. An operation about one parameter, report or attribute has it in
+// The fields of a line; those that it lacks are empty. An operation on one parameter, report or attribute stores it in
 // the same member as kCreateTrial, which may have any number of them.
 struct Record {
   template <class Value>
   using Named = std::vector<std::pair<std::string, Value>>;
 
-  std::optional<Code> code;  // none: unknown
-  std::string worker;        // that issued it
+  std::optional<Code> code;  // none if it is unknown
+  std::string worker;        // the process that issued the operation
   std::optional<std::int64_t> study, trial;
   std::optional<std::string> study_name;
   std::vector<Direction> directions;
@@ -54,13 +53,13 @@ struct Record {
 
 class RecordParser {
  public:
-  // Throws Error if the line is not an operation, or one that lacks something.
+  // Throws Error if the line is not an operation or lacks a required field.
   Record parse(std::string_view line);
 
  private:
   const Distribution* distribution(std::string_view text);
 
-  // A study has few different distributions, each in very many lines.
+  // Each distribution is parsed once: a study has few different ones, but each in very many lines.
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
@@ -68,10 +67,10 @@ class RecordParser {
   friend class FieldReader;
 };
 
-// Whether the text may be the beginning of a line, the rest of which was never written.
+// Returns whether the text may be the beginning of a line whose rest was never written.
 bool may_begin_record(std::string_view text);
 
-// Lines with their newline. `worker` must be unique to the process.
+// The following functions return lines with their newline. `worker` must be unique to the process.
 std::string create_study_line(const std::string& worker, const std::string& name, Direction direction);
 std::string study_attribute_line(const std::string& worker, int study, Code code, const std::string& key,
                                  const nlohmann::json& value);

@@ -89,7 +89,7 @@ JournalState::StudyState* JournalState::owner_of(const Record& record) {
   return owner.deleted ? nullptr : &owner;
 }
 
-// The record's trial, or null if there is none or it has finished.
+// Returns the record's trial, or null if it does not exist or has finished.
 Trial* JournalState::open_trial(const Record& record) {
   if (*record.trial < 0 || static_cast<std::uint64_t>(*record.trial) >= trials_.size()) return nullptr;
   const auto& [owner, number] = trials_[static_cast<std::size_t>(*record.trial)];

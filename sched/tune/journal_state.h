@@ -1,6 +1,6 @@
-// The studies and trials that the operations of a journal result in, by the rules of Optuna: ids count what was
-// created, and an operation that conflicts with an earlier one, such as a report of a trial that has finished, has no
-// effect.
+// The studies and trials that result from the operations of a journal, by the rules of Optuna: ids are assigned in the
+// order of creation, and an operation that conflicts with an earlier one, such as a report of a trial that has
+// finished, has no effect.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -20,19 +20,19 @@ namespace adaptdl::sched::tune {
 
 class JournalState {
  public:
-  // Throws Error, with nothing changed, if the operation gives a parameter a value that does not exist. `own`: whether
-  // this process issued it.
+  // Applies an operation; `own` is whether this process issued it. Throws Error and changes nothing if the operation
+  // gives a parameter a value that does not exist.
   void apply(Record&& record, bool own);
 
   const Study* find(std::string_view name) const;
-  const Study* study(int id) const;  // null also if it is deleted
+  const Study* study(int id) const;  // null if it does not exist or is deleted
   std::vector<const Study*> studies() const;
-  const Trial* trial(int id) const;  // null also if its study is deleted
+  const Trial* trial(int id) const;  // null if it does not exist or its study is deleted
   int next_study() const { return next_study_; }
-  // Whether the parameter may have the distribution, beside the earlier trials of the study.
+  // Returns whether the parameter may have the distribution, given the other trials of the study.
   bool accepts(const Trial& trial, const std::string& parameter, const Distribution& distribution) const;
 
-  // The trial that this process created or claimed since the last call.
+  // Return the trial that this process created or claimed since the last call.
   std::optional<int> take_created() { return std::exchange(own_created_, {}); }
   std::optional<int> take_claimed() { return std::exchange(own_claimed_, {}); }
 
@@ -40,7 +40,7 @@ class JournalState {
   struct StudyState {
     Study study;
     bool deleted = false;
-    std::map<std::string, int> first_with;  // the first trial, by number, that has the parameter
+    std::map<std::string, int> first_with;  // by parameter: the number of the first trial that has it
   };
   struct Place {
     StudyState* owner;
@@ -54,7 +54,7 @@ class JournalState {
   void set_parameter(const Record& record);
   void set_state(Record&& record, bool own);
 
-  std::map<int, StudyState> studies_;  // also deleted studies: their trials keep their ids
+  std::map<int, StudyState> studies_;  // includes deleted studies, whose trials keep their ids
   std::vector<Place> trials_;          // by id
   int next_study_ = 0;
   std::optional<int> own_created_, own_claimed_;

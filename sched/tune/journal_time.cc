@@ -9,7 +9,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Reads fixed-width parts; `good` is false from the first that is not there.
+// Reads fixed-width parts; `good` becomes false at the first part that is missing.
 struct TimeParts {
   std::string_view text;
   bool good = true;
@@ -44,7 +44,7 @@ Time local_time(std::chrono::year_month_day date, int hour, int minute, int seco
   return std::chrono::system_clock::from_time_t(::mktime(&parts));
 }
 
-// The rest is an offset such as "+02:00", or "Z".
+// Reads an offset such as "+02:00", or "Z".
 std::optional<std::chrono::seconds> read_offset(TimeParts& parts) {
   if (parts.take('Z')) return std::chrono::seconds(0);
   const bool negative = parts.take('-');
@@ -74,13 +74,13 @@ std::optional<Time> parse_journal_time(std::string_view text) {
   const int minute = parts.number(2);
   parts.expect(':');
   const int second = parts.number(2);
-  // Python writes none, three or six digits.
+  // Python writes zero, three or six digits of the fraction.
   const bool fraction = parts.take('.');
   int micros = fraction ? parts.number(3) * 1000 : 0;
   if (fraction && !parts.text.empty() && parts.text[0] >= '0' && parts.text[0] <= '9') micros += parts.number(3);
   const std::chrono::year_month_day date{std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
                                          std::chrono::day(static_cast<unsigned>(day))};
-  // The system's clock cannot represent other years.
+  // std::chrono::system_clock cannot represent other years.
   if (!parts.good || !date.ok() || year < 1678 || year > 2261 || hour > 23 || minute > 59 || second > 59) return {};
   if (parts.text.empty()) {
     return local_time(date, hour, minute, second) + std::chrono::microseconds(micros);

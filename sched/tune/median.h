@@ -1,5 +1,5 @@
 // Prunes a trial whose best value so far is worse than the median of the completed trials at the same step (Golovin et
-// al., Google Vizier, KDD 2017). It pauses no trial.
+// al., Google Vizier, KDD 2017). It never pauses a trial.
 #pragma once
 
 #include "tune/pruner.h"

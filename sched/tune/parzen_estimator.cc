@@ -7,8 +7,8 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Of the observed points and, last, of what is known before: the 25 most recent have the full weight, and those before
-// them less, linearly down to one over their number (Bergstra, Yamins, Cox, "Making a Science of Model Search", 2013).
+// Returns the weights of the points and, last, of the prior kernel: 1 for the 25 most recent points, and linearly less
+// for those before them, down to 1 / `observed` (Bergstra, Yamins, Cox, "Making a Science of Model Search", 2013).
 std::vector<double> weights(std::size_t observed) {
   constexpr std::size_t kFull = 25;
   std::vector<double> weights(observed + 1, 1);
@@ -48,7 +48,7 @@ Point ParzenEstimator::draw(RandomBits& random) const {
 double ParzenEstimator::log_density(const Point& point) const {
   std::vector<double> sums = log_weights_;
   for (std::size_t i = 0; i < kernels_.size(); ++i) kernels_[i]->add_log_density(point[i], sums);
-  // Relative to the largest, so that it does not vanish.
+  // The densities are summed relative to the largest, so that the sum does not underflow.
   const double largest = std::ranges::max(sums);
   double density = 0;
   for (const double each : sums) density += portable::exp(each - largest);

@@ -1,5 +1,5 @@
-// The density of trials over several parameters at once: a mixture in which each trial is a kernel, the product of its
-// kernels of the parameters (Falkner et al., "BOHB", 2018, without their bandwidths; those are Optuna's).
+// The density of trials over several parameters at once: a mixture with a kernel for each trial, which is the product
+// of its kernels for the parameters (Falkner et al., "BOHB", 2018, but with the bandwidths of Optuna).
 #pragma once
 
 #include <memory>
@@ -11,18 +11,18 @@
 
 namespace adaptdl::sched::tune {
 
-using Point = std::vector<double>;  // by parameter; see parzen_kernels.h
+using Point = std::vector<double>;  // one number per parameter; see parzen_kernels.h
 
 class ParzenEstimator {
  public:
-  // The points are the oldest first: recent ones weigh more. REQUIRES points within distributions of several values.
+  // The oldest points come first; recent ones weigh more. REQUIRES points within distributions of several values.
   ParzenEstimator(const std::vector<Distribution>& distributions, const std::vector<Point>& observed);
 
   Point draw(RandomBits& random) const;
   double log_density(const Point& point) const;
 
  private:
-  std::vector<double> cumulative_, log_weights_;         // by kernel; the last is not a trial's
+  std::vector<double> cumulative_, log_weights_;         // by kernel; the last is the prior kernel
   std::vector<std::unique_ptr<ParzenKernels>> kernels_;  // by parameter
 };
 

@@ -11,11 +11,11 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// A range of numbers as kernels see it.
+// A range of numbers, and its bounds in the coordinate of the kernels.
 struct Axis {
-  double first = 0, last = 0;  // values
+  double first = 0, last = 0;  // the first and last value
   double step = 0;             // 0: continuous
-  bool log = false;            // the kernels are of the logarithm
+  bool log = false;            // the kernels are over the logarithm
   double low = 0, high = 0;    // where the kernels end: half a step beyond the values
 
   Axis(double first_value, double last_value, double width, bool is_log)
@@ -44,9 +44,9 @@ struct NormalKernel {
   double standard(double place) const { return (place - mean) / deviation; }
 };
 
-// A kernel is as wide as the larger gap to its neighbours, those at the ends to their only neighbour; a single one to
-// the further end of the range. No deviation is larger than the range, or smaller than a part of it that shrinks with
-// the number of kernels.
+// Returns a kernel for each mean and, last, the prior kernel. The deviation of a kernel is the larger gap to its
+// neighbours; at the ends it is the gap to the only neighbour, and for a single kernel the distance to the farther end
+// of the range. It is at most the range, and at least a part of the range that shrinks with the number of kernels.
 std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& means) {
   const std::size_t count = means.size();
   std::vector<std::size_t> order(count);
@@ -67,7 +67,8 @@ std::vector<NormalKernel> normals(const Axis& axis, const std::vector<double>& m
   return kernels;
 }
 
-// A place drawn by a uniform number in [0, 1). The mean is in the range, so neither tail is small beside the middle.
+// Returns the place drawn by a uniform number in [0, 1). The mean is in the range, so the mass between the two tails is
+// never small, and the subtraction is accurate.
 double draw_place(const NormalKernel& kernel, const Axis& axis, double unit) {
   const double below = portable::normal_cdf(kernel.standard(axis.low));
   const double above = portable::normal_cdf(-kernel.standard(axis.high));
@@ -133,7 +134,8 @@ class SteppedKernels final : public ParzenKernels {
   }
 
  private:
-  // Of the distinct kernels. What is too far away for a number is as good as nothing: the last kernel is everywhere.
+  // Returns the log masses of the distinct kernels. A mass that is too small for a double counts as almost nothing,
+  // which is harmless because the prior kernel is everywhere.
   std::vector<double> log_masses(double point) const {
     constexpr double kFar = 38, kNothing = -745;
     const double left = axis_.place(point - axis_.step / 2), right = axis_.place(point + axis_.step / 2);
@@ -148,13 +150,13 @@ class SteppedKernels final : public ParzenKernels {
 
   Axis axis_;
   std::vector<NormalKernel> kernels_, distinct_;
-  std::vector<std::size_t> index_;  // among distinct_
+  std::vector<std::size_t> index_;  // of each kernel in distinct_
   std::vector<double> log_scale_;   // of distinct_
   mutable std::map<double, std::vector<double>> columns_;
 };
 
-// A kernel has the value that was observed with a probability that grows with the number of kernels, and each other
-// value with the same small one.
+// A kernel has its observed value with a probability that grows with the number of kernels, and every other value with
+// the same small probability.
 class ChoiceKernels final : public ParzenKernels {
  public:
   ChoiceKernels(std::size_t choices, const std::vector<double>& observed) : choices_(choices), observed_(observed) {

@@ -1,12 +1,12 @@
-// One parameter of a Parzen estimator: a kernel around each observation and, as the last, one for what is known before
-// any: all values of a choice, or a normal distribution as wide as the range.
+// One parameter of a Parzen estimator: a kernel around each observation and, last, a prior kernel. The prior kernel is
+// uniform over the values of a choice, or a normal distribution as wide as the range.
 //
 // The kernels of numbers are normal distributions that are cut off at the ends of the range (Bergstra et al.,
-// "Algorithms for Hyper-Parameter Optimization", 2011), of the logarithm where the range is logarithmic. For a stepped
-// range they have the mass of half a step around each value. How wide they are follows Optuna 5; Watanabe,
+// "Algorithms for Hyper-Parameter Optimization", 2011); for a logarithmic range, they are over the logarithm. In a
+// stepped range, each value has the mass within half a step around it. The bandwidths follow Optuna 5; Watanabe,
 // "Tree-Structured Parzen Estimator", 2023, compares such rules.
 //
-// Points are numbers as to_internal() gives them, but the logarithms of those of a logarithmic range of floats.
+// Points are numbers as to_internal() returns them, or their logarithms for a logarithmic range of floats.
 #pragma once
 
 #include <memory>
@@ -23,13 +23,13 @@ double from_point(const Distribution& distribution, double point);
 class ParzenKernels {
  public:
   virtual ~ParzenKernels() = default;
-  // A point drawn from a kernel.
+  // Returns a point drawn from a kernel.
   virtual double draw(std::size_t kernel, RandomBits& random) const = 0;
   // Adds the logarithm of each kernel's density at the point to sums[kernel].
   virtual void add_log_density(double point, std::vector<double>& sums) const = 0;
 };
 
-// REQUIRES a distribution of several values, and observed points within it.
+// REQUIRES a distribution with several values, and observed points within it.
 std::unique_ptr<ParzenKernels> make_parzen_kernels(const Distribution& distribution,
                                                    const std::vector<double>& observed);
 

@@ -7,12 +7,12 @@
 namespace adaptdl::sched::tune::portable {
 namespace {
 
-// The logarithm of 2 in two parts; the product of the first and any exponent is exact.
+// The logarithm of 2 in two parts; the product of the first part and any exponent is exact.
 constexpr double kLog2High = 0x1.62e42fee00000p-1, kLog2Low = 0x1.a39ef35793c76p-33;
 constexpr double kInverseLog2 = 0x1.71547652b82fep+0;
 constexpr double kInverseRootTwoPi = 0.39894228040143267794;
 
-// coefficients[0] + coefficients[1] x + ...
+// Returns coefficients[0] + coefficients[1] x + ...
 template <std::size_t Count>
 double polynomial(const std::array<double, Count>& coefficients, double x) {
   double sum = coefficients[Count - 1];
@@ -20,8 +20,8 @@ double polynomial(const std::array<double, Count>& coefficients, double x) {
   return sum;
 }
 
-// For x <= 0. Rational approximations by W. J. Cody, "Algorithm 715: SPECFUN", ACM Transactions on Mathematical
-// Software 19, 1993, whose ANORM has these coefficients.
+// Returns the cumulative distribution function for x <= 0, by rational approximations of W. J. Cody, "Algorithm 715:
+// SPECFUN", ACM Transactions on Mathematical Software 19, 1993, whose ANORM has these coefficients.
 double lower_tail(double x) {
   static constexpr std::array<double, 5> a = {18154.981253343561249, 1067.6894854603709582, 161.02823106855587881,
                                               2.2352520354606839287, 0.065682337918207449113};
@@ -45,7 +45,8 @@ double lower_tail(double x) {
   return exp(-0.5 * square) * ((kInverseRootTwoPi - correction) / y);
 }
 
-// For 0 < probability <= 1/2: Michael J. Wichura, "Algorithm AS 241", Applied Statistics 37, 1988, PPND16.
+// Returns the quantile for 0 < probability <= 1/2, by Michael J. Wichura, "Algorithm AS 241", Applied Statistics 37,
+// 1988, PPND16.
 double lower_quantile(double probability) {
   static constexpr std::array<double, 8> a = {3.3871328727963666080, 133.14166789178437745, 1971.5909503065514427,
                                               13731.693765509461125, 45921.953931549871457, 67265.770927008700853,
@@ -92,7 +93,7 @@ double lower_quantile(double probability) {
 
 }  // namespace
 
-// Taylor's series at the remainder after whole powers of 2.
+// Evaluates Taylor's series at the remainder after a whole power of 2 is split off.
 double exp(double x) {
   static constexpr std::array<double, 14> series = {
       1,          1,           1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,
@@ -104,7 +105,7 @@ double exp(double x) {
   return std::ldexp(polynomial(series, rest), static_cast<int>(power));
 }
 
-// The series of the inverse hyperbolic tangent, for a number between the roots of 1/2 and 2.
+// Evaluates the series of the inverse hyperbolic tangent for a fraction between the square roots of 1/2 and 2.
 double log(double x) {
   static constexpr std::array<double, 12> series = {1,        1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11,
                                                     1.0 / 13, 1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};

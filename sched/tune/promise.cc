@@ -9,16 +9,16 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// With fewer changes, their deviation says little.
+// With fewer changes, their deviation means little.
 constexpr std::size_t kMinChanges = 3;
-// Of a step, as of a rung: reports come at the ends of epochs.
+// A report at this fraction of a step counts as at the step, because reports come at the ends of epochs.
 constexpr double kNearStep = 0.95;
-// End values of a trial at which its chance is computed, all equally likely.
+// The number of end values of a trial at which its chance is computed, all equally likely.
 constexpr int kPoints = 128;
-// A product of probabilities below that is not computed further.
+// A product of probabilities below this is not computed further.
 constexpr double kNegligible = 1e-12;
 
-// A value for which more is better.
+// Returns the value, negated if lower is better, so that higher is better.
 double oriented(double value, const Study& study) {
   return !study.directions.empty() && study.directions.front() == Direction::kMinimize ? -value : value;
 }
@@ -33,7 +33,7 @@ Forecast moments(const std::vector<double>& values) {
   return result;
 }
 
-// How much the values of other trials changed from that step to their last one.
+// Returns how much other trials, or only completed ones, changed from that step to their last.
 std::vector<double> changes_since(const Study& study, const Trial& trial, std::int64_t step, bool completed) {
   std::vector<double> changes;
   const auto at_least = static_cast<std::int64_t>(std::ceil(kNearStep * static_cast<double>(step)));
@@ -97,7 +97,7 @@ std::vector<double> chances_of_best(const std::vector<Forecast>& forecasts, std:
 
 std::map<int, double> promise_weights(const Study& study, const std::vector<int>& running) {
   std::map<int, double> weights;
-  std::vector<const Trial*> reported;  // those with a number
+  std::vector<const Trial*> reported;  // trials whose last value is finite
   std::vector<double> values;
   std::size_t compared = 0;
   for (const int number : running) {
@@ -115,7 +115,7 @@ std::map<int, double> promise_weights(const Study& study, const std::vector<int>
   for (const Trial* const trial : reported) forecasts.push_back(forecast(study, *trial, last_values));
   const bool finite = std::ranges::all_of(
       forecasts, [](const Forecast& each) { return std::isfinite(each.mean) && std::isfinite(each.deviation); });
-  // If differences of values overflow, or no trial has reported a number, all have the same weight.
+  // If differences of values overflow, or no trial has reported a finite number, all have the same weight.
   if (!finite || reported.empty()) {
     for (auto& [number, weight] : weights) weight = 1;
     return weights;

@@ -34,7 +34,7 @@ void append_utf8(std::string& text, char32_t code) {
   }
 }
 
-// The characters that may be in a string as they are, without those beyond ASCII.
+// The ASCII characters that may be in a string without an escape.
 constexpr auto kPlain = [] {
   std::array<bool, 256> plain{};
   for (std::size_t c = 0x20; c < 0x80; ++c) plain[c] = c != '"' && c != '\\';
@@ -43,7 +43,7 @@ constexpr auto kPlain = [] {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The result is empty if the text is not a whole number, or one out of the range of Whole.
+// Returns none if the text is not a whole number or is out of the range of Whole.
 template <class Whole>
 std::optional<Whole> whole_number(std::string_view text) {
   Whole whole = 0;
@@ -158,7 +158,7 @@ bool PythonJsonReader::next_item() {
 std::string_view PythonJsonReader::string() {
   expect('"');
   const std::size_t begin = at_;
-  // Almost all of a journal is strings that are plain to their end.
+  // Almost all of a journal consists of strings without escapes.
   const auto plain_end = std::find_if_not(text_.begin() + static_cast<std::ptrdiff_t>(begin), text_.end(),
                                           [](unsigned char c) { return kPlain[c]; });
   at_ = static_cast<std::size_t>(plain_end - text_.begin());
@@ -183,7 +183,7 @@ std::string_view PythonJsonReader::string() {
   return found;
 }
 
-// Reads an escape up to its last character.
+// Reads an escape; `at_` is then at its last character.
 void PythonJsonReader::append_escape() {
   constexpr std::string_view kLetters = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
   const char letter = ++at_ < text_.size() ? text_[at_] : '\0';
@@ -202,7 +202,7 @@ void PythonJsonReader::append_escape() {
       at_ = before;
     }
   }
-  // Python has strings with half a pair, UTF-8 does not.
+  // Python strings may contain half of a surrogate pair, UTF-8 may not.
   append_utf8(unescaped_, code >= 0xD800 && code < 0xE000 ? 0xFFFD : code);
 }
 
@@ -255,11 +255,11 @@ double PythonJsonReader::number() {
   const std::string_view text = number_text();
   double number = 0;
   const auto error = std::from_chars(text.data(), text.data() + text.size(), number).ec;
-  // strtod distinguishes what is too large from what is too small, and Python agrees with it.
+  // Unlike from_chars(), strtod() distinguishes too large from too small numbers, as Python does.
   return error == std::errc() ? number : std::strtod(std::string(text).c_str(), nullptr);
 }
 
-// The next number if it is written as a whole one without a sign, and in the range of the type.
+// Reads the next number if it is a whole number without a sign and in the range of the type.
 std::optional<std::int64_t> PythonJsonReader::take_whole() {
   if (!is_digit(peek())) return {};
   const std::size_t begin = at_;
@@ -274,7 +274,7 @@ std::int64_t PythonJsonReader::integer() {
   const std::size_t begin = at_;
   const double number = this->number();
   if (const auto whole = whole_number<std::int64_t>(text_.substr(begin, at_ - begin))) return *whole;
-  if (number != std::trunc(number)) fail("expected an integer");  // also if it is not a number
+  if (number != std::trunc(number)) fail("expected an integer");  // also if it is NaN
   if (number >= 0x1p63) return Limits::max();
   return number < -0x1p63 ? Limits::min() : static_cast<std::int64_t>(number);
 }

@@ -1,6 +1,6 @@
 // JSON as Python's json module reads and writes it: with the numbers NaN, Infinity and -Infinity.
 //
-// The reader does not build a document: it walks over a text, and its caller asks for what comes next.
+// The reader does not build a document: it moves through a text, and the caller requests the value that comes next.
 //
 // Errors: Error with the column, without the file.
 #pragma once
@@ -20,8 +20,8 @@ class PythonJsonReader {
   // The text must outlive the reader.
   explicit PythonJsonReader(std::string_view text) : text_(text) {}
 
-  // Enters an object or array, whose members follow: next_key() and then the value, until it returns none, and
-  // next_item() and then the value, until it returns false.
+  // Enter an object or array. To read its members, call next_key() and read a value until next_key() returns none, or
+  // call next_item() and read a value until next_item() returns false.
   void begin_object();
   std::optional<std::string_view> next_key();  // valid until the next call of any function
   void begin_array();
@@ -29,10 +29,10 @@ class PythonJsonReader {
 
   std::string_view string();  // valid until the next call of any function
   double number();
-  // The number as a whole one, such as 3 or 3.0; those beyond the limits of the type become the limits.
+  // Reads a whole number, such as 3 or 3.0; numbers beyond the limits of the type become the limits.
   std::int64_t integer();
   bool boolean();
-  bool null();  // whether null comes next, which is then read
+  bool null();  // reads null if it comes next, and returns whether it did
   nlohmann::json value();
   void skip();
 
@@ -54,10 +54,10 @@ class PythonJsonReader {
   std::size_t at_ = 0;
   bool first_ = false;  // whether the next member is the first of its object or array
   int depth_ = 0;
-  std::string unescaped_;  // the last string that has escapes
+  std::string unescaped_;  // the last string that had escapes, without them
 };
 
-// The text, in ASCII and without spaces.
+// Returns the text of the value, in ASCII and without spaces.
 std::string to_python_json(const nlohmann::json& value);
 
 }  // namespace adaptdl::sched::tune

@@ -13,8 +13,9 @@ namespace {
 static_assert(kSobolDirections.size() == QmcSampler::kDimensions);
 constexpr int kBits = 32;
 
-// The first 32 binary digits of a coordinate. The recurrence of the direction numbers, and the order of the points by
-// Gray code, are those of Bratley and Fox, "Algorithm 659", ACM Transactions on Mathematical Software 14, 1988.
+// Returns the first 32 binary digits of a coordinate. The recurrence of the direction numbers, and the order of the
+// points by Gray code, are those of Bratley and Fox, "Algorithm 659", ACM Transactions on Mathematical Software 14,
+// 1988.
 std::uint32_t digits(const SobolDirections& row, std::uint32_t point) {
   const int degree = std::bit_width(row.polynomial) - 1;
   std::array<std::uint32_t, kBits> directions{};
@@ -43,9 +44,9 @@ double sobol(std::size_t dimension, std::uint32_t point) {
   return static_cast<double>(digits(kSobolDirections.at(dimension), point)) * 0x1p-32;
 }
 
-// Each digit becomes a random linear function of it and those before it, and is then flipped or not: Jiri Matousek, "On
-// the L2-discrepancy for anchored boxes", 1998; SciPy does the same. The digits after the 32nd, which are zeros,
-// become random in this way.
+// Each digit becomes a random linear function of itself and those before it, and is then flipped or not at random (Jiri
+// Matousek, "On the L2-discrepancy for anchored boxes", 1998); SciPy does the same. The digits after the 32nd, which
+// are zeros, become random in this way.
 double scrambled_sobol(std::size_t dimension, std::uint32_t point, std::uint64_t seed) {
   const std::uint64_t plain = std::uint64_t{digits(kSobolDirections.at(dimension), point)} << (53 - kBits);
   std::uint64_t scrambled = 0;

@@ -1,15 +1,15 @@
-// A Sobol' sequence, scrambled at random as in SciPy and so in Optuna: each of the first 2^k trials is alone in one of
-// 2^k equal parts of any parameter's range, and pairs of parameters are filled almost as evenly.
+// A Sobol' sequence, scrambled at random as in SciPy and therefore in Optuna: each of 2^k equal parts of any
+// parameter's range contains exactly one of the first 2^k trials, and pairs of parameters are filled almost as evenly.
 //
-// A trial is the point at its number, and a parameter the coordinate at its index in the space, whether or not those
-// before it apply. Parameters after the first kDimensions are drawn at random.
+// A trial is the point at its number, and a parameter is the coordinate at its index in the space, whether or not the
+// parameters before it apply. Parameters after the first kDimensions are drawn at random.
 #pragma once
 
 #include "tune/sampler.h"
 
 namespace adaptdl::sched::tune {
 
-// The coordinate of a point, in [0, 1): without scrambling, and as QmcSampler uses it. REQUIRES dimension < 64.
+// Return a coordinate of a point, in [0, 1), without and with the scrambling of QmcSampler. REQUIRES dimension < 64.
 double sobol(std::size_t dimension, std::uint32_t point);
 double scrambled_sobol(std::size_t dimension, std::uint32_t point, std::uint64_t seed);
 

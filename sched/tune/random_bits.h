@@ -9,7 +9,7 @@ namespace adaptdl::sched::tune {
 
 class RandomBits {
  public:
-  // Keys that differ in one bit give sequences without relation to each other.
+  // Keys that differ in a single bit give unrelated sequences.
   explicit RandomBits(std::initializer_list<std::uint64_t> keys) {
     for (const std::uint64_t key : keys) {
       state_ += key;
@@ -24,7 +24,7 @@ class RandomBits {
     return mixed ^ (mixed >> 31);
   }
 
-  // In [0, 1).
+  // Returns a number in [0, 1).
   double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:

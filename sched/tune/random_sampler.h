@@ -1,4 +1,4 @@
-// Independent uniform draws.
+// Draws all parameters independently and uniformly.
 #pragma once
 
 #include "tune/sampler.h"

@@ -17,7 +17,7 @@ std::optional<double> number(const json& object, const char* key) {
   return value != object.end() && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
 }
 
-// How far the training is. A fraction of the whole, such as 0.25 or 1.0, does not count: its integers are two.
+// Returns how far the training is. A fraction of the whole, such as 0.25 or 1.0, does not count.
 std::optional<double> position(const json& object, const char* key) {
   const auto value = number(object, key);
   return value && *value <= 1 && object[key].is_number_float() ? std::nullopt : value;
@@ -44,7 +44,7 @@ std::optional<Result> parse_result(std::string_view line, const std::string& met
   result.epoch = number(object, "epoch");
   std::optional<double> step = position(object, "step");
   if (!step) step = position(object, "progress");
-  // Results within an epoch share the number of completed epochs.
+  // Results within an epoch share a step, the number of completed epochs.
   if (!step && result.epoch) step = std::floor(*result.epoch);
   if (step && *step >= 0 && *step < 9e15) result.step = std::llround(*step);
   return result;

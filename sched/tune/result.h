@@ -1,6 +1,4 @@
-// What a trial reported: a line of JSON, from its file of results (adaptdl/report.h) or its standard output.
-//
-// Threading: functions of their arguments.
+// A result that a trial reported: a line of JSON in its file of results (adaptdl/report.h) or on its standard output.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +9,13 @@
 namespace adaptdl::sched::tune {
 
 struct Result {
-  double value = 0;                  // not a number where the line has null or NaN
-  std::optional<std::int64_t> step;  // how far the training was
+  double value = 0;                  // NaN if the line has null or a number that is not finite
+  std::optional<std::int64_t> step;  // how far the training is
   std::optional<double> epoch;
 };
 
-// The line's value of the metric; none if the line is not a JSON object that has one. The step is "step", else
-// "progress", unless that is a fraction of at most 1.0, else the whole epochs.
+// Returns the line's value of the metric, or none if the line is not a JSON object that has one. The step is "step",
+// else "progress", else the whole epochs of "epoch"; a fraction of at most 1.0 is not a step.
 std::optional<Result> parse_result(std::string_view line, const std::string& metric);
 
 }  // namespace adaptdl::sched::tune

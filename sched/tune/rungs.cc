@@ -6,7 +6,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-constexpr double kNear = 0.95;  // of a rung's step
+constexpr double kNear = 0.95;  // fraction of a rung's step at which a report counts
 
 std::optional<double> first_step(const Study& study) {
   const auto kept = study.user_attributes.find(kFirstRung);

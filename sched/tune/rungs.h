@@ -1,6 +1,4 @@
-// The rungs of a study, and who is how far on them.
-//
-// Threading: plain values.
+// The rungs of a study, and how far each trial has got on them.
 #pragma once
 
 #include <optional>
@@ -12,15 +10,15 @@ namespace adaptdl::sched::tune {
 
 class Rungs {
  public:
-  // `first`: the step of rung 0; none: see PrunerOptions. REQUIRES factor >= 2.
+  // `first` is the step of rung 0; for none, see PrunerOptions. REQUIRES factor >= 2.
   Rungs(const Study& study, int factor, std::optional<double> first);
 
-  // REQUIRES that a trial has reported, or that rung 0 was given.
+  // Returns the step of a rung. REQUIRES that a trial has reported, or that the step of rung 0 was given.
   double step(int rung) const;
 
-  // What the trial reported at the rung; none if it is not so far. Not a number counts as a value.
+  // Returns what the trial reported at the rung, which may be NaN, or none if it has not reached the rung.
   std::optional<double> value(const Trial& trial, int rung) const;
-  // The highest rung that it has reached; -1: none.
+  // Returns the highest rung that the trial has reached, or -1 if it has reached none.
   int highest(const Trial& trial) const;
 
  private:
@@ -28,16 +26,16 @@ class Rungs {
   std::optional<double> first_;
 };
 
-// Whether the value a is strictly better than b. Any number is better than one that is not a number.
+// Returns whether the value a is strictly better than b. Any number is better than NaN.
 bool is_better(double a, double b, Direction direction);
 
-// A trial of those that are compared at a rung.
+// One of the trials that are compared at a rung.
 struct Ranked {
   const Trial* trial = nullptr;
   double value = 0;
 };
 
-// The best first; equal ones stay in their order.
+// Sorts the trials with the best first; equal ones stay in their order.
 void rank(std::vector<Ranked>& trials, Direction direction);
 
 }  // namespace adaptdl::sched::tune

@@ -2,7 +2,7 @@
 // Frances Y. Kuo (https://web.maths.unsw.edu.au/~fkuo/sobol/), from "Constructing Sobol sequences with better
 // two-dimensional projections", SIAM Journal on Scientific Computing 30, 2008.
 //
-// A row has the primitive polynomial, whose bits are its coefficients with the highest first, and as many initial
+// Each row has a primitive polynomial, whose bits are its coefficients with the highest first, and as many initial
 // direction numbers m_1, m_2, ... as its degree. The first dimension is the van der Corput sequence, with a polynomial
 // of degree 0.
 #pragma once
@@ -14,7 +14,7 @@ namespace adaptdl::sched::tune {
 
 struct SobolDirections {
   std::uint32_t polynomial;
-  std::array<std::uint16_t, 9> initial;  // the first ones, as many as the degree
+  std::array<std::uint16_t, 9> initial;  // as many as the degree; the rest is unused
 };
 
 inline constexpr std::array<SobolDirections, 64> kSobolDirections = {{

@@ -7,7 +7,7 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// Of a step; a sum of steps is off by some last bits.
+// The tolerance as a fraction of a step, because a sum of steps may be off in its last bits.
 constexpr double kRounding = 1e-8;
 
 bool is_close(double a, double b, double step) { return std::abs(a - b) <= kRounding * step; }

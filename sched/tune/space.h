@@ -1,9 +1,7 @@
 // The search space of a study: which parameters trials have, and from which values they are drawn.
 //
-// Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. `internal` values
-// are numbers, as Optuna's storage holds them: a choice by its index, all others as they are.
-//
-// Threading: plain values and functions of their arguments.
+// Values are JSON as a user writes them: numbers, and for choices also strings, true, false and null. Internal values
+// are numbers, as in Optuna's storage: a choice is stored as its index, all others as they are.
 #pragma once
 
 #include <cstdint>
@@ -58,23 +56,23 @@ using Values = std::map<std::string, nlohmann::json>;
 struct Space {
   std::vector<Parameter> parameters;  // names are unique; a condition names an earlier one
   Values fixed;                       // the same in every trial; no name is also in `parameters`
-  std::set<std::string> never = {};   // parameters that no trial has, because of what is fixed
+  std::set<std::string> never = {};   // parameters that no trial has because of the fixed values
 
   const Parameter* find(const std::string& name) const;
 };
 
-// Whether the value is one that the distribution can give, up to rounding of floating-point steps.
+// Returns whether the distribution can give the value, up to rounding of floating-point steps.
 bool contains(const Distribution& distribution, const nlohmann::json& value);
 
-// The number for a value that the distribution contains, and the value for a number. from_internal() rounds to the
-// nearest step and clamps to the range.
+// Convert a value that the distribution contains to its internal number, and a number to its value. from_internal()
+// rounds to the nearest step and clamps to the range.
 double to_internal(const Distribution& distribution, const nlohmann::json& value);
 nlohmann::json from_internal(const Distribution& distribution, double number);
 
-// How many different values there are; none: infinitely many (a float without a step and with low < high).
+// Returns the number of different values; none if it is infinite (a float without a step and with low < high).
 std::optional<std::uint64_t> cardinality(const Distribution& distribution);
 
-// Whether a parameter exists beside these values.
+// Returns whether a parameter exists in a trial with these values.
 bool applies(const Parameter& parameter, const Values& values);
 
 }  // namespace adaptdl::sched::tune

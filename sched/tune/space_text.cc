@@ -16,14 +16,14 @@ namespace {
 
 using nlohmann::json;
 
-// Numbers are stored as double.
+// Numbers are stored as double, which is exact for integers up to this one.
 constexpr double kMaxInteger = 9007199254740992;
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw UsageError(fmt::format("invalid parameter '{}': {}", name, why));
 }
 
-// An integer, another finite number, or none.
+// Returns an integer, another finite number, or null if the text is neither.
 json parse_number(std::string_view text) {
   std::int64_t integer = 0;
   const char* const end = text.data() + text.size();
@@ -112,7 +112,7 @@ bool is_name(std::string_view name) {
          name.front() != '.' && std::ranges::all_of(name, is_word);
 }
 
-// Replaces what is there of that name.
+// Adds a parameter, replacing a parameter or fixed value of that name.
 void set(Space& space, Parameter parameter) {
   space.fixed.erase(parameter.name);
   const auto found = std::ranges::find(space.parameters, parameter.name, &Parameter::name);
@@ -143,7 +143,7 @@ std::vector<Condition> parse_conditions(const std::string& name, const json& whe
   return conditions;
 }
 
-// Texts of numbers are numbers: YAML takes 1e-5 for a text.
+// Converts strings of numbers to numbers, because YAML reads 1e-5 as a string.
 json number_or_same(const json& value) {
   return value.is_string() ? parse_scalar(value.get_ref<const std::string&>()) : value;
 }
@@ -175,7 +175,7 @@ void add_value(Space& space, const std::string& name, const json& value) {
   fix(space, name, value);
 }
 
-// Puts each parameter behind those that its conditions name.
+// Puts each parameter after those that its conditions name.
 void sort_by_conditions(Space& space) {
   std::vector<Parameter> sorted, left = std::move(space.parameters);
   const auto is_there = [&](const Condition& condition) {
@@ -199,8 +199,8 @@ void sort_by_conditions(Space& space) {
   space.parameters = std::move(sorted);
 }
 
-// Conditions on parameters that are the same in every trial hold always or never. Returns whether one held never, which
-// may decide conditions on its parameter.
+// Removes conditions on parameters that are the same in every trial, which hold always or never, and parameters with a
+// condition that never holds. Returns whether it removed a parameter, which may decide conditions on that parameter.
 bool resolve_fixed(Space& space) {
   const auto dropped = std::erase_if(space.parameters, [&](Parameter& parameter) {
     bool never = std::ranges::any_of(
@@ -217,7 +217,7 @@ bool resolve_fixed(Space& space) {
   return dropped > 0;
 }
 
-// A condition that no value fulfils is a mistake.
+// Refuses conditions that no value fulfils, since they must be mistakes.
 void check_conditions(const Space& space) {
   for (const Parameter& parameter : space.parameters)
     for (const Condition& condition : parameter.when)
@@ -311,7 +311,7 @@ std::string to_text(const Values& values) {
 
 json parse_value(const std::string& name, const Distribution& distribution, std::string_view text) {
   json value = parse_scalar(text);
-  // A choice may have a text that looks like a number.
+  // A choice may contain a string that looks like a number.
   if (!contains(distribution, value) && contains(distribution, json(text))) value = text;
   if (std::holds_alternative<FloatRange>(distribution) && value.is_number()) value = value.get<double>();
   if (!contains(distribution, value)) refuse(name, fmt::format("value '{}' is not in the search space", text));

@@ -4,7 +4,8 @@
 //   drop=0.0..0.5:0.1    0, 0.1, ..., 0.5               opt=sgd|adamw      one of these
 //   batch=64             the same in every trial
 //
-// A range is of integers if both bounds are written as such. In a file (docs/tune.md), the same texts, or
+// A range is of integers if its bounds, and its step if it has one, are written as integers. A file (docs/tune.md) has
+// the same texts, or maps:
 //
 //   parameters:
 //     lr: {low: 1e-5, high: 1e-1, log: true}
@@ -13,8 +14,7 @@
 //     batch: 64
 //   seed: 7
 //
-// Errors: UsageError, one line that names the parameter, in a file after the place.
-// Threading: functions of their arguments.
+// Errors: UsageError with one line that names the parameter, preceded by its place in a file.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace adaptdl::sched::tune {
 
-// Adds a parameter from "NAME=VALUES", in place of one of that name.
+// Adds a parameter from "NAME=VALUES", replacing one of that name.
 void add_parameter(Space& space, std::string_view text);
 
 struct SpaceFile {
@@ -36,20 +36,20 @@ struct SpaceFile {
   std::optional<std::uint64_t> seed;
 };
 
-// `where` gives the place of a value, by its JSON pointer, for messages: "space.yaml:3".
+// Parses a space file. `where` returns the place of the value at a JSON pointer, for messages: "space.yaml:3".
 SpaceFile parse_space(const nlohmann::json& document, const std::function<std::string(const std::string&)>& where);
 
-// Completes a space: puts each parameter behind those that its conditions name, and resolves conditions on parameters
-// that are the same in every trial. Throws UsageError if a condition names what is not there, or nothing is left to
-// search.
+// Completes a space: puts each parameter after those that its conditions name, and resolves conditions on parameters
+// that are the same in every trial. Throws UsageError if a condition names a parameter or value that does not exist, or
+// if no parameter is left to search.
 void settle(Space& space);
 
-// What parse_space() reads as the same space.
+// Returns a document that parse_space() reads as the same space.
 nlohmann::json to_json(const Space& space);
 
-// A value as it is written in a command line: strings as they are, everything else as JSON.
+// Returns a value as it is written on a command line: strings as they are, everything else as JSON.
 std::string to_text(const nlohmann::json& value);
-// "NAME=VALUE NAME=VALUE".
+// Returns "NAME=VALUE NAME=VALUE".
 std::string to_text(const Values& values);
 
 // Reads a value of that distribution from a command line. Throws UsageError if the distribution does not contain it.

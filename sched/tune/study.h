@@ -1,6 +1,4 @@
-// A study and its trials, as Optuna's storage has them.
-//
-// Threading: plain values.
+// A study and its trials, as in Optuna's storage.
 #pragma once
 
 #include <chrono>
@@ -20,7 +18,7 @@ namespace adaptdl::sched::tune {
 enum class TrialState { kRunning = 0, kComplete = 1, kPruned = 2, kFailed = 3, kWaiting = 4 };
 enum class Direction { kMinimize = 1, kMaximize = 2 };
 
-// Whether a trial in this state has ended.
+// Returns whether a trial in this state has ended.
 constexpr bool is_finished(TrialState state) { return state != TrialState::kRunning && state != TrialState::kWaiting; }
 
 using Time = std::chrono::system_clock::time_point;
@@ -31,23 +29,23 @@ struct Trial {
   TrialState state = TrialState::kRunning;
   std::map<std::string, Distribution> distributions;  // of the parameters in `parameters`
   Values parameters;
-  std::vector<double> values;                   // of the objectives; may be there for finished trials only
-  std::map<std::int64_t, double> intermediate;  // by step; not a number where none was reported
+  std::vector<double> values;                   // of the objectives; only finished trials may have them
+  std::map<std::int64_t, double> intermediate;  // by step; NaN where null was reported
   std::map<std::string, nlohmann::json> user_attributes, system_attributes;
   std::optional<Time> started, ended;
 };
 
-// User attributes in which `adaptdl tune` keeps what Optuna's fields do not say.
-inline constexpr char kActivity[] = "adaptdl:state";  // kPaused: for Optuna such a trial is running
+// User attributes in which `adaptdl tune` stores what the fields of Optuna cannot express.
+inline constexpr char kActivity[] = "adaptdl:state";  // kPaused while it is paused; to Optuna, such a trial is running
 inline constexpr char kPaused[] = "paused";
-inline constexpr char kRung[] = "adaptdl:rung";  // up to which a trial may train
+inline constexpr char kRung[] = "adaptdl:rung";  // the rung up to which a trial may train
 inline constexpr int kLastRung = 1 << 20;        // no trial reaches it: the trial may train to its end
-// Of a study: the step of rung 0. It is kept as soon as it is known, so that rungs stay where they are.
+// A study's attribute with the step of rung 0, stored as soon as it is known, so that rungs stay where they are.
 inline constexpr char kFirstRung[] = "adaptdl:first_rung";
 
-// Whether a trial holds its checkpoint and no device until it is promoted.
+// Returns whether a trial is paused: it keeps its checkpoint, and has no device, until it is promoted.
 bool is_paused(const Trial& trial);
-// Whether it trains, or is about to.
+// Returns whether a trial trains or is about to.
 bool is_running(const Trial& trial);
 
 struct Study {

@@ -14,8 +14,8 @@ using Parameters = std::vector<const Parameter*>;
 
 bool is_choosable(const Parameter& parameter) { return cardinality(parameter.distribution) != 1; }
 
-// Moves to the name, which is not before `place`, and returns whether it is there: quicker than a search for each of
-// many names in order.
+// Advances `place` to the name, which is not before it, and returns whether the name was found. For many names in
+// order, this is quicker than searching for each.
 template <typename Iterator>
 bool advance_to(const std::string& name, Iterator& place, Iterator end) {
   for (; place != end; ++place)
@@ -23,7 +23,7 @@ bool advance_to(const std::string& name, Iterator& place, Iterator end) {
   return false;
 }
 
-// Those that are sampled together, by name.
+// Returns the parameters that are sampled together, by name.
 Parameters common(const Space& space, const TrialSplit& split, const Values& given) {
   Parameters common;
   for (const Parameter& each : space.parameters)
@@ -40,7 +40,7 @@ Parameters common(const Space& space, const TrialSplit& split, const Values& giv
   return common;
 }
 
-// Of the trials that have all the parameters, within what the space has now: a range may have changed since.
+// Returns the points of the trials that have all the parameters, within their current ranges.
 std::vector<Point> points(const Parameters& parameters, const std::vector<const Trial*>& trials) {
   std::vector<Point> points;
   for (const Trial* trial : trials) {

@@ -1,4 +1,4 @@
-// The trials of a study that TPE learns from, in two parts.
+// Splits the trials of a study for TPE, which learns from them, into good ones and the rest.
 #pragma once
 
 #include <tuple>
@@ -8,19 +8,20 @@
 
 namespace adaptdl::sched::tune {
 
-// What trials that have ended are compared by; lower is better.
+// The key by which ended trials are compared; lower is better.
 using TrialRank = std::tuple<bool, double, double>;
-// By the first objective of the study. REQUIRES a completed trial with a value, or a pruned one.
+// Ranks by the first objective of the study. REQUIRES a completed trial with a value, or a pruned one.
 TrialRank rank_of(const Trial& trial, const Study& study);
 
 struct TrialSplit {
-  // In the order of their numbers: the best tenth of those that have ended, rounded up, but at most 25; and all others.
+  // Both are in the order of trial numbers. `good` is the best tenth of the ended trials, rounded up, but at most 25;
+  // `rest` has the other ended trials and the running ones.
   std::vector<const Trial*> good, rest;
-  std::vector<const Trial*> ended;  // with a result, from the best to the worst
+  std::vector<const Trial*> ended;  // trials with a result, from the best to the worst
 
-  // By the first objective, without the trial that is sampled. A completed trial is better than any pruned one. Of two
-  // pruned ones, the one that got further is better, and at the same step the one with the better report. Trials whose
-  // result is not a number count as failed.
+  // Splits by the first objective, without the trial with the number `sampled`. A completed trial is better than any
+  // pruned one. Of two pruned trials, the one that got further is better, and at the same step the one with the better
+  // report. Trials whose result is NaN count as failed.
   TrialSplit(const Study& study, int sampled);
 };
 

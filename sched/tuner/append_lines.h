@@ -1,6 +1,3 @@
-// Adding lines to a file that must survive a crash.
-//
-// Threading: a plain function.
 #pragma once
 
 #include <filesystem>
@@ -8,7 +5,8 @@
 
 namespace adaptdl::sched::tune {
 
-// Appends to the file, which is created if it does not exist, and waits until the lines are on the disk. Throws Error.
+// Appends lines to the file, which is created if it does not exist, and waits until they are on disk, so that they
+// survive a crash. Throws Error.
 void append_lines(const std::filesystem::path& file, std::string_view lines);
 
 }  // namespace adaptdl::sched::tune

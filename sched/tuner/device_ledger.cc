@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-// A figure is stored when it has grown by this factor and by so many device-seconds: often enough to lose little, and
-// seldom enough for a study of many days.
+// A figure is stored when it has grown by this factor and by this many device-seconds: often enough to lose little in a
+// crash, and rarely enough for a study of many days.
 constexpr double kMinGrowth = 1.01, kMinIncrease = 10;
 
 double seconds_in(const Journal::Attributes& attributes, const std::string& key) {
@@ -50,7 +50,7 @@ DeviceLedger::Entry& DeviceLedger::entry_of(const Study& study, const Trial& tri
     }
   }
   if (entry.run == run) return entry;
-  // What the study has of a trial that ended is of this very run: no other one can have followed.
+  // Late figures in the study are of this same run, because no other run can follow the end of a trial.
   entry.before = is_first ? seconds_in(trial.user_attributes, kDeviceSeconds) : entry.total;
   entry.run = run;
   entry.is_new = true;
@@ -67,7 +67,7 @@ void DeviceLedger::take(Journal& journal, const Study& study, const Trial& trial
   entry.stored = total;
   const int id = trial.id, number = trial.number, study_id = study.id;
   if (is_finished(trial.state)) return journal.set_study_attribute(study_id, late_device_seconds(number), total);
-  // First the run, so that what is cut off by a crash counts less rather than twice.
+  // The run is stored first, so that after a crash in between it counts too little rather than twice.
   if (entry.is_new) journal.set_trial_attribute(id, kCountedRun, {{"run", entry.run}, {"before", entry.before}});
   entry.is_new = false;
   journal.set_trial_attribute(id, kDeviceSeconds, total);

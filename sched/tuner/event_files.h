@@ -1,8 +1,8 @@
-// The values of a metric in the TensorBoard event files below a directory, read while programs write them.
+// Reads the values of a metric from the TensorBoard event files below a directory, while programs write them.
 //
-// All files with "tfevents" in their names are read, in directories at any depth, also those that appear later. A
-// scalar belongs to the metric if its tag is the metric's name. A name may begin with the directory of the file, for
-// tags that several directories have: "validation/loss" is also the tag "loss" in a directory named "validation".
+// All files with "tfevents" in their names are read, in directories at any depth, including those that appear later. A
+// scalar belongs to the metric if its tag is the metric's name. For tags that several directories have, the name may
+// begin with the directory of the file: "validation/loss" is also the tag "loss" in a directory named "validation".
 //
 // Files are open only while they are read, so many trials can be followed.
 //
@@ -27,33 +27,33 @@ struct EventResult {
   Result result;
   double wall_time = 0;   // seconds since 1970
   std::string file;       // relative to the directory
-  std::uint64_t end = 0;  // of the record, in bytes of the file
+  std::uint64_t end = 0;  // of the record, in bytes from the beginning of the file
 };
 
 class EventFiles {
  public:
   using Notice = std::function<void(std::string_view)>;
 
-  // The directory may appear later. `notice` gets a line about each file that cannot be read, or not to its end.
+  // The directory may appear later. `notice` receives a line about each file that cannot be read, or not to its end.
   EventFiles(std::filesystem::path directory, std::string metric, Notice notice);
 
-  // Omits the records of the file that end there or before.
+  // Skips the records of the file up to the one that ends at `end`.
   void skip(const std::string& file, std::uint64_t end);
-  // The results since the last call, or a part of them: by wall time, as far as they are written, and in the order of
-  // each file.
+  // Returns the results since the last call, or a part of them. They are ordered by wall time, as far as they are
+  // written; those of one file stay in order.
   std::vector<EventResult> read();
-  // Whether the last read() left something unread that was there.
+  // Returns whether the last read() left available data unread.
   bool has_more() const noexcept { return has_more_; }
-  // Whether the last read() lacked the descriptors or memory to read everything. It is tried again.
+  // Returns whether the last read() lacked the descriptors or memory to read everything. The next one tries again.
   bool is_blocked() const noexcept { return is_blocked_; }
 
  private:
   struct File {
     std::vector<std::string> tags;               // that mean the metric in this file
-    std::uint64_t size = 0;                      // when it was last looked at
+    std::uint64_t size = 0;                      // when the file was last checked
     std::uint64_t offset = 0;                    // of the next record
-    std::uint64_t needed = kEventHeader;         // bytes of that record, as far as they are known
-    std::uint64_t readable_from = kEventHeader;  // the size from which on it can be read further
+    std::uint64_t needed = kEventHeader;         // bytes of that record, or of its header while its size is unknown
+    std::uint64_t readable_from = kEventHeader;  // the size at which more of the file can be read
     std::deque<EventResult> found;               // not delivered yet
     bool is_reported = false;
   };

@@ -32,12 +32,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSaved = 128 + SIGTERM;  // of `adaptdl run`: it stopped with a checkpoint
-constexpr int kUsage = 2;              // of the same: it refused its arguments
-constexpr int kNoLauncher = 127;       // it was not executed
+constexpr int kSaved = 128 + SIGTERM;  // exit code of `adaptdl run`: it stopped with a checkpoint
+constexpr int kUsage = 2;              // exit code of `adaptdl run`: it refused its arguments
+constexpr int kNoLauncher = 127;       // exit code if it could not be executed
 // How often the record of a run is read for its device-seconds.
 constexpr std::chrono::seconds kReadUsageEvery{5};
-// For another process to unlock the record of a trial's last run, or its log.
+// The pause between tries and their number, while another process has locked a log or the record of a last run.
 constexpr std::chrono::milliseconds kUnlockPause{50};
 constexpr int kMaxUnlockTries = 40;
 constexpr std::string_view kErrorPrefix = "adaptdl: error: ";
@@ -57,7 +57,7 @@ struct Launch {
   ::_exit(kNoLauncher);
 }
 
-// Between fork and exec, where only async-signal-safe functions may be called.
+// Runs between fork and exec, where only async-signal-safe functions may be called.
 [[noreturn]] void become_launcher(const Launch& launch) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -83,10 +83,10 @@ void write_file(const fs::path& file, const std::string& text) {
 
 std::string run_name(const std::string& study, int number) { return fmt::format("{}-{}", study, number); }
 
-// What the launcher of a trial writes to its standard error.
+// Returns the file that receives the standard error of a trial's launcher.
 fs::path log_of(const fs::path& trial) { return trial / "run.log"; }
 
-// The number of the trial whose run has that name.
+// Returns the number of the trial whose run has that name, or none.
 std::optional<int> trial_number(const std::string& study, const std::string& name) {
   if (!name.starts_with(study + "-")) return {};
   const char* const begin = name.data() + study.size() + 1;
@@ -97,7 +97,7 @@ std::optional<int> trial_number(const std::string& study, const std::string& nam
                                                                                                : std::nullopt;
 }
 
-// The error with which `adaptdl run` ended.
+// Returns the error with which `adaptdl run` ended.
 std::string last_error(const fs::path& log) {
   std::ifstream file(log);
   std::string last;
@@ -107,7 +107,7 @@ std::string last_error(const fs::path& log) {
   return last.empty() ? fmt::format("see {}", log.string()) : last;
 }
 
-// A record that stays does no harm.
+// Ignores errors, because a record that stays does no harm.
 void remove_record(const RunEntry& run) noexcept {
   try {
     remove_run(run, true);
@@ -182,7 +182,8 @@ void LocalTrialRunner::adopt(const RunEntry& run, std::size_t trials) {
     return;
   }
   results_of(*number);
-  // A program may fail because it was asked to stop when the search died. If it fails by itself, it does so again.
+  // A program may have failed because it was asked to stop when the search died, so the trial continues. If it failed
+  // by itself, it will do so again.
   active_[*number] = {0, state == "done" ? TrialEnd{} : TrialEnd{TrialEnd::How::kKilled, ended->status.why}, {}, {}};
 }
 
@@ -222,7 +223,7 @@ void LocalTrialRunner::start(int number, const Values& values) {
   const fs::path log_file = log_of(directory);
   const Fd log(::open(log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kPrivateFile));
   if (!log) throw Error(fmt::format("cannot write {}: {}", log_file.string(), std::strerror(errno)));
-  // The launcher holds this lock by its standard error: see any_previous_launcher().
+  // The launcher holds this lock through its standard error: see any_previous_launcher().
   for (int i = 0; i < kMaxUnlockTries && lock_file(log) == Locking::kHeld; ++i)
     std::this_thread::sleep_for(kUnlockPause);
   const Launch launch{plan_.launcher.c_str(),
@@ -313,7 +314,7 @@ std::vector<TrialEvent> LocalTrialRunner::poll() {
   return events;
 }
 
-// Until its launcher has a record of its own, the record is that of the trial's run before.
+// Until the launcher has written its own record, the record is that of the trial's previous run.
 std::optional<RunUsage> LocalTrialRunner::usage_of(int number, bool is_last) const {
   const auto run = find_record(number);
   if (!run) return {};
@@ -345,7 +346,7 @@ TrialEnd LocalTrialRunner::how_ended(int number, int status) const {
   const auto run = find_record(number);
   if (code == 0) return {How::kDone, ""};
   if (code == kSaved) return {How::kStopped, run ? run->status.why : ""};
-  // A program that ended with these codes has a record.
+  // If the program itself ended with one of these codes, the run has a record with that exit code.
   if ((code == kUsage || code == kNoLauncher) && !(run && run->status.exit_code))
     return {How::kNotStarted, last_error(log_of(trial_directory(number)))};
   return how_failed(number, run && !run->status.why.empty() ? run->status.why : fmt::format("exit code {}", code));

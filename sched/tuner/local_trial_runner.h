@@ -1,17 +1,17 @@
-// Trials as runs of this machine: each is an `adaptdl run` of its own, so that they share the devices, grow and shrink
-// while they train, and can be seen in `adaptdl ls`.
+// Runs trials on this machine. Each is an `adaptdl run` of its own, so that trials share the devices, grow and shrink
+// while they train, and are listed by `adaptdl ls`.
 //
 //   STUDY/trials/N/params.json     the trial's parameters
-//   STUDY/trials/N/checkpoints/    from which it continues
-//   STUDY/trials/N/run.log         what `adaptdl run` said
-//   STUDY/trials/N/logs/           what its replicas wrote
+//   STUDY/trials/N/checkpoints/    the checkpoints from which it continues
+//   STUDY/trials/N/run.log         the standard error of `adaptdl run`
+//   STUDY/trials/N/logs/           the output of its replicas
 //
 // A trial's results are in its directory, too (see trial_results.h).
 //
-// When the process of the runner dies, each run gets SIGTERM: it saves a checkpoint and ends. Its record stays, and
-// says to the next search how it ended. A run belongs to a trial if its checkpoints do; other runs are left alone.
+// When the process of the runner dies, each run receives SIGTERM, saves a checkpoint and ends. Its record stays and
+// shows the next search how it ended. A run belongs to a trial if its checkpoints do; other runs are left alone.
 //
-// Threading: one thread, which must live as long as the runs.
+// Threading: one thread, which must live as long as the runs: they receive SIGTERM when it ends.
 #pragma once
 
 #include <sys/types.h>
@@ -35,20 +35,20 @@
 namespace adaptdl::sched::tune {
 
 struct LocalTrialPlan {
-  std::string study;                                  // the runs are called STUDY-N
+  std::string study;                                  // the runs are named STUDY-N
   std::filesystem::path directory;                    // of the study
   std::filesystem::path launcher = "/proc/self/exe";  // the `adaptdl` command
   std::vector<std::string> options;                   // of `adaptdl run`
   std::vector<std::string> command;                   // see command_template.h
   std::filesystem::path working_directory;            // of the command
   std::string metric;
-  std::function<void(std::string_view)> notice = [](std::string_view) {};  // gets a line about what cannot be read
+  std::function<void(std::string_view)> notice = [](std::string_view) {};  // receives a line about an unreadable file
 };
 
 class LocalTrialRunner final : public SearchRunner {
  public:
   explicit LocalTrialRunner(LocalTrialPlan plan);
-  // Stops what is still running, and waits for it.
+  // Stops the runs that are still active, and waits for them.
   ~LocalTrialRunner() override;
   LocalTrialRunner(const LocalTrialRunner&) = delete;
   LocalTrialRunner& operator=(const LocalTrialRunner&) = delete;
@@ -61,14 +61,14 @@ class LocalTrialRunner final : public SearchRunner {
   void discard(int number) override;
   void release(int number) override { results_.erase(number); }
 
-  // The runs that an earlier search of the study left, which may still be running. Throws UsageError if the run of
-  // something else has the name of one of the first `trials` trials.
+  // Returns the runs that an earlier search of the study left, which may still be running. Throws UsageError if a run
+  // that is not the study's has the name of one of the first `trials` trials.
   std::vector<RunEntry> previous_runs(int trials) const;
-  // Whether a launcher that an earlier search started still runs. It may be about to begin a run that previous_runs()
-  // does not return yet.
+  // Returns whether a launcher that an earlier search started is still running. It may be about to begin a run that
+  // previous_runs() does not return yet.
   bool any_previous_launcher() const;
-  // Has poll() deliver what that run, which has ended, used, and how it ended if it ended by itself.
-  // `trials`: how many there are in the study; runs of others just lose their record.
+  // Makes poll() deliver the usage of that run, which has ended, and how it ended if it ended by itself. `trials` is
+  // the number of trials in the study; the run of a trial beyond them only loses its record.
   void adopt(const RunEntry& run, std::size_t trials);
 
   bool has_more() const noexcept override { return has_more_; }
@@ -76,20 +76,20 @@ class LocalTrialRunner final : public SearchRunner {
   bool settle() override;
   void stop_all() override;
   bool any_left() override;
-  // Kills what is running, after stop().
+  // Kills the runs that are still active after stop().
   void kill() override;
-  // By the run's record, which is written at most once per second.
+  // Reads the run's record, which is written at most once per second.
   std::optional<RunStatus> status(int number) const override;
 
   std::filesystem::path trial_directory(int number) const;
 
  private:
   struct Active {
-    pid_t pid = 0;                // 0: it has ended
-    std::optional<TrialEnd> end;  // to be delivered after its results
+    pid_t pid = 0;                // 0 once it has ended
+    std::optional<TrialEnd> end;  // delivered after its results
     ShareSender share;
     std::chrono::steady_clock::time_point usage_read{};
-    bool may_miss_results = false;  // its end does not wait for files that cannot be read at present
+    bool may_miss_results = false;  // its end does not wait for files that cannot be read yet
   };
 
   std::vector<std::string> run_arguments(int number, const Values& values) const;
@@ -104,8 +104,8 @@ class LocalTrialRunner final : public SearchRunner {
   const LocalTrialPlan plan_;
   std::map<int, std::unique_ptr<TrialResults>> results_;
   std::map<int, Active> active_;
-  std::set<int> ended_;    // whose records are still there
-  std::set<int> adopted_;  // with records of runs that can continue, whose usage was not delivered yet
+  std::set<int> ended_;    // ended trials whose records still exist
+  std::set<int> adopted_;  // trials that can continue, whose last run's usage was not delivered yet
   bool has_more_ = false;
 };
 

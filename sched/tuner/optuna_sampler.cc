@@ -35,7 +35,7 @@ std::map<std::string, json> members(const json& object, const char* field) {
   return members;
 }
 
-// Throws Error if the helper reports one.
+// Throws Error if the helper reports an error.
 void check_answer(const json& answer) {
   const auto error = answer.find("error");
   if (error != answer.end()) throw Error(error->is_string() ? error->get<std::string>() : to_python_json(*error));
@@ -43,7 +43,7 @@ void check_answer(const json& answer) {
 
 }  // namespace
 
-// An import that is interrupted loses nothing, so it is not waited for.
+// The helper has no grace period while it imports Optuna, because nothing is lost if that is interrupted.
 OptunaSampler::OptunaSampler(const OptunaPlan& plan) try
     : name_(plan.name), helper_(helper_command(plan), std::chrono::milliseconds(0)) {
   check_answer(helper_.receive());
@@ -70,7 +70,7 @@ json OptunaSampler::ask(const json& request, const char* field) {
 json OptunaSampler::suggest(const Parameter& parameter) {
   const std::string distribution = to_text(parameter.distribution);
   json value = ask({{"suggest", parameter.name}, {"distribution", distribution}}, "value");
-  // The storage refuses it.
+  // The storage would refuse such a value.
   if (!contains(parameter.distribution, value))
     throw Error(fmt::format("sampler 'optuna:{}' failed: its value of '{}' is not in the range: {}", name_,
                             parameter.name, to_python_json(value)));

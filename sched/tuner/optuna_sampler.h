@@ -1,7 +1,7 @@
-// A sampler of an Optuna that is installed beside adaptdl, such as GPSampler: a helper process with Optuna
-// (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and asks the sampler.
+// A sampler of an Optuna that is installed beside adaptdl, such as GPSampler. A helper process with Optuna
+// (share/adaptdl/tune/optuna_sampler.py) reads the study's storage and calls the sampler.
 //
-// As with all samplers, the parameters of a trial depend on the study, its number and the seed alone: the helper
+// As with all samplers, the parameters of a trial depend only on the study, the trial's number and the seed: the helper
 // creates Optuna's sampler for each trial, with a seed of its own. What a sampler stores in system attributes, such as
 // the state of CMA-ES, is returned by attributes(); the helper itself writes nothing.
 //
@@ -21,19 +21,19 @@ namespace adaptdl::sched::tune {
 struct OptunaPlan {
   std::string name;  // of a class in optuna.samplers
   std::uint64_t seed = 0;
-  std::string python = "python3";  // looked for in the PATH unless there is a slash in it
+  std::string python = "python3";  // searched for in PATH unless it contains a slash
   std::filesystem::path script;
-  std::string study;              // of the storage
-  std::filesystem::path journal;  // the storage; empty: a study without trials, for a check
+  std::string study;              // its name in the storage
+  std::filesystem::path journal;  // the storage; empty: a study without trials, to check the sampler
 };
 
 class OptunaSampler final : public Sampler {
  public:
-  // Starts the helper, which tries the sampler out. Throws UsageError, with what to do, if Python, Optuna, the sampler
-  // or a package that the sampler needs does not exist, and HelperInterrupted as soon as a signal to stop comes.
+  // Starts the helper, which tries out the sampler. Throws UsageError, with what to do, if Python, Optuna, the sampler
+  // or a package that the sampler needs does not exist, and HelperInterrupted as soon as a signal to stop arrives.
   explicit OptunaSampler(const OptunaPlan& plan);
 
-  // The study must be that of the storage, all of whose operations are on disk.
+  // The study must be the one in the storage, with all of its operations on disk.
   std::optional<Values> sample(const Space& space, const Study& study, int number, const Values& given) override;
   SamplerAttributes attributes() const override { return attributes_; }
 

@@ -1,4 +1,4 @@
-// Lines of JSON that the program of a trial prints.
+// The results that the program of a trial prints as lines of JSON.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace adaptdl::sched::tune {
 
 class PrintedResults final : public ResultSource {
  public:
-  // `logs`: the directory of rank-0.log.
+  // `logs` is the directory with rank-0.log.
   PrintedResults(std::filesystem::path logs, std::string metric);
 
   void read(Clock::time_point now, bool ended) override;

@@ -28,9 +28,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kLookForSignalsEvery = 100;  // ms
-// For a helper that has closed its output to end by itself.
+// The time for a helper that has closed its output to end by itself.
 constexpr std::chrono::seconds kTimeToEnd{5};
-constexpr std::size_t kMaxAnswer = std::size_t{256} << 20;  // bytes; samplers of Optuna pickle their state into it
+constexpr std::size_t kMaxAnswer = std::size_t{256} << 20;  // bytes; it may contain the pickled state of a sampler
 
 struct HelperStart {
   const char* program;
@@ -39,11 +39,11 @@ struct HelperStart {
   pid_t parent;
 };
 
-// Between fork and exec, where only async-signal-safe functions may be called.
+// Runs between fork and exec, where only async-signal-safe functions may be called.
 [[noreturn]] void become_helper(const HelperStart& start) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != start.parent) ::_exit(1);  // it died before the line above
+  if (::getppid() != start.parent) ::_exit(1);  // the parent died before prctl()
   if (::dup2(start.socket, STDIN_FILENO) < 0 || ::dup2(start.socket, STDOUT_FILENO) < 0 ||
       ::dup2(start.errors, STDERR_FILENO) < 0)
     ::_exit(1);
@@ -70,7 +70,7 @@ std::filesystem::path helper_program(const std::string& name) {
   return find_program(name, path == nullptr ? "" : path);
 }
 
-// A signal that is blocked is pending although it is ignored, as SIGHUP is under nohup(1).
+// A blocked signal may be pending although it is ignored, as SIGHUP is under nohup(1).
 bool is_ignored(int signal) {
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -116,12 +116,12 @@ PythonHelper::PythonHelper(const std::vector<std::string>& command, std::chrono:
 
 PythonHelper::~PythonHelper() { end(); }
 
-// Kills it if it has not ended, and returns its status.
+// Kills the helper if it has not ended, and returns its exit status.
 int PythonHelper::end() {
   if (pid_ < 0) return 0;
   const pid_t pid = std::exchange(pid_, -1);
   ::kill(-pid, SIGKILL);
-  ::kill(pid, SIGKILL);  // before setsid()
+  ::kill(pid, SIGKILL);  // it may not have called setsid() yet
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
@@ -153,12 +153,12 @@ nlohmann::json PythonHelper::receive() {
   return answer;
 }
 
-// Waits until something happens, and takes it.
+// Waits a short time until data can be sent or received, transfers it, and checks for signals to stop.
 void PythonHelper::wait() {
   const short events = to_send_.empty() ? POLLIN : POLLIN | POLLOUT;
   std::array<pollfd, 2> ready{{{socket_.get(), events, 0}, {errors_.get(), POLLIN, 0}}};
   if (::poll(ready.data(), ready.size(), kLookForSignalsEvery) > 0) {
-    // First: what is written there must not block a helper that answers.
+    // Standard error is read first, because a helper that fills it would block before it answers.
     if (ready[1].revents != 0) read_errors();
     if ((ready[0].revents & POLLOUT) != 0) send_some();
     if ((ready[0].revents & ~POLLOUT) != 0) receive_some();
@@ -169,7 +169,7 @@ void PythonHelper::wait() {
 void PythonHelper::send_some() {
   const ssize_t sent = ::send(socket_.get(), to_send_.data(), to_send_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent > 0) to_send_.erase(0, static_cast<std::size_t>(sent));
-  // What it still sent before it ended is read first.
+  // The helper has ended; what it sent before is read first.
   if (sent < 0 && errno == EPIPE) to_send_.clear();
 }
 
@@ -223,7 +223,7 @@ void PythonHelper::fail_ended() {
   throw Error(fmt::format("the helper process {}{}{}", how, last.empty() ? "" : ": ", last));
 }
 
-// The last line on standard error that is not empty.
+// Returns the last line on standard error that is not empty.
 std::string PythonHelper::last_error() const {
   std::string last;
   for (const std::string& line : last_errors_.get())

@@ -1,14 +1,15 @@
-// A helper process that answers requests, each a line of JSON: a Python program, for what only Python's libraries do.
+// A helper process: a Python program that answers requests, for what only Python libraries can do. Requests and answers
+// are lines of JSON.
 //
 // Its input and output are the two directions of a socket. It has a session of its own, so that Ctrl-C at a terminal
 // does not reach it, and it is killed when the thread that started it ends.
 //
-// An answer may take minutes, so waiting for one has no time limit. But once a signal to stop (SIGINT, SIGTERM or
-// SIGHUP) is pending in this thread, which must have blocked it, the helper has `grace` left, and is killed then.
+// An answer may take minutes, so waiting for one has no time limit. But once a signal to stop (SIGINT, SIGTERM, SIGHUP)
+// is pending in this thread, which must have blocked it, the helper is killed unless it answers within `grace`.
 //
-// Errors: Error if the helper ends, with how it did and its last line on standard error, and if it sends something else
-// than a JSON object on a line; HelperInterrupted if it was killed because of a signal. No function may be called after
-// one.
+// Errors: Error if the helper ends, with how it ended and its last line on standard error, or if it sends a line that
+// is not a JSON object; HelperInterrupted if a signal was the reason to kill it. No function may be called after an
+// error.
 //
 // Threading: one thread.
 #pragma once
@@ -28,7 +29,7 @@
 
 namespace adaptdl::sched::tune {
 
-// A signal to stop came, which is still pending.
+// A signal to stop has arrived and is still pending.
 class HelperInterrupted : public Error {
  public:
   HelperInterrupted() : Error("the helper process was interrupted before it answered") {}
@@ -38,15 +39,15 @@ class PythonHelper {
  public:
   static constexpr std::chrono::milliseconds kGrace{10'000};
 
-  // Starts a program, which is looked for in the PATH unless there is a slash in its name. Throws UsageError if it
-  // does not exist, and Error if it cannot be started.
+  // Starts a program, which is searched for in PATH unless its name contains a slash. Throws UsageError if it does not
+  // exist, and Error if it cannot be started.
   explicit PythonHelper(const std::vector<std::string>& command, std::chrono::milliseconds grace = kGrace);
-  // Kills it, and all that it started in its session's process group.
+  // Kills the helper and everything that it started in its process group.
   ~PythonHelper();
   PythonHelper(const PythonHelper&) = delete;
   PythonHelper& operator=(const PythonHelper&) = delete;
 
-  // The next line of the helper.
+  // Returns the next line of the helper.
   nlohmann::json receive();
   // Sends a request and returns the answer.
   nlohmann::json ask(const nlohmann::json& request);

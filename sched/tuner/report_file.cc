@@ -16,7 +16,7 @@ namespace adaptdl::sched::tune {
 ReportFile::ReportFile(std::filesystem::path file, std::string metric)
     : file_(std::move(file)), metric_(std::move(metric)) {}
 
-// A line is one write(), so the last one is complete when the run has ended.
+// Each line is written by one write(), so the last one is complete when the run has ended.
 void ReportFile::read(Clock::time_point, bool) {
   has_more_ = false;
   if (!input_) input_ = Fd(::open(file_.c_str(), O_RDONLY | O_CLOEXEC));

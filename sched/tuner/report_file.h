@@ -1,4 +1,4 @@
-// The file of adaptdl::report() (adaptdl/report.h).
+// The results in the file that adaptdl::report() writes (adaptdl/report.h).
 #pragma once
 
 #include <filesystem>

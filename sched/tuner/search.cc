@@ -14,10 +14,10 @@
 namespace adaptdl::sched::tune {
 namespace {
 
-// If so many trials failed and none reported anything, more of them would fail too.
+// If this many trials have failed and none has reported anything, more of them would fail too.
 constexpr int kMaxEarlyFailures = 5;
 constexpr int kMaxRestarts = 3;
-constexpr std::chrono::milliseconds kMaxStarting{100};  // in one call of advance(), but for the last start
+constexpr std::chrono::milliseconds kMaxStarting{100};  // in one call of advance(), except for the last start
 
 const Trial& trial_of(const Study& study, int number) { return study.trials.at(static_cast<std::size_t>(number)); }
 
@@ -27,7 +27,7 @@ std::int64_t integer_attribute(const Trial& trial, const char* key) {
                                                                                    : 0;
 }
 
-// What `adaptdl tune enqueue`, or Optuna, gave of a trial that waited.
+// Returns the values that `adaptdl tune enqueue` or Optuna has given for a waiting trial.
 Values given_values(const Space& space, const Trial& trial) {
   Values given;
   const auto fixed = trial.system_attributes.find("fixed_params");
@@ -109,19 +109,19 @@ bool Search::advance(Time now) {
   journal_.refresh();
   report_ends();
   const bool news = take_events();
-  // The runner has seen by now that all ends are stored.
+  // The poll() without events has let the runner know that all ends are stored.
   if (!failure_.empty() && !news && !any_active()) throw Error(failure_);
   stop_ended_trials();
   stop_at_limits(now);
   const bool reported = !reported_.empty();
   for (const int number : std::exchange(reported_, {})) judge(number);
-  // A sampler may take seconds: meanwhile results and requests to stop come.
+  // The time for starts is limited: a sampler may take seconds, during which results and requests to stop arrive.
   const auto until = std::chrono::steady_clock::now() + kMaxStarting;
   while (!stopping_ && start_next() && std::chrono::steady_clock::now() < until) {
   }
   if (!stopping_) share_devices(reported);
   if (any_active() || !failure_.empty()) return true;
-  // A study that has nothing left to start is done, whatever it has used.
+  // A study that has nothing left to start is finished even if it has used up its device-hours.
   if (stopping_ && (!used_up_ || has_next())) return false;
   if (gives_up()) {
     failure_ = fmt::format("the first {} trials failed without a result; the last one: {}", failed_, last_failure_);
@@ -140,7 +140,7 @@ void Search::stop_at_limits(Time now) {
   if (used_up_) stop(kUsedUp);
 }
 
-// Whether a trial can be started or continued, limits aside. REQUIRES !any_active().
+// Returns whether a trial could be started or continued, limits aside. REQUIRES !any_active().
 bool Search::has_next() const {
   for (const Trial& trial : study().trials)
     if (trial.state == TrialState::kWaiting || (is_running(trial) && trial.user_attributes.contains(kOwn))) return true;
@@ -153,7 +153,7 @@ bool Search::any_active() const {
   return std::ranges::any_of(study().trials, [this](const Trial& each) { return runner_.is_active(each.number); });
 }
 
-// Trials may fail before others report for the first time, so those that are running decide.
+// Trials may fail before others report for the first time, so the search only fails once the running ones have ended.
 bool Search::gives_up() const {
   return failed_ >= kMaxEarlyFailures &&
          std::ranges::all_of(study().trials, [](const Trial& each) { return each.intermediate.empty(); });
@@ -174,14 +174,14 @@ void Search::stop(const std::string& reason) {
     if (runner_.is_active(trial.number) && leaving_.insert(trial.number).second) runner_.stop(trial.number);
 }
 
-// `adaptdl tune stop` and Optuna may end a trial in the storage.
+// `adaptdl tune stop` and Optuna may end a running trial in the storage.
 void Search::stop_ended_trials() {
   for (const Trial& trial : study().trials)
     if (is_finished(trial.state) && runner_.is_active(trial.number) && leaving_.insert(trial.number).second)
       runner_.stop(trial.number);
 }
 
-// Reports the trials that have ended since the last call, also those that another process ended.
+// Reports the trials that have ended since the last call, including those that another process ended.
 void Search::report_ends() {
   const auto& trials = study().trials;
   ended_.resize(std::max(ended_.size(), trials.size()));
@@ -191,13 +191,13 @@ void Search::report_ends() {
     ended_[at] = true;
     const auto reason = trial.user_attributes.find(kReason);
     const bool has_reason = reason != trial.user_attributes.end();
-    // A worker of Optuna gives none. `adaptdl tune stop` does, also for a trial that was not started yet.
+    // An Optuna worker stores no reason. `adaptdl tune stop` does, even for a trial that was not started yet.
     if (!has_reason && !trial.user_attributes.contains(kOwn)) continue;
     observer_(trial_event(end_kind(trial.state), trial, has_reason ? to_text(reason->second) : ""));
   }
 }
 
-// Returns whether there were any. All results between two ends are stored at once.
+// Returns whether the runner had any events. All results between two ends are stored together.
 bool Search::take_events() {
   const std::vector<TrialEvent> events = runner_.poll();
   journal_.begin();
@@ -241,13 +241,13 @@ void Search::take_result(int number, const Result& result) {
   journal_.report(trial.id, taken.last, result.value);
 }
 
-// A result of a trial that another process has ended meanwhile is not in the storage.
+// The storage does not have a result of a trial that another process has ended in the meantime.
 void Search::report_results() {
   for (const SearchEvent& event : std::exchange(results_, {}))
     if (trial_of(study(), event.trial).intermediate.contains(*event.step)) observer_(event);
 }
 
-// Ends what take_result() began.
+// Completes and stores what take_result() began.
 void Search::store_results() {
   for (auto& [number, taken] : taken_) {
     if (!std::exchange(taken.is_new, false)) continue;
@@ -285,7 +285,7 @@ void Search::decide_end(int number, const TrialEnd& end) {
       return end_trial(trial, TrialState::kFailed, fmt::format("the last value of '{}' is not a number", plan_.metric));
     return end_trial(trial, TrialState::kComplete, "");
   }
-  // Paused, or to be continued by the next search.
+  // The trial is paused, or the next search will continue it.
   if (asked || is_paused(trial)) return;
   switch (end.how) {
     case TrialEnd::How::kStopped:
@@ -347,14 +347,14 @@ void Search::judge(int number) {
   if (!continues) runner_.stop(number);
 }
 
-// Whether no trial but this one (none: no trial at all) is active or left to start.
+// Returns whether no trial except `number` (none: no trial at all) is active or left to start.
 bool Search::nothing_else_trains(std::optional<int> number) const {
   return !may_create() && to_continue_.empty() && std::ranges::none_of(study().trials, [&](const Trial& each) {
     return each.state == TrialState::kWaiting || (each.number != number && runner_.is_active(each.number));
   });
 }
 
-// The promotion of a trial that would pause at `rung` and be the next one to continue.
+// Returns the promotion of a trial that would pause at `rung` and be the next one to continue.
 std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) const {
   if (stopping_ || !nothing_else_trains(trial.number)) return {};
   Study view = study();
@@ -365,7 +365,7 @@ std::optional<Promotion> Search::promoted_at_once(const Trial& trial, int rung) 
   return next && next->trial == trial.number ? std::move(next) : std::nullopt;
 }
 
-// Those that are about to leave keep what they have.
+// Trials that are about to end keep the devices that they have.
 void Search::share_devices(bool reported) {
   std::vector<int> running;
   for (const Trial& trial : study().trials)
@@ -373,11 +373,11 @@ void Search::share_devices(bool reported) {
   shares_.update(study(), running, reported);
 }
 
-// Starts or continues one trial if there is room for it.
+// Starts or continues one trial if there is room for it. Returns whether it did.
 bool Search::start_next() {
   const auto& trials = study().trials;
   const auto all = std::ranges::count_if(trials, [this](const Trial& each) { return runner_.is_active(each.number); });
-  // A trial that saves its checkpoint leaves soon, and another one waits for its devices meanwhile.
+  // A trial that saves its checkpoint ends soon, and another one can wait for its devices in the meantime.
   const auto busy = std::ranges::count_if(
       trials, [this](const Trial& each) { return runner_.is_active(each.number) && !leaving_.contains(each.number); });
   if (busy >= plan_.parallel || all >= 2 * plan_.parallel || gives_up()) return false;
@@ -402,7 +402,7 @@ bool Search::may_create() const { return !exhausted_ && static_cast<int>(study()
 // Continues a trial of an earlier search, or one whose process was killed.
 bool Search::start_left() {
   for (const auto& [number, why] : std::map(to_continue_)) {
-    // Its end was not delivered yet.
+    // The end of its last run was not delivered yet.
     if (runner_.is_active(number)) continue;
     to_continue_.erase(number);
     if (!is_running(trial_of(study(), number))) continue;
@@ -426,13 +426,13 @@ bool Search::start_new() {
     return false;
   }
   const int id = journal_.create_trial(study().id, TrialState::kRunning, {}, own);
-  // Another process may have created a trial in between.
+  // Another process may have created a trial in the meantime.
   const int number = journal_.trial(id)->number;
   start(number, number == next ? std::move(drawn) : std::nullopt, "");
   return true;
 }
 
-// `why`: if it ran before, the reason for which it continues.
+// `why` is the reason for which a trial that ran before continues.
 void Search::start(int number, std::optional<Values> drawn, const std::string& why) {
   const Values before = trial_of(study(), number).parameters;
   Values values = complete_parameters(number, std::move(drawn));
@@ -444,8 +444,8 @@ void Search::start(int number, std::optional<Values> drawn, const std::string& w
   started_ = true;
 }
 
-// Draws what the trial has no value of yet: everything of a new one, for which it may be `drawn` already, and what a
-// search that was killed left out.
+// Draws the parameters that the trial does not have yet, and returns all. These are all parameters of a new trial,
+// which may be `drawn` already, or those that a search that was killed had not stored.
 Values Search::complete_parameters(int number, std::optional<Values> drawn) {
   const Trial& trial = trial_of(study(), number);
   const int id = trial.id;
@@ -469,14 +469,14 @@ Values Search::complete_parameters(int number, std::optional<Values> drawn) {
 }
 
 void Search::finish() {
-  // Those that were never promoted.
+  // Paused trials were never promoted.
   for (std::size_t i = 0; i < study().trials.size(); ++i) {
     const Trial& trial = study().trials[i];
     if (!is_paused(trial)) continue;
     const auto reason = trial.user_attributes.find(kReason);
     end_trial(trial, TrialState::kPruned, reason == trial.user_attributes.end() ? "" : to_text(reason->second));
   }
-  // All other checkpoints, of which nothing will continue.
+  // No trial will continue from the other checkpoints.
   for (const Trial& trial : study().trials)
     if (trial.state != TrialState::kComplete) runner_.discard(trial.number);
   finished_ = true;

@@ -1,9 +1,9 @@
-// A search over hyperparameters: starts trials, reads their results, and pauses, continues and ends them as the pruner
-// says, until the study has as many trials as it should have.
+// A search over hyperparameters: it starts trials, reads their results, and pauses, continues and ends them as the
+// pruner decides, until the study has the planned number of trials.
 //
-// All that the search decides by is in the study's storage, and a decision is stored before it is carried out. So a
-// search that is killed at any moment continues as if nothing had happened: trials that were running start again from
-// their checkpoints, and results that the storage has already are not stored again.
+// All that decisions depend on is in the study's storage, and a decision is stored before it is carried out. So a
+// search that is killed at any moment can be resumed as if nothing had happened: trials that were running start again
+// from their checkpoints, and results that are already in the storage are not stored again.
 //
 // A trial that fails or is stopped from outside keeps its checkpoints until the study has ended.
 //
@@ -30,26 +30,26 @@
 namespace adaptdl::sched::tune {
 
 // User attributes of a trial.
-inline constexpr char kReason[] = "adaptdl:reason";  // why it is in its state, one clause
-inline constexpr char kEpoch[] = "adaptdl:epoch";    // of its last result
-// How many results the storage has; a runner that begins from the first one delivers these again.
+inline constexpr char kReason[] = "adaptdl:reason";  // why the trial is in its state; one clause
+inline constexpr char kEpoch[] = "adaptdl:epoch";    // epoch of its last result
+// The number of results in the storage. A runner that begins from the first result delivers these again.
 inline constexpr char kResults[] = "adaptdl:results";
-// The step of its last result, once that was not the highest step.
+// The step of its last result, stored once that was not the highest step.
 inline constexpr char kLastStep[] = "adaptdl:last_step";
-// Of trials that `adaptdl tune` runs. Those of a worker of Optuna are left to it.
+// Set for trials that `adaptdl tune` runs. Trials of an Optuna worker are left to that worker.
 inline constexpr char kOwn[] = "adaptdl:own";
-// How often it was continued after the process that ran it was killed.
+// How often the trial was continued after the process that ran it was killed.
 inline constexpr char kRestarts[] = "adaptdl:restarts";
 
 struct SearchPlan {
-  std::string study;  // exists in the journal
+  std::string study;  // must exist in the journal
   std::string metric;
   Space space;
-  int trials = 64;               // in all, those of earlier searches included
-  int parallel = 1;              // at the same time, at most; as many again may be about to leave
-  std::optional<Time> deadline;  // no trial is started after that, and those that run are stopped
+  int trials = 64;               // in all, including those of earlier searches
+  int parallel = 1;              // at the same time, at most; as many again may be about to end
+  std::optional<Time> deadline;  // no trial is started after that, and running ones are stopped
   ShareRule share = {};
-  // The limit of all searches of the study together; once it is reached, the search stops as at the deadline.
+  // The limit of all searches of the study together. Once it is reached, the search stops as at the deadline.
   std::optional<double> max_device_seconds{};
 };
 
@@ -57,33 +57,33 @@ class Search {
  public:
   using Observer = std::function<void(const SearchEvent&)>;
 
-  // All references must outlive the search. `observer` gets each event of this search once. Trials that ended before,
-  // and those that a worker of Optuna runs, have none.
+  // All references must outlive the search. `observer` receives each event of this search once. There are no events for
+  // trials that ended before, or that an Optuna worker runs.
   Search(SearchPlan plan, Journal& journal, Sampler& sampler, const Pruner& pruner, TrialRunner& runner,
          Observer observer);
 
-  // Does what there is to do, without blocking. Returns whether the search continues. Throws Error if the storage or
-  // the runner fails, and if the first trials all failed.
+  // Does all that can be done without waiting for trials, and returns whether the search continues. Throws Error if the
+  // storage, the sampler or the runner fails, or if the first trials all failed.
   bool advance(Time now);
-  // Has all trials save and end: advance() returns false once they have. They continue with the next search. The first
-  // reason that is not empty is kept.
+  // Makes all trials save a checkpoint and end; advance() returns false once they have ended. They continue with the
+  // next search. The first reason that is not empty is kept.
   void stop(const std::string& reason = "");
   const std::string& stop_reason() const noexcept { return stop_reason_; }
-  // Whether everything was done, not just stopped.
+  // Returns whether everything was done, not just stopped.
   bool finished() const noexcept { return finished_; }
-  // Whether it stopped because of `max_device_seconds`, and whether it had started any trial.
+  // Return whether the search stopped because of `max_device_seconds`, and whether it has started any trial.
   bool used_up() const noexcept { return used_up_; }
   bool started() const noexcept { return started_; }
-  // Of all trials so far, those of earlier searches included.
+  // Returns the device-seconds of all trials so far, including earlier searches.
   double device_seconds() const noexcept { return ledger_.total(); }
 
  private:
-  // What this search has taken of a trial's results.
+  // What this search has processed of a trial's results.
   struct Taken {
-    std::int64_t delivered = 0, stored = 0;  // how many; `stored` includes those of earlier searches
-    std::optional<std::int64_t> highest;     // step
-    std::int64_t last = 0;                   // step
-    std::optional<double> epoch;             // of the last one
+    std::int64_t delivered = 0, stored = 0;  // numbers of results; `stored` includes earlier searches
+    std::optional<std::int64_t> highest;     // highest step
+    std::int64_t last = 0;                   // step of the last result
+    std::optional<double> epoch;             // of the last result that has one
     bool keeps_last = false, is_new = false;
   };
 
@@ -124,28 +124,28 @@ class Search {
 
   DeviceLedger ledger_;
   std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
-  std::set<int> reported_;     // trials with results that the pruner has not seen
-  std::set<int> leaving_;      // active ones that were asked to end
+  std::set<int> reported_;     // trials with results that the pruner has not judged yet
+  std::set<int> leaving_;      // active trials that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
   TrialShares shares_;
-  std::vector<SearchEvent> results_;  // that are not stored yet
-  std::vector<bool> ended_;           // whether the end of the trial was reported, or was before this search
-  int failed_ = 0;            // trials of this search
-  std::string last_failure_;  // of a trial
-  std::string failure_;       // for which the search stops
+  std::vector<SearchEvent> results_;  // events of results that are not stored yet
+  std::vector<bool> ended_;           // by trial: whether its end was reported, or was before this search
+  int failed_ = 0;            // failed trials of this search
+  std::string last_failure_;  // reason of the last failed trial
+  std::string failure_;       // error because of which the search stops
   std::string stop_reason_;
 };
 
-// The study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
+// Returns the study as samplers see it: a paused trial has been judged, so it counts as a pruned one.
 Study sampled_view(const Study& study);
 
-// What the trial reported last, which may not be a number, and its step.
+// Return what the trial reported last, which may be NaN, and its step.
 std::optional<double> last_value(const Trial& trial);
 std::optional<std::int64_t> last_step(const Trial& trial);
 
-// The trial with the best value among those that completed, else among the pruned ones; null if there is none.
+// Returns the trial with the best value among the completed ones, else among the pruned ones; null if there is none.
 const Trial* best_trial(const Study& study);
 
 }  // namespace adaptdl::sched::tune

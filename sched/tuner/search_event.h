@@ -1,7 +1,7 @@
-// What happens in a search, for programs and people that watch it.
+// The events of a search, for programs and people that watch it.
 //
-// A trial starts once and ends once, be it by the pruner, its program, `adaptdl tune stop`, or the end of the search.
-// In between it may pause and continue. Events come in the order in which they were stored, each after it was.
+// A trial starts once and ends once, because of the pruner, its program, `adaptdl tune stop`, or the end of the search.
+// In between it may pause and continue. Events come in the order in which they were stored, each after it was stored.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ struct SearchEvent {
   enum class Kind {
     kStarted,    // the first start of a trial, with its parameters
     kResult,     // a new value of the metric
-    kPausing,    // the trial saves a checkpoint and ends, and may continue
+    kPausing,    // the trial saves a checkpoint and ends, and may continue later
     kAdvanced,   // the trial passes a rung without a pause
     kContinued,  // the trial starts again: it was promoted, its process was killed, or the study was resumed
     kComplete,
     kPruned,
     kFailed,
-    kStopping,  // all trials save and end, because a limit of the search was reached
+    kStopping,  // all trials save a checkpoint and end, because a limit of the search was reached
   };
 
   Kind kind = Kind::kStarted;
-  int trial = -1;  // its number; -1: of the search
+  int trial = -1;  // its number; -1 for an event of the search
   Values parameters;
-  std::optional<double> value;       // the last one of the metric; may be NaN
+  std::optional<double> value;       // last value of the metric; may be NaN
   std::optional<std::int64_t> step;  // of the last value
   std::string reason;                // one clause; may be empty
 };
 
-// An event of a trial as the storage has it.
+// Creates an event of a trial from what the storage has of it.
 SearchEvent trial_event(SearchEvent::Kind kind, const Trial& trial, std::string reason);
 
-// One line for people; empty for results. `metric`: its name.
+// Returns one line for people, or an empty string for results. `metric` is its name.
 std::string to_text(const SearchEvent& event, std::string_view metric);
 
 }  // namespace adaptdl::sched::tune

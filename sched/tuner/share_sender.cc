@@ -7,7 +7,7 @@
 namespace adaptdl::sched::tune {
 
 void ShareSender::tick(const std::function<std::optional<RunEntry>()>& find) {
-  // A launcher that is just coming or ending refuses or does not answer. It is asked again as long as it lives.
+  // A launcher that is starting or ending refuses or does not answer. The request is repeated as long as it lives.
   try {
     if (pending_) {
       if (!pending_->answer()) return;

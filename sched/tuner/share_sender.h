@@ -1,5 +1,5 @@
-// Brings the run of a trial what it should have of the devices: as soon as the run can be reached, and again until it
-// has acknowledged it. A run begins with the default, RunShare{}.
+// Sends the run of a trial the share of the devices that it should have: as soon as the run can be reached, and again
+// until it has acknowledged it. A run begins with the default, RunShare{}.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -17,7 +17,7 @@ namespace adaptdl::sched::tune {
 class ShareSender {
  public:
   void set(const RunShare& share) { wanted_ = share; }
-  // Sends what the run does not have yet. `find` returns its record, if there is one by now. Does not block.
+  // Sends the share if the run does not have it yet. `find` returns the run's record, if it exists. Does not block.
   void tick(const std::function<std::optional<RunEntry>()>& find);
 
  private:

@@ -1,7 +1,7 @@
-// Where the studies of this user are kept.
+// The directory of a study of this user.
 //
 //   STUDIES/NAME/journal.log   the storage, or a link to it (`adaptdl tune --storage`)
-//   STUDIES/NAME/lock          locked by the process that searches, with its id
+//   STUDIES/NAME/lock          locked by the process that searches, with its process id
 //   STUDIES/NAME/trials/       see local_trial_runner.h
 //
 // Threading: one thread at a time.
@@ -20,26 +20,27 @@ namespace adaptdl::sched::tune {
 
 class StudyDirectory {
  public:
-  // The study of that name, which need not exist. REQUIRES a name of letters, digits, '.', '_' and '-' that does not
-  // begin with '.'.
+  // Refers to the study of that name, which need not exist. REQUIRES a name of letters, digits, '.', '_' and '-' that
+  // does not begin with '.'.
   explicit StudyDirectory(const std::string& name);
 
   const std::string& name() const noexcept { return name_; }
   const std::filesystem::path& path() const noexcept { return path_; }
   bool exists() const;
-  // The storage, links resolved: the lock of a journal belongs to its path.
+  // Returns the path of the storage with links resolved, because the lock of a journal belongs to its path.
   std::filesystem::path journal() const;
 
-  // Creates it if it does not exist, without a storage. Throws Error.
+  // Creates the directory, without a storage, if it does not exist. Throws Error.
   void create();
-  // Removes the link or file of an earlier storage, and links to `journal` if one is given. Throws Error. REQUIRES that
-  // it is locked.
+  // Removes the link or file of an earlier storage, and creates a link to `journal` if one is given. Throws Error.
+  // REQUIRES that the study is locked.
   void place_journal(const std::optional<std::filesystem::path>& journal);
-  // Removes it, but no storage outside.
+  // Removes the directory, but not a storage outside it. Throws Error.
   void remove() const;
-  // Locks it as the one process that searches, until the object ends. Throws UsageError if another one does.
+  // Locks the study, so that no other process searches it, until this object is destroyed. Throws UsageError if another
+  // process has locked it.
   void lock();
-  // The process that searches, if one does.
+  // Returns the id of the process that searches, if there is one.
   std::optional<pid_t> searcher() const;
 
  private:
@@ -48,7 +49,7 @@ class StudyDirectory {
   Fd lock_;
 };
 
-// The names of all studies, sorted.
+// Returns the names of all studies, sorted.
 std::vector<std::string> list_studies();
 
 }  // namespace adaptdl::sched::tune

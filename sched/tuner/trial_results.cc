@@ -19,10 +19,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For a preferred source to have what another one has already.
+// The time for a preferred source to have what another one has already.
 constexpr std::chrono::seconds kHoldBack{1};
 
-// The source that an earlier search chose; empty: none.
+// Returns the source that an earlier search chose, or an empty string.
 std::string stored_source(const fs::path& file) {
   std::ifstream stream(file);
   if (!stream && errno != ENOENT) throw Error(fmt::format("cannot read {}: {}", file.string(), std::strerror(errno)));
@@ -31,7 +31,7 @@ std::string stored_source(const fs::path& file) {
   return name;
 }
 
-// The file is on the disk before a result is delivered, else it could be another one when results are delivered again.
+// The choice is stored before a result is delivered, because results that are delivered again must be the same.
 void store_source(const fs::path& file, const std::string& name) {
   const fs::path draft = file.string() + ".new";
   checkpoint::OutputFile output(draft, checkpoint::OutputFile::Existing::kReplace);

@@ -1,4 +1,4 @@
-// Whatever runs the trials of a search: this machine, a cluster, or a fake in tests.
+// The interface through which a search runs its trials: on this machine, in a cluster, or with a fake in tests.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ struct TrialEnd {
     kStopped,     // on request, and it can continue from a checkpoint
     kKilled,      // the process that runs the program was killed; it can continue from the last checkpoint
     kNotStarted,  // the program could not be started, for a reason that does not depend on the trial
-    kFailed,      // anything else, a stop without a checkpoint included
+    kFailed,      // anything else, including a stop without a checkpoint
   };
   How how = How::kDone;
   std::string reason;  // one clause; empty for kDone
 };
 
-// For how long a run of a trial has held devices.
+// The device-seconds that a run of a trial has used.
 struct RunUsage {
-  std::string run;            // tells it from all other runs of the trial
+  std::string run;            // distinguishes it from all other runs of the trial
   double device_seconds = 0;  // so far; it replaces earlier figures of the same run
   bool is_last = false;       // the run has ended
 };
@@ -44,17 +44,17 @@ class TrialRunner {
   // Starts the trial with these values, fixed ones included, from its newest checkpoint if it has one. Throws Error if
   // that is impossible for a reason that does not depend on the trial. REQUIRES !is_active(number).
   virtual void start(int number, const Values& values) = 0;
-  // Has it save a checkpoint and end. Returns at once.
+  // Makes the trial save a checkpoint and end. Returns at once.
   virtual void stop(int number) = 0;
-  // What the run of the trial should have of the devices, which it gets as soon as it can be reached. A run has the
-  // default when it starts. REQUIRES is_active(number).
+  // Sets the share of the devices that the run of the trial should have. The run receives it as soon as it can be
+  // reached, and has the default when it starts. REQUIRES is_active(number).
   virtual void set_share(int number, const RunShare& share) = 0;
-  // Whether it was started and its end was not returned by poll() yet.
+  // Returns whether the trial was started and its end was not returned by poll() yet.
   virtual bool is_active(int number) const = 0;
-  // What happened since the last call, or a part of it. The results of a trial come before its end, all of them again
-  // in the same order with a new TrialRunner. The usage of its run comes from time to time and before its end, or
-  // without an end if the run was stopped while no search was running. By the next call, ends and last usages must have
-  // been stored. Does not block.
+  // Returns what happened since the last call, or a part of it. The results of a trial come before its end; a new
+  // TrialRunner delivers all of them again in the same order. The usage of its run comes from time to time and before
+  // its end, or without an end if the run was stopped while no search was running. By the next call, ends and last
+  // usages must have been stored. Does not block.
   virtual std::vector<TrialEvent> poll() = 0;
   // Removes what is kept to continue the trial. REQUIRES !is_active(number).
   virtual void discard(int number) = 0;
@@ -62,21 +62,21 @@ class TrialRunner {
   virtual void release(int number) = 0;
 };
 
-// A runner with what the process of a search needs besides the search.
+// A runner with the functions that the process of a search needs in addition.
 class SearchRunner : public TrialRunner {
  public:
-  // Whether poll() left something to deliver at once.
+  // Returns whether poll() left something to deliver at once.
   virtual bool has_more() const noexcept = 0;
   // Finishes what is left to do once the ends that poll() has delivered are stored. Returns whether all of it is done.
   // Does not block.
   virtual bool settle() = 0;
-  // Stops all trials, without poll().
+  // Stops all trials; no poll() is needed for that.
   virtual void stop_all() = 0;
-  // Whether a trial is left after stop_all(). Does not block.
+  // Returns whether a trial is left after stop_all(). Does not block.
   virtual bool any_left() = 0;
-  // Does not wait any longer for trials that were stopped. What was not saved yet may be lost.
+  // Stops waiting for trials that were stopped. What was not saved yet may be lost.
   virtual void kill() = 0;
-  // How the run of a trial is getting on; none if it has none.
+  // Returns the status of the run of a trial, or none if it has no run.
   virtual std::optional<RunStatus> status(int number) const = 0;
 };
 

@@ -1,11 +1,11 @@
 // How the trials of a search share the devices.
 //
-//   goodput  as the scheduling policy of the runs finds: by what more devices would do for the goodput of each
-//   promise  the same, with the goodput of each trial weighed by its chance to end as the best one (tune/promise.h)
+//   goodput  as the scheduling policy of the runs decides: by what more devices would add to the goodput of each
+//   promise  the same, with the goodput of each trial weighted by its chance to end as the best one (tune/promise.h)
 //   equal    all trials that train have the same number of replicas; what remains goes to those with the lowest numbers
 //
 // A new weight is sent to a run when it differs from the last one by more than kWeightChange, so that reports of
-// results do not make the devices move all the time.
+// results do not move devices all the time.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -22,30 +22,30 @@ namespace adaptdl::sched::tune {
 
 enum class ShareMode { kGoodput, kPromise, kEqual };
 
-// None for another name.
+// Returns none for an unknown name.
 std::optional<ShareMode> find_share_mode(std::string_view name);
 
-// The factor of an increase or decrease.
+// The factor by which a weight must increase or decrease to be sent.
 inline constexpr double kWeightChange = 1.25;
 
 struct ShareRule {
   ShareMode mode = ShareMode::kGoodput;
-  int devices = 1;                         // of all trials
-  int min_replicas = 1, max_replicas = 1;  // of a trial
+  int devices = 1;                         // for all trials together
+  int min_replicas = 1, max_replicas = 1;  // of each trial
 };
 
-// The replicas of each of so many trials, with `equal`, the oldest first.
+// Returns the replicas of each of `trials` trials with `equal`, the oldest first.
 std::vector<int> equal_replicas(const ShareRule& rule, std::size_t trials);
 
 class TrialShares {
  public:
-  // The runner must outlive this.
+  // The runner must outlive this object.
   TrialShares(const ShareRule& rule, TrialRunner& runner) : rule_(rule), runner_(runner) {}
 
-  // The trial has a new run, which has the default share.
+  // Notes that the trial has a new run, which has the default share.
   void started(int number);
-  // Sends what is to change. `running`: the trials that train, by number, in ascending order. `reported`: whether any
-  // has reported since the last call. REQUIRES that the runs of all of them are active.
+  // Sends the shares that change. `running` has the numbers of the trials that train, in ascending order; `reported` is
+  // whether any of them has reported since the last call. REQUIRES that the runs of all of them are active.
   void update(const Study& study, const std::vector<int>& running, bool reported);
 
  private:
@@ -54,7 +54,7 @@ class TrialShares {
   const ShareRule rule_;
   TrialRunner& runner_;
   std::vector<int> running_;      // at the last update
-  std::map<int, RunShare> sent_;  // to the runs of these
+  std::map<int, RunShare> sent_;  // by trial: the share that its run was sent
 };
 
 }  // namespace adaptdl::sched::tune
