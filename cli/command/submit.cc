@@ -296,6 +296,9 @@ void submit(SubmitOptions& options, int& exit_code) {
     work.run(signals.token(), submitter);
   } catch (const http::Stopped&) {
     exit_code = signals.exit_code();
+  } catch (...) {
+    at_work = nullptr;
+    throw;
   }
   at_work = nullptr;
 }
