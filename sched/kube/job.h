@@ -24,8 +24,8 @@ struct Job {
 
   // One of Pending Starting Running Stopping Suspended Succeeded Failed; empty until a scheduler has acted on the job.
   std::string phase;
-  std::string reason, message;  // of the phase
-  std::string condition;        // message of the condition that changed last; empty if none has one
+  std::string reason, message;          // of the phase
+  std::string condition;                // message of the condition that changed last; empty if none has one
   std::vector<std::string> allocation;  // one node name per replica
   std::optional<int> group;             // number of the start, from 0; pods carry it too
   std::optional<int> replicas, ready;

@@ -83,7 +83,7 @@ class LogStream {
   std::exception_ptr failed_;
   std::atomic<bool> left_ = false;
   Clock::time_point last_line_ = Clock::now();  // when a line arrived or was popped last
-  std::jthread thread_;  // last, as it uses all other members
+  std::jthread thread_;                         // last, as it uses all other members
 };
 
 }  // namespace adaptdl::kube

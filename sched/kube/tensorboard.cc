@@ -171,8 +171,8 @@ void create_tensorboard(Client& client, const std::string& name_space, const Ten
   client.create(path(kPersistentVolumeClaims, name_space), objects.claim, dry);
   client.create(path(kServices, name_space), objects.service, dry);
   client.create(path(kDeployments, name_space), objects.deployment, dry);
-  // If another process creates a TensorBoard of that name at the same time, this fails before anything exists that would
-  // have to be deleted.
+  // If another process creates a TensorBoard of that name at the same time, this fails before anything exists that
+  // would have to be deleted.
   const json deployment = client.create(path(kDeployments, name_space), objects.deployment);
   try {
     const json owner{{"apiVersion", "apps/v1"},

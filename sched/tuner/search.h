@@ -124,17 +124,17 @@ class Search {
 
   DeviceLedger ledger_;
   std::map<int, std::string> to_continue_;  // trials whose process is gone, and why they continue
-  std::set<int> reported_;     // trials with results that the pruner has not judged yet
-  std::set<int> leaving_;      // active trials that were asked to end
+  std::set<int> reported_;                  // trials with results that the pruner has not judged yet
+  std::set<int> leaving_;                   // active trials that were asked to end
   bool stopping_ = false, finished_ = false, exhausted_ = false;
   bool used_up_ = false, started_ = false;
   std::map<int, Taken> taken_;
   TrialShares shares_;
   std::vector<SearchEvent> results_;  // events of results that are not stored yet
   std::vector<bool> ended_;           // by trial: whether its end was reported, or was before this search
-  int failed_ = 0;            // failed trials of this search
-  std::string last_failure_;  // reason of the last failed trial
-  std::string failure_;       // error because of which the search stops
+  int failed_ = 0;                    // failed trials of this search
+  std::string last_failure_;          // reason of the last failed trial
+  std::string failure_;               // error because of which the search stops
   std::string stop_reason_;
 };
 

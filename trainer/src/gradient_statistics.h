@@ -134,13 +134,13 @@ class GradientStatistics {
   std::vector<bool> expected_;    // whether the current pass may still produce the parameter's gradient
   std::vector<at::Tensor> held_;  // sums over the step's batches so far; in the last one, divided by their number
   int batches_ = 1;
-  bool begun_ = false;         // whether a step has begun
-  bool divided_ = false;       // whether held_ was divided
-  bool last_ = false;          // whether the current pass is of the last batch
-  bool reduce_ = true;         // whether the current pass reduces its gradients
-  bool queued_ = false;        // whether a callback at its end is queued
-  bool has_gradient_ = false;  // whether it has produced a gradient
-  bool complete_ = false;      // whether the step's gradients are complete and not yet taken
+  bool begun_ = false;            // whether a step has begun
+  bool divided_ = false;          // whether held_ was divided
+  bool last_ = false;             // whether the current pass is of the last batch
+  bool reduce_ = true;            // whether the current pass reduces its gradients
+  bool queued_ = false;           // whether a callback at its end is queued
+  bool has_gradient_ = false;     // whether it has produced a gradient
+  bool complete_ = false;         // whether the step's gradients are complete and not yet taken
   bool measured_at_end_ = false;  // whether mean_ has the sums that local_ would have
   bool void_ = false;
   // The following members are for accumulation by hand.

@@ -54,7 +54,7 @@ class Introduction {
   const Options& options_;
   const std::string address_;
   const TimePoint deadline_;
-  std::string why_;  // why the last attempt failed
+  std::string why_;       // why the last attempt failed
   bool refused_ = false;  // by a process with another secret, in any attempt
 };
 

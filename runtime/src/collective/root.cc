@@ -21,9 +21,9 @@ using wire::Type;
 // Values of epoll_data that are not ranks of peers. Rank 0 has no link, so 0 is free.
 constexpr std::uint64_t kWake = 0;
 constexpr std::uint64_t kGate = std::uint64_t{1} << 32;
-constexpr std::size_t kMaxStrangers = 256;       // connections still in the handshake, beyond the job's size
-constexpr std::size_t kMaxAhead = 1024;          // calls by which a replica may be ahead before it must wait
-constexpr std::size_t kMaxUnread = 1 << 20;      // bytes of results that a replica has not read before it must wait
+constexpr std::size_t kMaxStrangers = 256;   // connections still in the handshake, beyond the job's size
+constexpr std::size_t kMaxAhead = 1024;      // calls by which a replica may be ahead before it must wait
+constexpr std::size_t kMaxUnread = 1 << 20;  // bytes of results that a replica has not read before it must wait
 // How long a call of rank 0 waits beyond its deadline for the I/O thread to report which replicas are missing. A busy
 // machine may run that thread late.
 constexpr std::chrono::seconds kOwnVerdictSlack{10};

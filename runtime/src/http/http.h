@@ -35,12 +35,11 @@ struct Request {
   std::string url;                   // http or https; other schemes are refused
   std::vector<std::string> headers;  // "Name: value"
   std::string body;                  // sent if it is not empty, or the method is PUT, POST or PATCH
-  std::function<std::size_t(char*, std::size_t)>
-      read_body;                // if set, supplies the body piece by piece instead
-  std::uint64_t read_size = 0;  // bytes that `read_body` supplies in total
+  std::function<std::size_t(char*, std::size_t)> read_body;  // if set, supplies the body piece by piece instead
+  std::uint64_t read_size = 0;                               // bytes that `read_body` supplies in total
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(10);
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of the whole call, to the last byte; 0: none
-  std::chrono::seconds stall{0};  // a connection that carries nothing for this long fails; 0: no limit
+  std::chrono::seconds stall{0};                 // a connection that carries nothing for this long fails; 0: no limit
   std::size_t max_body = std::size_t{16} << 20;  // max bytes of the answer; a larger one is an error
   bool compressed = false;                       // lets the server compress its answer
   std::shared_ptr<const Tls> tls;                // none: the defaults

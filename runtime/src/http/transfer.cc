@@ -101,8 +101,7 @@ void set_proxy(CURL* handle, const Request& request, const std::string& host) {
     return;
   }
   std::string proxy = request.proxy;
-  if (proxy.rfind("socks5://", 0) == 0)
-    proxy.insert(6, "h");  // the proxy resolves the name, which only it may know
+  if (proxy.rfind("socks5://", 0) == 0) proxy.insert(6, "h");  // the proxy resolves the name, which only it may know
   curl().easy_setopt(handle, CURLOPT_PROXY, proxy.c_str());
   curl().easy_setopt(handle, CURLOPT_NOPROXY, "");  // the environment's exceptions apply only to its own proxy
 }
